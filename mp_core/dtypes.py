@@ -1,0 +1,141 @@
+"""Data types: names <-> NumPy / ml_dtypes dtypes, promotion, limits and the default float type.
+
+This is the one table of the types mp_core knows. ml_dtypes registers its types with NumPy under kind ``V`` with
+unhelpful ``str`` and ``num``, so types are always told apart by ``dtype.name``.
+"""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike
+
+__all__ = ["ALLOWED", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
+
+_FLOATS = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+_INTEGERS = {
+    name: getattr(np, name) for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+}
+
+ALLOWED: dict[str, np.dtype[Any]] = {
+    name: np.dtype(scalar) for name, scalar in {**_FLOATS, **_INTEGERS, "bool": np.bool_}.items()
+}
+"""Name -> dtype of every type that :func:`mp_core.cast` reads and writes."""
+
+_WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
+_floatx = "float32"
+
+
+def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
+    """Return the NumPy dtype that `dtype` names, in native byte order.
+
+    Parameters
+    ----------
+    dtype : str, dtype or scalar type
+        For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``.
+    argument : str
+        The caller's argument name, for the error message.
+
+    Raises
+    ------
+    TypeError
+        `dtype` is no dtype, or none of :data:`ALLOWED`.
+
+    Examples
+    --------
+    >>> parse("bfloat16")
+    dtype(bfloat16)
+    """
+    known = ALLOWED.get(dtype) if isinstance(dtype, str) else None
+    if known is not None:
+        return known
+    try:
+        if dtype is None:
+            raise TypeError
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = None
+    if name not in ALLOWED:
+        raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")
+    return ALLOWED[name]
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`."""
+    return dtype.name in _FLOATS
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`."""
+    return dtype.name in _INTEGERS
+
+
+def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which an operation on `a` and `b` computes (the Keras / JAX lattice).
+
+    Equal types stay; float16 with bfloat16 gives float32; a float with an integer gives the float; 64-bit types stay
+    64 bits wide.
+
+    Raises
+    ------
+    TypeError
+        A float8 type meets any other type: these never promote implicitly.
+
+    Examples
+    --------
+    >>> result_type(parse("float16"), parse("bfloat16"))
+    dtype('float32')
+    """
+    if a.name == b.name:
+        return a
+    if "float8" in a.name or "float8" in b.name:
+        raise TypeError(f"float8 types never promote implicitly: cast one operand first; received {a.name} and {b.name}")
+    if is_float(a) and is_float(b):
+        if _WIDTH[a.name] == _WIDTH[b.name]:
+            return ALLOWED["float32"]
+        return a if _WIDTH[a.name] > _WIDTH[b.name] else b
+    if is_float(a) or is_float(b):
+        return a if is_float(a) else b
+    return np.result_type(a, b)
+
+
+def finfo(dtype: DTypeLike) -> Any:
+    """Return the limits of a floating-point type (``ml_dtypes.finfo``, which knows NumPy's types too).
+
+    Examples
+    --------
+    >>> float(finfo("float8_e4m3fn").max)
+    448.0
+    """
+    return ml_dtypes.finfo(parse(dtype))
+
+
+def floatx() -> str:
+    """Return the name of the default float type, ``"float32"`` unless :func:`set_floatx` changed it."""
+    return _floatx
+
+
+def set_floatx(value: str) -> None:
+    """Set the default float type of the process.
+
+    Parameters
+    ----------
+    value : {"bfloat16", "float16", "float32", "float64"}
+
+    Raises
+    ------
+    ValueError
+        Any other value (the text is Keras').
+    """
+    global _floatx
+    accepted = {"bfloat16", "float16", "float32", "float64"}
+    if value not in accepted:
+        raise ValueError(f"Unknown `floatx` value: {value}. Expected one of {accepted}")
+    _floatx = str(value)
