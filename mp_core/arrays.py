@@ -1,0 +1,171 @@
+"""Arrays in and out: what every operation does first, and the cast, which it may do next."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.core import convert as _convert
+from mp_core.core.dlpack import from_capsule
+from mp_core.dtypes import ALLOWED, is_float, is_integer, parse
+
+__all__ = ["Array", "as_float", "asarray", "cast", "check_out", "may_overlap"]
+
+Array = np.ndarray[Any, Any]
+
+FORMATS: dict[str, int] = _convert.FORMATS
+"""Name -> number of the formats that the kernels read; those below float64 are also written."""
+
+F32, F64, BF16 = ALLOWED["float32"], ALLOWED["float64"], ALLOWED["bfloat16"]
+
+
+def asarray(x: Any, argument: str = "x") -> Array:
+    """Return `x` as an ndarray in native byte order, without a copy where possible.
+
+    Parameters
+    ----------
+    x : array-like
+        ndarray, nested sequence, scalar, or an object with ``__dlpack__`` whose memory is the CPU's. A bfloat16 or
+        float8 tensor of another framework comes back as an array of the ml_dtypes type.
+    argument : str
+        The caller's argument name, for error messages.
+
+    Raises
+    ------
+    TypeError
+        The elements are of none of the types in :data:`mp_core.dtypes.ALLOWED`.
+    """
+    if type(x) is not np.ndarray:
+        x = _import(x, argument)
+    if x.dtype.name not in ALLOWED:
+        raise TypeError(f"`{argument}` must be an array of {', '.join(ALLOWED)}; received dtype {x.dtype}")
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
+def _import(x: Any, argument: str) -> Array:
+    if isinstance(x, np.ndarray):
+        return np.asarray(x)
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        if int(x.__dlpack_device__()[0]) != 1:
+            raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {x.__dlpack_device__()}")
+        try:
+            return np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError):
+            return from_capsule(x.__dlpack__(), ALLOWED)
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise TypeError(f"`{argument}` must be an array or nested sequence of numbers: {error}") from None
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return `out` if it is a writeable ndarray of that shape and type; raise otherwise."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"`out` must have shape {shape}; received {out.shape}")
+    if out.dtype.name != dtype.name:
+        raise TypeError(f"`out` must have dtype {dtype}; received {out.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("`out` must be writeable; received a read-only array")
+    return out
+
+
+def as_float(x: Any, argument: str = "x") -> Array:
+    """Return `x` as an array of a float type; integers and booleans become float32."""
+    x = asarray(x, argument)
+    return x if is_float(x.dtype) else cast(x, F32)
+
+
+def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: bool = False) -> Array:
+    """Return `x` converted to `dtype`, each element rounded once, to nearest even.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED`.
+    dtype : dtype or str
+        The type of the result, one of the same list.
+    out : ndarray, optional
+        Where to put the result: same shape, of type `dtype`. It may overlap `x`.
+    saturate : bool
+        Clamp finite and infinite values to the largest finite value of `dtype` instead of overflowing. Without it
+        overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
+
+    Returns
+    -------
+    ndarray
+        A new array, or `out`. NaN stays NaN (quiet, sign kept) in float types.
+
+    Raises
+    ------
+    TypeError
+        A type is not in the list, or `out` is of another type than `dtype`.
+    ValueError
+        `out` has another shape than `x`, or is read-only.
+
+    Notes
+    -----
+    float64 is rounded once too: to float32 by rounding to odd, then to nearest even [1]_. To integer types the rule
+    is NumPy's (truncation).
+
+    References
+    ----------
+    .. [1] S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
+       odd", IEEE Transactions on Computers 57(4), 2008.
+
+    Examples
+    --------
+    >>> cast([1.0, 1.00390625, 3e38], "bfloat16")
+    array([1, 1, 3.00416e+38], dtype=bfloat16)
+    >>> cast([1000.0], "float8_e4m3fn", saturate=True)
+    array([448], dtype=float8_e4m3fn)
+    """
+    x = asarray(x)
+    target = parse(dtype)
+    if out is None:
+        result = np.empty(x.shape, target)
+    else:
+        result = check_out(out, x.shape, target)
+        if not result.dtype.isnative:
+            result[...] = cast(x, target, saturate=saturate)
+            return out
+        if may_overlap(x, result):
+            x = x.copy()
+    source_format, target_format = FORMATS.get(x.dtype.name), FORMATS.get(target.name)
+    if source_format is not None and target_format is not None and target is not F64:
+        _convert.convert(x, result, source_format, target_format, saturate)
+    else:
+        _cast_by_numpy(x, result, saturate)
+    return result
+
+
+def may_overlap(x: Array, out: Array) -> bool:
+    """Whether writing `out` could change elements of `x` not yet read; exact coincidence is safe."""
+    same = x.ctypes.data == out.ctypes.data and x.strides == out.strides and x.itemsize == out.itemsize
+    return not same and np.may_share_memory(x, out)
+
+
+def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
+    """Casts from or to integers, and to float64: exact or rounded once by way of float64."""
+    if is_float(out.dtype) and out.dtype is not F64:
+        _convert.convert(x.astype(F64), out, FORMATS["float64"], FORMATS[out.dtype.name], saturate)
+        return
+    if is_float(x.dtype) and x.dtype is not F64:
+        x = cast(x, F32)  # exact, and NumPy's loops from float32 are fast
+    if saturate and is_integer(out.dtype):
+        limits = np.iinfo(out.dtype)
+        if is_float(x.dtype):
+            x = np.clip(x.astype(F64), float(limits.min), _largest_below(limits.max))
+        else:
+            x = np.clip(x.astype(object) if x.dtype.itemsize == 8 else x.astype(np.int64), limits.min, limits.max)
+    elif saturate and is_float(out.dtype):
+        x = np.clip(x, -np.finfo(out.dtype).max, np.finfo(out.dtype).max)
+    np.copyto(out, x, casting="unsafe")
+
+
+def _largest_below(limit: int) -> float:
+    """Return the largest float64 that does not exceed an integer limit."""
+    value = float(limit)
+    return value if int(value) <= limit else math.nextafter(value, 0.0)

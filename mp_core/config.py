@@ -1,0 +1,109 @@
+"""Settings of the process: default types, default policy, instruction set, threads; and a report of them all."""
+
+import platform
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from mp_core.core.cpu import (
+    __version__,
+    available_isas,
+    cpu_features,
+    get_num_threads,
+    isa,
+    num_threads,
+    set_isa,
+    set_num_threads,
+    threads_and_reason,
+)
+from mp_core.dtype_policies import dtype_policy, set_dtype_policy
+from mp_core.dtypes import floatx, set_floatx
+
+__all__ = [
+    "available_isas",
+    "dtype_policy",
+    "floatx",
+    "get_num_threads",
+    "isa",
+    "num_threads",
+    "set_dtype_policy",
+    "set_floatx",
+    "set_isa",
+    "set_num_threads",
+    "show_config",
+]
+
+# What multiplies in a product of each type, by instruction set; the rest of the library is 16-lane vectors of the set.
+_FMA = {
+    "scalar": "fmaf",
+    "avx2": "vfmadd231ps ymm",
+    "avx512": "vfmadd231ps zmm",
+    "avx512_vnni": "vfmadd231ps zmm",
+    "avx512_bf16": "vfmadd231ps zmm",
+}
+_KERNELS: dict[str, dict[str, str]] = {
+    "matmul float32": _FMA,
+    "matmul float16": {**_FMA, "scalar": "integer widening, fmaf"},
+    "matmul bfloat16": {**_FMA, "avx512_bf16": "vdpbf16ps zmm"},
+    "matmul int8": {
+        "scalar": "32-bit integers",
+        "avx2": "vpmaddwd ymm",
+        "avx512": "vpmaddwd zmm",
+        "avx512_vnni": "vpdpbusd zmm",
+        "avx512_bf16": "vpdpbusd zmm",
+    },
+    "cast float16": {
+        "scalar": "32-bit integers",
+        "avx2": "vcvtps2ph ymm",
+        "avx512": "vcvtps2ph zmm",
+        "avx512_vnni": "vcvtps2ph zmm",
+        "avx512_bf16": "vcvtps2ph zmm",
+    },
+}
+_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors"}
+
+
+def _kernels(name: str) -> dict[str, str]:
+    chosen = {operation: f"{name}: {table[name]}" for operation, table in _KERNELS.items()}
+    vectors = f"{name}: {_VECTORS.get(name, '512-bit vectors')}"
+    return chosen | dict.fromkeys(("cast bfloat16, float8", "quantize", "softmax", "layer_norm", "activations"), vectors)
+
+
+def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
+    """Print what decides speed here: versions, CPU features, the kernel per operation, threads and why.
+
+    Parameters
+    ----------
+    as_dict : bool
+        Return it as a dict of plain values instead of printing it.
+
+    Examples
+    --------
+    >>> sorted(show_config(as_dict=True))[:3]
+    ['available_isas', 'cpu_features', 'isa']
+    """
+    threads, reason = threads_and_reason()
+    report = {
+        "version": __version__,
+        "isa": isa(),
+        "available_isas": list(available_isas()),
+        "cpu_features": cpu_features(),
+        "kernels": _kernels(isa()),
+        "threads": threads,
+        "thread_reason": reason,
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    if as_dict:
+        return report
+    for key, value in report.items():
+        if isinstance(value, dict):
+            print(f"{key}:")
+            for name, item in value.items():
+                print(f"  {name}: {item}")
+        else:
+            print(f"{key}: {', '.join(value) if isinstance(value, list) else value}")
+    return None

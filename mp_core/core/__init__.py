@@ -1,0 +1,1 @@
+"""Everything compiled. Nothing above this package knows an instruction set, nothing in it knows a policy."""

@@ -1,0 +1,222 @@
+"""The machine: which instruction set the kernels use, and how many threads may run them."""
+
+import contextvars
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+from cython.parallel cimport prange
+
+from mp_core.core.header cimport (
+    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, mp_activate, mp_active, mp_cpu_features,
+    mp_enter_team, mp_isas, mp_scratch,
+)
+
+cdef extern from *:
+    const char *MP_CORE_VERSION
+
+__version__ = MP_CORE_VERSION.decode()
+
+
+# ---- instruction set
+
+def isas():
+    """Return the names of all instruction sets of this build, best first."""
+    cdef int row = 0
+    names = []
+    while mp_isas[row].name != NULL:
+        names.append(mp_isas[row].name.decode())
+        row += 1
+    return tuple(names)
+
+
+def available_isas():
+    """Return the names of the instruction sets that this machine can use, best first.
+
+    Examples
+    --------
+    >>> available_isas()[-1]
+    'scalar'
+    """
+    have = mp_cpu_features()
+    return tuple(name for row, name in enumerate(isas()) if mp_isas[row].needs & ~have == 0)
+
+
+def cpu_features():
+    """Return which of the CPU features that the kernels can use are present: name -> bool."""
+    have = mp_cpu_features()
+    return {
+        "avx2+fma+f16c": bool(have & MP_CPU_AVX2),
+        "avx512f+bw+dq+vl": bool(have & MP_CPU_AVX512),
+        "avx512_vnni": bool(have & MP_CPU_AVX512_VNNI),
+        "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),
+    }
+
+
+def isa():
+    """Return the name of the instruction set in use.
+
+    It is the best one the machine has, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa` chose another.
+    """
+    return mp_active().isa.decode()
+
+
+def set_isa(name):
+    """Use the kernels of another instruction set, for the whole process. Results keep their bits; only speed changes.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`available_isas`.
+
+    Raises
+    ------
+    ValueError
+        `name` is unknown, or this machine cannot run it.
+
+    Examples
+    --------
+    >>> best = isa()
+    >>> set_isa("scalar")
+    >>> isa()
+    'scalar'
+    >>> set_isa(best)
+    """
+    _use(name, "name")
+
+
+def _use(name, argument):
+    choices = available_isas()
+    if name not in choices:
+        reason = "is not supported by this machine" if name in isas() else "is unknown"
+        raise ValueError(f"`{argument}` must be one of {', '.join(choices)}; received {name!r}, which {reason}")
+    mp_activate(mp_isas[isas().index(name)].kernels)
+
+
+_use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
+
+
+# ---- threads
+
+_scoped = contextvars.ContextVar("mp_core.num_threads", default=0)
+_default = None  # (count, why), found at first use
+
+
+def _positive(value, argument):
+    try:
+        count = int(value)
+    except (TypeError, ValueError):
+        count = 0
+    if count < 1 or isinstance(value, float):
+        raise ValueError(f"`{argument}` must be a positive integer; received {value!r}")
+    return min(count, 1024)
+
+
+def _cgroup_quota():
+    """Return the CPU time this control group may use, in CPUs, or None without a limit (cgroup v2, then v1)."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text()
+            period = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()
+        except OSError:
+            return None
+    if quota == "max" or int(quota) <= 0:
+        return None
+    return int(quota) / int(period)
+
+
+def _find_default():
+    if os.environ.get("MP_CORE_NUM_THREADS"):
+        return _positive(os.environ["MP_CORE_NUM_THREADS"], "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if first.isdigit() and int(first) > 0:
+        return min(int(first), 1024), "OMP_NUM_THREADS"
+    count, why = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, "CPU affinity"
+    quota = _cgroup_quota()
+    if quota is not None and quota < count:
+        count, why = max(1, int(quota + 0.5)), "cgroup CPU quota"
+    return count, why
+
+
+def threads_and_reason():
+    """Return how many threads a large operation uses here and now, and what decided it."""
+    global _default
+    scoped = _scoped.get()
+    if scoped:
+        return scoped, "num_threads() scope"
+    if _default is None:
+        _default = _find_default()
+    return _default
+
+
+def get_num_threads():
+    """Return how many threads a large operation uses here and now.
+
+    The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
+    ``OMP_NUM_THREADS``, then the CPUs this process may run on, bounded by its control group's quota.
+    """
+    return threads_and_reason()[0]
+
+
+def set_num_threads(count):
+    """Set how many threads large operations use, for the whole process.
+
+    Parameters
+    ----------
+    count : int
+        At least 1. The results do not depend on it.
+
+    Raises
+    ------
+    ValueError
+        `count` is no positive integer.
+    """
+    global _default
+    _default = _positive(count, "count"), "set_num_threads()"
+
+
+@contextmanager
+def num_threads(count):
+    """Use `count` threads within a ``with`` block, in this thread or task only.
+
+    Examples
+    --------
+    >>> with num_threads(1):
+    ...     get_num_threads()
+    1
+    """
+    token = _scoped.set(_positive(count, "count"))
+    try:
+        yield
+    finally:
+        _scoped.reset(token)
+
+
+cdef int threads_for(double work, double worthwhile) except -1:
+    """Threads for an operation of that much work, in any unit: the caller's own below what is worthwhile."""
+    return 1 if work < worthwhile else threads_and_reason()[0]
+
+
+cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil:
+    """Call run(context, index) for every index below tasks, in any order, on up to that many threads."""
+    cdef Py_ssize_t index
+    if threads > tasks:
+        threads = <int>tasks
+    if threads > 1 and mp_enter_team():
+        for index in prange(tasks, num_threads=threads, schedule="dynamic"):
+            run(context, index)
+    else:
+        for index in range(tasks):
+            run(context, index)
+
+
+# ---- shared with the other modules
+
+cdef const mp_kernels *kernels() noexcept nogil:
+    return mp_active()
+
+
+cdef void *scratch(size_t bytes) noexcept nogil:
+    return mp_scratch(bytes)

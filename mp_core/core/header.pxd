@@ -1,0 +1,91 @@
+# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h and runtime.h.
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+cdef extern from "mp_core.h" nogil:
+    ctypedef enum mp_format:
+        MP_F32
+        MP_F16
+        MP_BF16
+        MP_F8_E4M3FN
+        MP_F8_E5M2
+        MP_FLOATS
+        MP_I32
+
+    ctypedef enum mp_activation:
+        MP_LINEAR
+        MP_RELU
+        MP_GELU
+        MP_SILU
+
+    ctypedef enum mp_gemm_kind:
+        MP_GEMM_F32
+        MP_GEMM_F16
+        MP_GEMM_BF16
+        MP_GEMM_I8
+        MP_GEMMS
+
+    enum:
+        MP_LANES
+        MP_PANEL
+        MP_BLOCK_F32
+        MP_BLOCK_F16
+        MP_BLOCK_BF16
+        MP_BLOCK_I8
+
+    ctypedef struct mp_gemm:
+        Py_ssize_t m, n, k
+        const void *a
+        Py_ssize_t lda
+        const void *b
+        void *acc
+        int first, last
+        uint32_t a_flip
+        const int32_t *init
+        const float *row_scale
+        const float *col_scale
+        const float *bias
+        mp_activation activation
+        mp_format out_format
+        void *out
+        Py_ssize_t ldo
+
+    ctypedef struct mp_kernels:
+        const char *isa
+        void (*widen[5])(const void *src, float *dst, Py_ssize_t n) noexcept nogil
+        void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int saturate) noexcept nogil
+        void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
+        void (*gemm[4])(const mp_gemm *g) noexcept nogil
+        void (*pack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs, void *dst) noexcept nogil
+        void (*unpack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
+        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t factor, int32_t *sums) noexcept nogil
+        void (*value_range)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
+        void (*value_range_columns)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
+        void (*quantize)(const float *x, Py_ssize_t n, const float *scale, const int32_t *zero_point, Py_ssize_t step,
+                         int32_t qmin, int32_t qmax, void *q) noexcept nogil
+        void (*dequantize)(const void *q, Py_ssize_t n, int is_signed, const float *scale, const int32_t *zero_point,
+                           Py_ssize_t step, float *x) noexcept nogil
+        void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
+        void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
+                           Py_ssize_t n, float *out) noexcept nogil
+        void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
+
+cdef extern from "kernels/cpu.h" nogil:
+    enum mp_cpu_feature:
+        MP_CPU_AVX2
+        MP_CPU_AVX512
+        MP_CPU_AVX512_VNNI
+        MP_CPU_AVX512_BF16
+
+    ctypedef struct mp_isa:
+        const char *name
+        uint32_t needs
+        const mp_kernels *kernels
+
+    const mp_isa mp_isas[]
+    uint32_t mp_cpu_features()
+
+cdef extern from "runtime.h" nogil:
+    const mp_kernels *mp_active()
+    void mp_activate(const mp_kernels *kernels)
+    int mp_enter_team()
+    void *mp_scratch(size_t bytes)

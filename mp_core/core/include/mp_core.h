@@ -1,0 +1,94 @@
+/* mp_core: the contract between the kernels (C17, one static library per ISA) and the code that drives them.
+ *
+ * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
+ * strides are in elements unless a name says bytes; pointers may be unaligned; a kernel touches no byte outside the
+ * ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md).
+ */
+#ifndef MP_CORE_H
+#define MP_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Storage formats. Those that FORMATS in kernels/formats.def lists are floats the kernels convert to and from f32. */
+typedef enum {
+    MP_F32, MP_F16, MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, /* floats: the index into widen[] and narrow[] */
+    MP_FLOATS,
+    MP_I32 = MP_FLOATS, /* only as the output of an int8 product */
+} mp_format;
+
+typedef enum { MP_LINEAR, MP_RELU, MP_GELU, MP_SILU } mp_activation;
+
+/* What one product is made of: the element type of the packed panel decides the inner loop. */
+typedef enum { MP_GEMM_F32, MP_GEMM_F16, MP_GEMM_BF16, MP_GEMM_I8, MP_GEMMS } mp_gemm_kind;
+
+enum {
+    MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
+    MP_PANEL = 64,   /* columns of a packed panel; the last one is rounded up to MP_LANES only */
+    /* Length of a block of k, by kind of product: part of the numerics contract. 4 KiB of the row of a as it is read. */
+    MP_BLOCK_F32 = 1024, MP_BLOCK_F16 = 1024, MP_BLOCK_BF16 = 2048, MP_BLOCK_I8 = 4096,
+};
+
+/* Packed right operand of a product, the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w = 64 or
+ * what is left rounded up to 16, as [ceil(k / group)][w][group] elements, zero padded; group = 1 (f32, f16), 2 (bf16)
+ * or 4 (int8) neighbours along k. Panels follow each other without gaps. */
+
+/* One panel times one block of rows, over one block of k:
+ *     acc[i][j]  = (first ? 0 : acc[i][j]) + init[j] + sum_p a[i][p] * b[p][j]        i < m, j < n <= MP_PANEL
+ * and, in the last block of k,
+ *     out[i][j]  = narrow(activation(acc[i][j] * row_scale[i] * col_scale[j] + bias[j]))
+ * The float sum over the block starts from 0 and is a chain of fused multiply-adds, k ascending (bf16: in pairs, the
+ * odd element first); the int8 sum is exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip. */
+typedef struct {
+    ptrdiff_t m, n, k;
+    const void *a;               /* f32 (MP_GEMM_F32, MP_GEMM_F16), bf16 or 8-bit elements, unit stride along k */
+    ptrdiff_t lda;
+    const void *b;               /* the panel's block: ceil(k / group) groups */
+    void *acc;                   /* f32 or i32 [m][MP_PANEL]; carried between blocks of k, NULL if there is only one */
+    int first, last;
+    uint32_t a_flip;             /* int8: 0x80808080 turns signed into unsigned + 128, 0 leaves uint8 */
+    const int32_t *init;         /* int8: [n rounded up to 16], -128 * column sums; NULL: zeros */
+    const float *row_scale;      /* [m] or NULL */
+    const float *col_scale;      /* [n] or NULL */
+    const float *bias;           /* [n] or NULL */
+    mp_activation activation;
+    mp_format out_format;        /* MP_I32: the raw int8 sums, no epilogue */
+    void *out;
+    ptrdiff_t ldo;
+} mp_gemm;
+
+typedef struct {
+    const char *isa;
+
+    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN; saturate clamps to the largest finite
+     * value instead of overflowing. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x
+     * rounded once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. */
+    void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n);
+    void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int saturate);
+    void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
+
+    /* Products. pack writes one panel's block of k (layout above) from elements at the byte strides rs (along k) and cs
+     * (along n); unpack is its inverse, to rows ldd elements apart; column_sums does sums[j] += factor * sum_p b[p][j]
+     * for a packed int8 block, j < n rounded up to 16. */
+    void (*gemm[MP_GEMMS])(const mp_gemm *g);
+    void (*pack[MP_GEMMS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
+    void (*unpack[MP_GEMMS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
+    void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t factor, int32_t *sums);
+
+    /* Quantization, x ~ scale * (q - zero_point). step is 0 (one scale for all n) or 1 (one per element).
+     * value_range widens [*lo, *hi] by the finite values of x; value_range_columns does so element by element. */
+    void (*value_range)(const float *x, ptrdiff_t n, float *lo, float *hi);
+    void (*value_range_columns)(const float *x, ptrdiff_t n, float *lo, float *hi);
+    void (*quantize)(const float *x, ptrdiff_t n, const float *scale, const int32_t *zero_point, ptrdiff_t step,
+                     int32_t qmin, int32_t qmax, void *q);
+    void (*dequantize)(const void *q, ptrdiff_t n, int is_signed, const float *scale, const int32_t *zero_point,
+                       ptrdiff_t step, float *x);
+
+    /* Rows. out may equal x; keep, residual, gamma and beta may be NULL. */
+    void (*softmax)(const float *x, const uint8_t *keep, float scale, ptrdiff_t n, float *out);
+    void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
+                       ptrdiff_t n, float *out);
+    void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+} mp_kernels;
+
+#endif

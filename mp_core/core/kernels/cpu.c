@@ -1,0 +1,49 @@
+#include "cpu.h"
+
+#define MP_ISA(NAME, NEEDS) extern const mp_kernels mp_kernels_##NAME;
+#include "isa.def"
+#undef MP_ISA
+
+const mp_isa mp_isas[] = {
+#define MP_ISA(NAME, NEEDS) {#NAME, NEEDS, &mp_kernels_##NAME},
+#include "isa.def"
+#undef MP_ISA
+    {NULL, 0, NULL},
+};
+
+#if defined(__x86_64__) || defined(_M_X64)
+
+#include <cpuid.h>
+
+/* XCR0: which register files the operating system saves at a context switch. */
+static uint32_t xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+#define BIT(REGISTER, N) (((REGISTER) >> (N)) & 1u)
+
+uint32_t mp_cpu_features(void) {
+    uint32_t a, b, c, d, found = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if (!BIT(c, 27) /* OSXSAVE */) return 0;
+    const uint32_t saved = xcr0();
+    const int fma = BIT(c, 12), f16c = BIT(c, 29), avx = BIT(c, 28);
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    const uint32_t subleaves = a;
+    if ((saved & 0x6) == 0x6 /* XMM and YMM state */ && avx && fma && f16c && BIT(b, 5)) found |= MP_CPU_AVX2;
+    if ((found & MP_CPU_AVX2) && (saved & 0xE0) == 0xE0 /* opmask and ZMM state */ &&
+        BIT(b, 16) /* F */ && BIT(b, 17) /* DQ */ && BIT(b, 30) /* BW */ && BIT(b, 31) /* VL */) {
+        found |= MP_CPU_AVX512;
+        if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
+        if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && BIT(a, 5)) found |= MP_CPU_AVX512_BF16;
+    }
+    return found;
+}
+
+#else
+
+uint32_t mp_cpu_features(void) { return 0; }
+
+#endif

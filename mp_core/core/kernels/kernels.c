@@ -1,0 +1,39 @@
+/* All kernels of one ISA. Compiled once per row of isa.def with MP_ISA (its name) and MP_SIMD (its vocabulary), into a
+ * static library of its own; exports nothing but the table. */
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+#include "kernels.h"
+
+#include "formats.inc"
+#include "math.inc"
+#include "convert.inc"
+#include "quantize.inc"
+#include "rows.inc"
+#include "pack.inc"
+#include "epilogue.inc"
+#include "products.inc"
+
+#define MP_STRING_(X) #X
+#define MP_STRING(X) MP_STRING_(X)
+
+extern const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA);
+const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
+    .isa = MP_STRING(MP_ISA),
+#define MP_FLOAT(FORMAT, ...) .widen[MP_##FORMAT] = widen_##FORMAT, .narrow[MP_##FORMAT] = narrow_##FORMAT,
+#include "formats.def"
+#undef MP_FLOAT
+    .round_odd = round_odd,
+    .gemm = {[MP_GEMM_F32] = panel_f32, [MP_GEMM_F16] = panel_f16, [MP_GEMM_BF16] = panel_bf16_flushed, [MP_GEMM_I8] = panel_i8},
+    .pack = {[MP_GEMM_F32] = pack_f32, [MP_GEMM_F16] = pack_f16, [MP_GEMM_BF16] = pack_bf16, [MP_GEMM_I8] = pack_i8},
+    .unpack = {[MP_GEMM_F32] = unpack_f32, [MP_GEMM_F16] = unpack_f16, [MP_GEMM_BF16] = unpack_bf16, [MP_GEMM_I8] = unpack_i8},
+    .column_sums = column_sums,
+    .value_range = value_range,
+    .value_range_columns = value_range_columns,
+    .quantize = quantize,
+    .dequantize = dequantize,
+    .softmax = softmax,
+    .layer_norm = layer_norm,
+    .activate = activate,
+};

@@ -1,0 +1,48 @@
+/* What every template stands on: the vocabulary of one ISA, and the words that all of them spell the same way.
+ *
+ * A vocabulary header in simd/ defines vectors of 16 lanes, whatever the registers' width, so that every template gives
+ * the same bits everywhere:
+ *   vf32 vu32 vu16 vu8 vmask; set_* load_* store_* (loadn_*, storen_*: the first 0 < n <= 16 lanes, the rest reads 0),
+ *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
+ *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
+ *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
+ *   i32_from_f32: to nearest even, in range; widen_*, narrow_* (the low bits); f32_from_f16, f16_from_f32 if native,
+ *   sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
+ *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
+ *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.
+ */
+#ifndef MP_KERNELS_H
+#define MP_KERNELS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "mp_core.h"
+
+#define V static inline __attribute__((always_inline))
+#define MP_CONCAT_(A, B) A##B
+#define MP_CONCAT(A, B) MP_CONCAT_(A, B)
+
+#include MP_SIMD
+
+#ifndef MP_NATIVE_BF16
+V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
+    const vu32 odd = set_u32(0xFFFF0000u);
+    acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
+    return fma_f32(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);
+}
+#endif
+
+V float max_lanes(vf32 x) {
+    float lane[MP_LANES], best;
+    store_f32(lane, x);
+    best = lane[0];
+    for (int i = 1; i < MP_LANES; i++) best = lane[i] > best ? lane[i] : best;
+    return best;
+}
+
+V float min_lanes(vf32 x) { return -max_lanes(sub_f32(set_f32(-0.0f), x)); }
+
+V ptrdiff_t at_most(ptrdiff_t n, ptrdiff_t limit) { return n < limit ? n : limit; }
+
+#endif

@@ -1,0 +1,116 @@
+/* The vocabulary on AVX2, FMA and F16C: a vector of 16 lanes is two 256-bit registers. */
+#include <immintrin.h>
+
+typedef struct { __m256 lo, hi; } vf32;
+typedef struct { __m256i lo, hi; } vu32;
+typedef __m256i vu16;
+typedef __m128i vu8;
+typedef vu32 vmask; /* all ones or all zeros per lane */
+
+#define MP_BOTH1(T, R, NAME, OP) V R NAME(T a) { return (R){OP(a.lo), OP(a.hi)}; }
+#define MP_BOTH2(T, NAME, OP) V T NAME(T a, T b) { return (T){OP(a.lo, b.lo), OP(a.hi, b.hi)}; }
+
+V vf32 set_f32(float x) { return (vf32){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+V vu32 set_u32(uint32_t x) { return (vu32){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
+
+V vf32 load_f32(const float *p) { return (vf32){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+V vu32 load_u32(const void *p) {
+    return (vu32){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+V vu16 load_u16(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+V vu8 load_u8(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+V void store_f32(float *p, vf32 x) { _mm256_storeu_ps(p, x.lo), _mm256_storeu_ps(p + 8, x.hi); }
+V void store_u32(void *p, vu32 x) {
+    _mm256_storeu_si256((__m256i *)p, x.lo), _mm256_storeu_si256((__m256i *)p + 1, x.hi);
+}
+V void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
+V void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
+
+/* Part of a vector goes through a buffer: vmaskmovps stores cost 18 to 42 uops on Zen 4 and know no bytes. */
+#include "partial.h"
+
+MP_BOTH1(vf32, vu32, as_u32, _mm256_castps_si256)
+MP_BOTH1(vu32, vf32, as_f32, _mm256_castsi256_ps)
+
+MP_BOTH2(vf32, add_f32, _mm256_add_ps)
+MP_BOTH2(vf32, sub_f32, _mm256_sub_ps)
+MP_BOTH2(vf32, mul_f32, _mm256_mul_ps)
+MP_BOTH2(vf32, div_f32, _mm256_div_ps)
+MP_BOTH2(vf32, min_f32, _mm256_min_ps)
+MP_BOTH2(vf32, max_f32, _mm256_max_ps)
+V vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
+    return (vf32){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+
+MP_BOTH2(vu32, and_u32, _mm256_and_si256)
+MP_BOTH2(vu32, or_u32, _mm256_or_si256)
+MP_BOTH2(vu32, xor_u32, _mm256_xor_si256)
+MP_BOTH2(vu32, add_u32, _mm256_add_epi32)
+MP_BOTH2(vu32, sub_u32, _mm256_sub_epi32)
+MP_BOTH2(vu32, mul_u32, _mm256_mullo_epi32)
+MP_BOTH2(vu32, min_u32, _mm256_min_epu32)
+#define MP_SHIFT(OP, X, N) ((vu32){OP((X).lo, N), OP((X).hi, N)})
+V vu32 shl_u32(vu32 x, int n) { return MP_SHIFT(_mm256_slli_epi32, x, n); }
+V vu32 shr_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srli_epi32, x, n); }
+V vu32 sar_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srai_epi32, x, n); }
+
+V vmask lt_f32(vf32 a, vf32 b) {
+    return (vmask){_mm256_castps_si256(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+                   _mm256_castps_si256(_mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+MP_BOTH2(vu32, gt_i32, _mm256_cmpgt_epi32)
+V vu32 select_u32(vmask m, vu32 a, vu32 b) {
+    return (vu32){_mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi)};
+}
+V vf32 select_f32(vmask m, vf32 a, vf32 b) { return as_f32(select_u32(m, as_u32(a), as_u32(b))); }
+V vmask first_n(ptrdiff_t n) {
+    const vu32 lane = {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
+    return gt_i32(set_u32((uint32_t)n), lane);
+}
+
+MP_BOTH1(vu32, vf32, f32_from_i32, _mm256_cvtepi32_ps)
+MP_BOTH1(vf32, vu32, i32_from_f32, _mm256_cvtps_epi32)
+V vu32 widen_u16(vu16 x) {
+    return (vu32){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
+}
+V vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
+V vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
+V vu16 narrow_u16(vu32 x) { /* the low halves; vpackusdw would saturate, so the high ones are cleared first */
+    const vu32 low = and_u32(x, set_u32(0xFFFFu));
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(low.lo, low.hi), 0xD8);
+}
+V vu8 narrow_u8(vu32 x) {
+    const vu16 low = narrow_u16(and_u32(x, set_u32(0xFFu)));
+    return _mm_packus_epi16(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+}
+
+#define MP_NATIVE_F16
+V vf32 f32_from_f16(vu16 x) {
+    return (vf32){_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
+}
+V vu16 f16_from_f32(vf32 x) {
+    return _mm256_set_m128i(_mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                            _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+V float sum_f32(vf32 x) {
+    const __m256 h8 = _mm256_add_ps(x.lo, x.hi);
+    const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+    const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+    return _mm_cvtss_f32(_mm_add_ss(h2, _mm_movehdup_ps(h2)));
+}
+
+/* Bytes 0 and 2, then 1 and 3, widened to 16 bits: |255 * 128 * 2| fits in 32 bits, nothing saturates. */
+V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
+    const vu32 a_even = and_u32(a, set_u32(0x00FF00FFu)), a_odd = MP_SHIFT(_mm256_srli_epi16, a, 8);
+    const vu32 b_shifted = MP_SHIFT(_mm256_slli_epi16, b, 8);
+    const vu32 b_even = MP_SHIFT(_mm256_srai_epi16, b_shifted, 8), b_odd = MP_SHIFT(_mm256_srai_epi16, b, 8);
+    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(a_even.lo, b_even.lo));
+    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a_even.hi, b_even.hi));
+    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(a_odd.lo, b_odd.lo));
+    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a_odd.hi, b_odd.hi));
+    return acc;
+}
+
+#define MP_TILE_ROWS 6
+#define MP_TILE_VECTORS 1

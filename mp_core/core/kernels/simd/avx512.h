@@ -1,0 +1,92 @@
+/* The vocabulary on AVX-512 F, BW, DQ, VL: one 512-bit register is one vector of 16 lanes. */
+#include <immintrin.h>
+
+typedef __m512 vf32;
+typedef __m512i vu32;
+typedef __m256i vu16;
+typedef __m128i vu8;
+typedef __mmask16 vmask;
+
+V vmask first_n(ptrdiff_t n) { return (vmask)((1u << n) - 1u); }
+
+V vf32 set_f32(float x) { return _mm512_set1_ps(x); }
+V vu32 set_u32(uint32_t x) { return _mm512_set1_epi32((int)x); }
+
+V vf32 load_f32(const float *p) { return _mm512_loadu_ps(p); }
+V vu32 load_u32(const void *p) { return _mm512_loadu_si512(p); }
+V vu16 load_u16(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+V vu8 load_u8(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+V void store_f32(float *p, vf32 x) { _mm512_storeu_ps(p, x); }
+V void store_u32(void *p, vu32 x) { _mm512_storeu_si512(p, x); }
+V void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
+V void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
+
+V vf32 loadn_f32(const float *p, ptrdiff_t n) { return _mm512_maskz_loadu_ps(first_n(n), p); }
+V vu32 loadn_u32(const void *p, ptrdiff_t n) { return _mm512_maskz_loadu_epi32(first_n(n), p); }
+V vu16 loadn_u16(const void *p, ptrdiff_t n) { return _mm256_maskz_loadu_epi16(first_n(n), p); }
+V vu8 loadn_u8(const void *p, ptrdiff_t n) { return _mm_maskz_loadu_epi8(first_n(n), p); }
+V void storen_f32(float *p, vf32 x, ptrdiff_t n) { _mm512_mask_storeu_ps(p, first_n(n), x); }
+V void storen_u32(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi32(p, first_n(n), x); }
+V void storen_u16(void *p, vu16 x, ptrdiff_t n) { _mm256_mask_storeu_epi16(p, first_n(n), x); }
+V void storen_u8(void *p, vu8 x, ptrdiff_t n) { _mm_mask_storeu_epi8(p, first_n(n), x); }
+
+V vu32 as_u32(vf32 x) { return _mm512_castps_si512(x); }
+V vf32 as_f32(vu32 x) { return _mm512_castsi512_ps(x); }
+
+V vf32 add_f32(vf32 a, vf32 b) { return _mm512_add_ps(a, b); }
+V vf32 sub_f32(vf32 a, vf32 b) { return _mm512_sub_ps(a, b); }
+V vf32 mul_f32(vf32 a, vf32 b) { return _mm512_mul_ps(a, b); }
+V vf32 div_f32(vf32 a, vf32 b) { return _mm512_div_ps(a, b); }
+V vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return _mm512_fmadd_ps(a, b, c); }
+V vf32 min_f32(vf32 a, vf32 b) { return _mm512_min_ps(a, b); }
+V vf32 max_f32(vf32 a, vf32 b) { return _mm512_max_ps(a, b); }
+
+V vu32 and_u32(vu32 a, vu32 b) { return _mm512_and_si512(a, b); }
+V vu32 or_u32(vu32 a, vu32 b) { return _mm512_or_si512(a, b); }
+V vu32 xor_u32(vu32 a, vu32 b) { return _mm512_xor_si512(a, b); }
+V vu32 add_u32(vu32 a, vu32 b) { return _mm512_add_epi32(a, b); }
+V vu32 sub_u32(vu32 a, vu32 b) { return _mm512_sub_epi32(a, b); }
+V vu32 mul_u32(vu32 a, vu32 b) { return _mm512_mullo_epi32(a, b); }
+V vu32 min_u32(vu32 a, vu32 b) { return _mm512_min_epu32(a, b); }
+#define shl_u32(X, N) _mm512_slli_epi32(X, N)
+#define shr_u32(X, N) _mm512_srli_epi32(X, N)
+#define sar_u32(X, N) _mm512_srai_epi32(X, N)
+
+V vmask lt_f32(vf32 a, vf32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+V vmask gt_i32(vu32 a, vu32 b) { return _mm512_cmpgt_epi32_mask(a, b); }
+V vf32 select_f32(vmask m, vf32 a, vf32 b) { return _mm512_mask_blend_ps(m, b, a); }
+V vu32 select_u32(vmask m, vu32 a, vu32 b) { return _mm512_mask_blend_epi32(m, b, a); }
+
+V vf32 f32_from_i32(vu32 x) { return _mm512_cvtepi32_ps(x); }
+V vu32 i32_from_f32(vf32 x) { return _mm512_cvtps_epi32(x); }
+V vu32 widen_u16(vu16 x) { return _mm512_cvtepu16_epi32(x); }
+V vu32 widen_u8(vu8 x) { return _mm512_cvtepu8_epi32(x); }
+V vu32 widen_i8(vu8 x) { return _mm512_cvtepi8_epi32(x); }
+V vu16 narrow_u16(vu32 x) { return _mm512_cvtepi32_epi16(x); }
+V vu8 narrow_u8(vu32 x) { return _mm512_cvtepi32_epi8(x); }
+
+#define MP_NATIVE_F16
+V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
+V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+V float sum_f32(vf32 x) {
+    const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+    const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+    return _mm_cvtss_f32(_mm_add_ss(h2, _mm_movehdup_ps(h2)));
+}
+
+#ifdef MP_NATIVE_VNNI /* avx512_vnni.h */
+V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) { return _mm512_dpbusd_epi32(acc, a, b); }
+#else
+/* Bytes 0 and 2, then 1 and 3, widened to 16 bits: |255 * 128 * 2| fits in 32 bits, nothing saturates. */
+V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
+    const vu32 a_even = and_u32(a, set_u32(0x00FF00FFu)), a_odd = _mm512_srli_epi16(a, 8);
+    const vu32 b_even = _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8), b_odd = _mm512_srai_epi16(b, 8);
+    acc = add_u32(acc, _mm512_madd_epi16(a_even, b_even));
+    return add_u32(acc, _mm512_madd_epi16(a_odd, b_odd));
+}
+#endif
+
+#define MP_TILE_ROWS 6
+#define MP_TILE_VECTORS 4

@@ -1,0 +1,5 @@
+/* AVX-512 with VNNI and BF16: vdpbf16ps adds the odd product of a pair, then the even one, each rounded once. */
+#include "avx512_vnni.h"
+
+#define MP_NATIVE_BF16
+V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }

@@ -1,0 +1,138 @@
+"""Rows and elements: softmax, layer norm, activations. Widened to float32, computed there, narrowed once."""
+
+cimport numpy as cnp
+from libc.stdint cimport uint8_t
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.header cimport MP_F32, mp_activation, mp_kernels
+
+cnp.import_array()
+
+cdef double WORTHWHILE = 1 << 15  # exponentials, or as much work as ten
+
+cdef enum:
+    SOFTMAX = 1
+    LAYER_NORM = 2
+    ACTIVATE = 3
+
+# Rows of x, C-contiguous, `length` elements each. keep: rows of bytes at byte strides per axis of the row index.
+cdef struct Rows:
+    const mp_kernels *kernels
+    int what, in_format, out_format, in_size, out_size
+    Py_ssize_t rows, length, share
+    const char *x
+    const char *residual
+    char *out
+    float scale
+    const float *gamma
+    const float *beta
+    mp_activation activation
+    const uint8_t *keep
+    int keep_axes
+    Py_ssize_t keep_shape[64]
+    Py_ssize_t keep_stride[64]
+    bint failed
+
+
+cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
+    cdef const uint8_t *at = r.keep
+    cdef int axis
+    if at != NULL:
+        for axis in range(r.keep_axes - 1, -1, -1):
+            at += row % r.keep_shape[axis] * r.keep_stride[axis]
+            row //= r.keep_shape[axis]
+    return at
+
+
+cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
+    cdef Rows *r = <Rows *>context
+    cdef float *work = <float *>scratch(3 * r.length * 4)
+    cdef float *result
+    cdef const float *x
+    cdef const float *residual = NULL
+    cdef Py_ssize_t row, start
+    if work == NULL:
+        r.failed = True
+        return
+    for row in range(index * r.share, min((index + 1) * r.share, r.rows)):
+        start = row * r.length
+        x = <const float *>r.x + start
+        if r.in_format != MP_F32:
+            r.kernels.widen[r.in_format](r.x + start * r.in_size, work, r.length)
+            x = work
+        result = <float *>r.out + start if r.out_format == MP_F32 else work + r.length
+        if r.what == SOFTMAX:
+            r.kernels.softmax(x, kept(r, row), r.scale, r.length, result)
+        elif r.what == ACTIVATE:
+            r.kernels.activate(r.activation, x, r.length, result)
+        else:
+            if r.residual != NULL and r.in_format == MP_F32:
+                residual = <const float *>r.residual + start
+            elif r.residual != NULL:
+                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + 2 * r.length, r.length)
+                residual = work + 2 * r.length
+            r.kernels.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
+        if r.out_format != MP_F32:
+            r.kernels.narrow[r.out_format](result, r.out + start * r.out_size, r.length, 0)
+
+
+cdef int run(Rows *r, cnp.ndarray x, int in_format, cnp.ndarray out, int out_format) except -1:
+    cdef int threads = threads_for(<double>r.rows * r.length, WORTHWHILE)
+    r.kernels, r.in_format, r.out_format = kernels(), in_format, out_format
+    r.x, r.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
+    r.in_size, r.out_size = cnp.PyArray_ITEMSIZE(x), cnp.PyArray_ITEMSIZE(out)
+    if r.rows == 0 or r.length == 0:
+        return 0
+    r.share = max(1, (r.rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else r.rows
+    with nogil:
+        parallel_for(threads, (r.rows + r.share - 1) // r.share, run_rows, r)
+    if r.failed:
+        raise MemoryError("no memory for the scratch of a row")
+    return 0
+
+
+def softmax(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, float scale,
+            cnp.ndarray keep=None):
+    """out = softmax(scale * x) over the last axis; C-contiguous. `keep`: bool, the shape of `x`, unit last stride."""
+    cdef Rows r
+    cdef int axis, ndim = cnp.PyArray_NDIM(x)
+    memset(&r, 0, sizeof(r))
+    r.what, r.scale = SOFTMAX, scale
+    r.length = cnp.PyArray_DIM(x, ndim - 1)
+    r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
+    if keep is not None:
+        r.keep, r.keep_axes = <const uint8_t *>cnp.PyArray_DATA(keep), ndim - 1
+        for axis in range(ndim - 1):
+            r.keep_shape[axis], r.keep_stride[axis] = cnp.PyArray_DIM(keep, axis), cnp.PyArray_STRIDE(keep, axis)
+    run(&r, x, in_format, out, out_format)
+
+
+def layer_norm(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, float epsilon,
+               cnp.ndarray gamma=None, cnp.ndarray beta=None, cnp.ndarray residual=None):
+    """Layer norm of x + residual over the last axis; C-contiguous, `residual` of x's dtype, gamma and beta float32."""
+    cdef Rows r
+    memset(&r, 0, sizeof(r))
+    r.what, r.scale = LAYER_NORM, epsilon
+    r.length = cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - 1)
+    r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
+    if gamma is not None:
+        r.gamma = <const float *>cnp.PyArray_DATA(gamma)
+    if beta is not None:
+        r.beta = <const float *>cnp.PyArray_DATA(beta)
+    if residual is not None:
+        r.residual = cnp.PyArray_BYTES(residual)
+    run(&r, x, in_format, out, out_format)
+
+
+def activate(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, int activation):
+    """out = activation(x), element by element; C-contiguous."""
+    cdef Rows r
+    memset(&r, 0, sizeof(r))
+    r.what, r.activation = ACTIVATE, <mp_activation>activation
+    r.length = min(cnp.PyArray_SIZE(x), 1024)
+    r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
+    run(&r, x, in_format, out, out_format)
+    if r.rows * r.length < cnp.PyArray_SIZE(x):
+        tail = r.rows * r.length
+        activate(x.reshape(-1)[tail:], in_format, out.reshape(-1)[tail:], out_format, activation)

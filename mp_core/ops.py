@@ -1,0 +1,505 @@
+"""Operations on arrays: check, allocate, call the core.
+
+Every function takes ndarrays, array-likes and anything with ``__dlpack__`` on the CPU, of any shape, stride, alignment
+and byte order, and returns an ndarray. Storage may be narrow; arithmetic is float32 (int32 for int8 products), and the
+result is rounded once. float64 stays float64 throughout, on NumPy's own routines.
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.arrays import BF16, F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
+from mp_core.core import matmul as _matmul
+from mp_core.core import pointwise as _pointwise
+from mp_core.core.matmul import PackedMatrix
+from mp_core.dtypes import ALLOWED, is_float, parse, result_type
+from mp_core.quantization import QuantizedArray, dequantize
+
+__all__ = ["PackedMatrix", "cast", "gelu", "layer_norm", "matmul", "pack", "relu", "silu", "softmax"]
+
+Activation = Literal["relu", "gelu", "silu"]
+
+_I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
+_PACKABLE = ("float32", "float16", "bfloat16", "int8")
+_INT8_DEPTH = 131071  # the largest k with 128^2 k < 2^31
+
+
+# ---- products
+
+
+def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
+    """Pack the right operand of products once, so that :func:`matmul` need not do it at every call.
+
+    Parameters
+    ----------
+    b : array-like or QuantizedArray
+        Shape (..., k, n). A :class:`QuantizedArray` must be an int8 matrix, symmetric, with one scale or one per column.
+    dtype : {"float32", "float16", "bfloat16", "int8"}, optional
+        Cast to this type first. Default: the type of `b`; float8 becomes bfloat16, which holds it exactly.
+
+    Returns
+    -------
+    PackedMatrix
+        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly.
+
+    Raises
+    ------
+    TypeError
+        The type cannot be packed.
+    ValueError
+        `b` has fewer than two axes, or scales that a product cannot apply.
+
+    Examples
+    --------
+    >>> pack(np.eye(3, dtype=np.float32), dtype="bfloat16")
+    PackedMatrix(shape=(3, 3), dtype=bfloat16)
+    """
+    scale = None
+    if isinstance(b, QuantizedArray):
+        if dtype is not None:
+            raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
+        if not _multiplies_as_integers(b, -2):
+            raise ValueError("a quantized `b` must be one int8 matrix, symmetric, with one scale or one per column "
+                             f"(axis=1); received {b.values.dtype} of shape {b.shape} with scales {b.scale.shape}")
+        scale = np.ascontiguousarray(np.broadcast_to(b.scale.reshape(-1), (b.shape[-1],)), dtype=np.float32)
+        b = b.values
+    b = asarray(b, "b")
+    if b.ndim < 2:
+        raise ValueError(f"`b` must have at least 2 axes (..., k, n); received shape {b.shape}")
+    target = b.dtype if dtype is None else parse(dtype)
+    if dtype is None and "float8" in target.name:
+        target = BF16
+    if target.name not in _PACKABLE:
+        raise TypeError(f"`dtype` must be one of {', '.join(_PACKABLE)}; received {target.name}")
+    if target is _I8:
+        _check_int8_depth(b.shape[-2])
+    if b.dtype is not target:
+        if target is _I8:
+            raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
+        b = cast(b, target)
+    return _matmul.pack(b, scale)
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: DTypeLike | None = None,
+    out: Array | None = None,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
+) -> Array:
+    """Return ``activation(a @ b + bias)``, accumulated in float32 (int8: exactly, in int32) and rounded once.
+
+    Parameters
+    ----------
+    a : array-like or QuantizedArray
+        Shape (..., m, k) or (k,).
+    b : array-like, PackedMatrix or QuantizedArray
+        Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
+    out_dtype : dtype, optional
+        Type of the result: a float type, or int32 for int8 products. Default: the promoted type of the operands
+        (bfloat16 @ bfloat16 gives bfloat16), int32 for int8, float32 for two quantized operands.
+    out : ndarray, optional
+        Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
+    bias : array-like, optional
+        Shape (n,), float; added in float32.
+    activation : {"relu", "gelu", "silu"}, optional
+        Applied in float32 before the rounding; gelu is the exact one, by erf.
+
+    Returns
+    -------
+    ndarray
+        The same bits for every instruction set, thread count, batch size, packing and stride.
+
+    Raises
+    ------
+    TypeError
+        An operand's type has no product: the float types, int8 @ int8 and uint8 @ int8 have.
+    ValueError
+        The shapes do not fit, or an int8 product is too deep to be exact (k > 131071).
+
+    Notes
+    -----
+    Operands of different float types are promoted first (float16 with bfloat16: float32). Two quantized operands,
+    `a` with one scale or one per row, `b` with one or one per column, multiply as integers and are rescaled:
+    ``float(sum) * row_scale * col_scale``. Any other quantized operand is dequantized, to the other one's type.
+    For float32, float16 and bfloat16, ``|C - A B| <= gamma_k |A| |B|`` before the last rounding (see the numerics page).
+
+    Examples
+    --------
+    >>> a = cast([[1, 2], [3, 4]], "float16")
+    >>> matmul(a, a)
+    array([[ 7., 10.],
+           [15., 22.]], dtype=float16)
+    """
+    row_scale, default = None, None
+    if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or _is_quantized(b):
+        a, b, row_scale = _quantized_operands(a, b)
+        default = F32 if row_scale is not None else None
+    a = asarray(a, "a")
+    if not isinstance(b, PackedMatrix):
+        b = asarray(b, "b")
+    if a.ndim == 0 or len(b.shape) == 0:
+        raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
+    if activation not in _matmul.ACTIVATIONS:
+        raise ValueError(f"`activation` must be None, 'relu', 'gelu' or 'silu'; received {activation!r}")
+    a, b, promoted = _common_type(a, b)
+    target = _out_dtype(out_dtype, default or promoted, a.dtype)
+    if target is _I32 and (bias is not None or activation is not None):
+        raise TypeError("`bias` and `activation` need a float `out_dtype`; received int32")
+    a_matrix = a if a.ndim > 1 else a[np.newaxis]
+    b_matrix = b if len(b.shape) > 1 else b[:, np.newaxis]
+    k, n = b_matrix.shape[-2:]
+    if a.shape[-1] != k:
+        raise ValueError(f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
+                         f"and {b.shape}")
+    if a.dtype is _I8 or a.dtype is _U8:
+        _check_int8_depth(k)
+    if bias is not None:
+        bias = _vector(bias, n, "bias")
+    batch = a_matrix.shape[:-2]
+    if len(b_matrix.shape) > 2:
+        batch = _broadcast(batch, b_matrix.shape[:-2])
+    shape = batch + a.shape[-2:-1] + b.shape[-1:] * (len(b.shape) > 1)
+    result = np.empty(shape, target) if out is None else check_out(out, shape, target)
+    if a.dtype is F64:
+        np.copyto(result, _product_float64(a, b, bias, activation), casting="unsafe")
+        return result
+
+    view = result if _kernel_writes(result, a, b, out is not None) else np.empty(shape, _kernel_type(target))
+    full = view if len(b.shape) > 1 else view[..., np.newaxis]
+    full = full if a.ndim > 1 else full[..., np.newaxis, :]
+    if len(b_matrix.shape) == 2 and full.ndim > 2 and a_matrix.flags.c_contiguous and full.flags.c_contiguous:
+        a_matrix, full = a_matrix.reshape(-1, k), full.reshape(-1, n)  # one tall product
+    elif batch:
+        a_matrix = np.broadcast_to(a_matrix, (*batch, *a_matrix.shape[-2:]))
+        if not isinstance(b_matrix, PackedMatrix):
+            b_matrix = np.broadcast_to(b_matrix, (*batch, k, n))
+    if row_scale is not None:
+        row_scale = np.ascontiguousarray(np.broadcast_to(row_scale, (*shape[:-1], 1)))
+    _matmul.product(a_matrix, b_matrix, full, row_scale=row_scale, bias=bias, activation=activation)
+    if view is not result:
+        np.copyto(result, view, casting="unsafe")
+    return result
+
+
+def _check_int8_depth(k: int) -> None:
+    if k > _INT8_DEPTH:
+        raise ValueError(f"int8 products need k <= {_INT8_DEPTH} to be exact in int32; received k = {k}")
+
+
+def _is_quantized(b: Any) -> bool:
+    return isinstance(b, PackedMatrix) and b.scale is not None
+
+
+def _multiplies_as_integers(q: QuantizedArray, shared: int) -> bool:
+    """Whether the scale of q can be applied after an integer product over axis `shared`."""
+    return (q.values.dtype is _I8 and q.zero_point is None and q.values.ndim >= 2 and q.scale.shape[shared] == 1
+            and (shared == -1 or q.values.ndim == 2))
+
+
+def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
+    """Return (a, b, row_scale): integers and their row scales, or, where that is impossible, floats and None."""
+    if isinstance(a, QuantizedArray) and _multiplies_as_integers(a, -1):
+        if _is_quantized(b):
+            return a.values, b, a.scale
+        if isinstance(b, QuantizedArray) and _multiplies_as_integers(b, -2):
+            return a.values, pack(b), a.scale
+    if _is_quantized(b):
+        b = QuantizedArray(b.unpack(), b.scale[np.newaxis], None, (1,))
+    others = [asarray(x, name).dtype for x, name in ((a, "a"), (b, "b")) if not isinstance(x, QuantizedArray | PackedMatrix)]
+    target = others[0] if others and is_float(others[0]) else F32
+    a = dequantize(a, target) if isinstance(a, QuantizedArray) else a
+    b = dequantize(b, target) if isinstance(b, QuantizedArray) else b
+    return a, b, None
+
+
+def _common_type(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
+    """Return the operands in the type that the product reads, and the default type of its result."""
+    if a.dtype is b.dtype and a.dtype.name in ("float32", "float16", "bfloat16", "float64"):
+        return a, b, a.dtype
+    if b.dtype.name == "int8" and a.dtype.name in ("int8", "uint8"):
+        return a, b, _I32
+    if not (is_float(a.dtype) or is_float(b.dtype)):
+        raise TypeError("`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
+                        f"{a.dtype.name} and {b.dtype.name}")
+    if isinstance(b, PackedMatrix) and b.dtype is BF16 and "float8" in a.dtype.name:
+        promoted = BF16
+    else:
+        promoted = result_type(a.dtype, b.dtype)
+    reads = BF16 if "float8" in promoted.name else promoted
+    a = a if a.dtype is reads else cast(a, reads)
+    if b.dtype is not reads:
+        b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, reads)
+    return a, b, promoted
+
+
+def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtype[Any]) -> np.dtype[Any]:
+    target = default if dtype is None else parse(dtype, "out_dtype")
+    if not is_float(target) and not (target is _I32 and compute in (_I8, _U8)):
+        raise TypeError(f"`out_dtype` must be a float type, or int32 for an int8 product; received {target.name}")
+    return target
+
+
+def _kernel_type(target: np.dtype[Any]) -> np.dtype[Any]:
+    return F32 if target is F64 else target
+
+
+def _kernel_writes(out: Array, a: Array, b: Array | PackedMatrix, given: bool) -> bool:
+    """Whether the kernel can write `out` in place: rows with unit stride that overlap no operand."""
+    if out.dtype is F64:
+        return False
+    if not given:
+        return True
+    aligned = all(stride % out.itemsize == 0 for stride in out.strides)
+    unit = out.ndim < 1 or out.shape[-1] <= 1 or out.strides[-1] == out.itemsize
+    overlaps = np.may_share_memory(a, out) or (not isinstance(b, PackedMatrix) and np.may_share_memory(b, out))
+    return aligned and unit and out.dtype.isnative and not overlaps
+
+
+def _vector(x: ArrayLike, n: int, argument: str) -> Array:
+    """Return a float32 vector of n elements, contiguous."""
+    array = as_float(x, argument)
+    if array.shape != (n,):
+        raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
+    return np.ascontiguousarray(array) if array.dtype is F32 else cast(array, F32)
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}") from None
+
+
+def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | None) -> Array:
+    result = np.matmul(a, b)
+    if bias is not None:
+        result = result + bias
+    return result if activation is None else _FLOAT64[activation](result)
+
+
+# ---- rows and elements
+
+
+def softmax(
+    x: ArrayLike, *, axis: int = -1, scale: float = 1.0, mask: ArrayLike | None = None, out: Array | None = None
+) -> Array:
+    """Return ``exp(scale * x)`` divided by its sum along `axis`, computed in float32.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape with at least one axis.
+    axis : int
+        The axis along which the result sums to 1.
+    scale : float
+        Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
+    mask : array-like of bool, optional
+        Broadcastable against `x`; where False the element takes no part and becomes 0. A row without any True gives
+        the uniform distribution, as in Keras.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, `mask` not boolean, or `out` of another type.
+    ValueError
+        `axis` is out of range, or shapes do not fit.
+
+    Examples
+    --------
+    >>> softmax(np.zeros(4, np.float32), mask=[True, True, False, False])
+    array([0.5, 0.5, 0. , 0. ], dtype=float32)
+    """
+    x = as_float(x)
+    axis = _axis(axis, x.ndim)
+    keep = None
+    if mask is not None:
+        keep = np.asarray(mask)
+        if keep.dtype != np.bool_:
+            raise TypeError(f"`mask` must be boolean; received dtype {keep.dtype}")
+        try:
+            keep = np.broadcast_to(keep, x.shape)
+        except ValueError:
+            raise ValueError(f"`mask` must broadcast to shape {x.shape}; received {keep.shape}") from None
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, _softmax_float64(x, axis, scale, keep))
+        return result
+    if axis != x.ndim - 1:
+        x = np.moveaxis(x, axis, -1)
+        keep = None if keep is None else np.moveaxis(keep, axis, -1)
+    if keep is not None and keep.strides[-1] != 1 and keep.shape[-1] > 1:
+        keep = np.ascontiguousarray(keep)
+    view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
+    x, work = _rows(x, view)
+    fmt = FORMATS[x.dtype.name]
+    _pointwise.softmax(x, fmt, work, fmt, scale, keep)
+    if work is not view:
+        view[...] = work
+    return result
+
+
+def layer_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    epsilon: float = 1e-3,
+    residual: ArrayLike | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return `x` (+ `residual`) normalized over the last axis: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, shape (..., n).
+    gamma, beta : array-like, optional
+        Shape (n,), float: scale and offset.
+    epsilon : float
+        Added to the variance, which is the mean of the squared deviations.
+    residual : array-like, optional
+        The shape of `x`; added first, in float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`; mean and variance are those of float32 sums whatever the type.
+
+    Raises
+    ------
+    TypeError
+        An argument is not numeric, or `out` is of another type than `x`.
+    ValueError
+        Shapes do not fit.
+
+    Examples
+    --------
+    >>> layer_norm(np.array([1, 3], np.float16), epsilon=0.0)
+    array([-1.,  1.], dtype=float16)
+    """
+    x = as_float(x)
+    if x.ndim == 0:
+        raise ValueError("`x` must have at least 1 axis; received shape ()")
+    n = x.shape[-1]
+    scale = None if gamma is None else _vector(gamma, n, "gamma")
+    offset = None if beta is None else _vector(beta, n, "beta")
+    other = None
+    if residual is not None:
+        other = as_float(residual, "residual")
+        if other.shape != x.shape:
+            raise ValueError(f"`residual` must have shape {x.shape}; received {other.shape}")
+        other = np.ascontiguousarray(other if other.dtype is x.dtype else cast(other, x.dtype))
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, _layer_norm_float64(x if other is None else x + other, gamma, beta, epsilon))
+        return result
+    if out is not None and other is not None and np.may_share_memory(other, out):
+        other = other.copy()
+    x, work = _rows(x, result)
+    fmt = FORMATS[x.dtype.name]
+    _pointwise.layer_norm(x, fmt, work, fmt, epsilon, scale, offset, other)
+    if work is not result:
+        result[...] = work
+    return result
+
+
+def gelu(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``x * Phi(x)``, Phi the normal distribution (the exact GELU, by erf), in the type of `x`.
+
+    Examples
+    --------
+    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32))
+    array([-0.15865526,  0.        ,  0.8413447 ], dtype=float32)
+    """
+    return _activate("gelu", x, out)
+
+
+def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``max(x, 0)``, in the type of `x`; NaN stays NaN.
+
+    Examples
+    --------
+    >>> relu(np.array([-1.0, 2.0], np.float32))
+    array([0., 2.], dtype=float32)
+    """
+    return _activate("relu", x, out)
+
+
+def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``x / (1 + exp(-x))``, in the type of `x`.
+
+    Examples
+    --------
+    >>> silu(np.array([0.0, 1.0], np.float32))
+    array([0.       , 0.7310586], dtype=float32)
+    """
+    return _activate("silu", x, out)
+
+
+def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
+    x = as_float(x)
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, _FLOAT64[name](x))
+        return result
+    x, work = _rows(x, result)
+    fmt = FORMATS[x.dtype.name]
+    _pointwise.activate(x, fmt, work, fmt, _matmul.ACTIVATIONS[name])
+    if work is not result:
+        result[...] = work
+    return result
+
+
+def _axis(axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"`axis` must lie in [{-ndim}, {ndim}) for an array with {ndim} axes; received {axis}")
+    return axis + ndim if axis < 0 else axis
+
+
+def _rows(x: Array, out: Array) -> tuple[Array, Array]:
+    """Return both as C-contiguous native arrays that the row kernels can use, `out` replaced where it cannot be written."""
+    if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
+        out = np.empty(x.shape, x.dtype)
+    return np.ascontiguousarray(x), out
+
+
+# ---- float64, on NumPy's own routines
+
+
+def _softmax_float64(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
+    y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
+    e = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def _layer_norm_float64(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+    y = y if gamma is None else y * cast(gamma, F64)
+    return y if beta is None else y + cast(beta, F64)
+
+
+def _gelu_float64(x: Array) -> Array:
+    return x * np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)), otypes=[np.float64])(x)
+
+
+def _silu_float64(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return x / (1.0 + np.exp(-x))
+
+
+_FLOAT64 = {"relu": lambda x: np.maximum(x, 0.0), "gelu": _gelu_float64, "silu": _silu_float64}
