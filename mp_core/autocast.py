@@ -1,0 +1,349 @@
+"""Variables that read in the compute dtype, and the scope that says which dtype that is."""
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core import dtypes, ops
+from mp_core.dtype_policies import standardize_dtype
+
+__all__ = ["AutoCastVariable", "autocast_scope", "enable_auto_cast_variables", "scope_dtype"]
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
+"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast."""
+
+
+@contextmanager
+def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
+    """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task only.
+
+    Parameters
+    ----------
+    dtype : dtype or None
+        A floating-point dtype; None reads the stored values.
+
+    Raises
+    ------
+    ValueError
+        `dtype` is not floating-point.
+
+    Examples
+    --------
+    >>> variable = AutoCastVariable([1.0, 2.0])
+    >>> with autocast_scope("float16"):
+    ...     variable * 3
+    array([3., 6.], dtype=float16)
+    """
+    target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
+    if target is not None and not dtypes.is_float(target):
+        raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
+    token = scope_dtype.set(target)
+    try:
+        yield
+    finally:
+        scope_dtype.reset(token)
+
+
+def enable_auto_cast_variables(dtype: DTypeLike | None) -> Any:
+    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast."""
+    floating = dtype is not None and dtypes.is_float(dtypes.parse(dtype))
+    return autocast_scope(dtype if floating else None)
+
+
+def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
+    """Return index tuples of shape (..., depth) as NumPy's tuple of arrays."""
+    return tuple(np.moveaxis(np.asarray(indices), -1, 0))
+
+
+def _batch_index(indices: ArrayLike) -> tuple[Array, ...]:
+    """Return the index of the slices at the last axis of `indices`, one set for every leading position."""
+    last = np.asarray(indices)
+    return (*np.indices(last.shape, sparse=True)[:-1], last)
+
+
+def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = np.asarray) -> Any:
+    """Return a method that combines the slices at some indices with `updates`; without a ufunc it replaces them."""
+
+    def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":
+        result = self._state[0].copy()
+        stored = _stored(updates, self.true_dtype)
+        if ufunc is None:
+            result[index_of(indices)] = stored
+        else:
+            ufunc.at(result, index_of(indices), stored)
+        self._set(result, self.version + 1)
+        return self
+
+    return method
+
+
+class AutoCastVariable(NDArrayOperatorsMixin):
+    """An array that is stored in one dtype and read in the dtype of the enclosing :func:`autocast_scope`.
+
+    Reads (operators, indexing, ``value``, ``gather``, NumPy functions) see the cast value; writes (``assign``,
+    ``scatter_add`` ...) and ``numpy()`` keep to the stored dtype. Integer variables are never cast. The cast copy, like
+    everything made by :meth:`derived`, is made once and dropped when the value changes.
+
+    Parameters
+    ----------
+    value : array-like
+        The initial value. An array that already has the right dtype is kept without a copy, so it may be a read-only
+        memory map; no method ever writes into it.
+    dtype : dtype, optional
+        The stored dtype. Default: that of `value`, where Python numbers and lists of them count as Keras' floatx.
+    trainable : bool
+        Which of the layer's lists the variable belongs to.
+    autocast : bool
+        Whether reads follow the scope.
+    name : str
+        For messages.
+
+    Examples
+    --------
+    >>> variable = AutoCastVariable([1.0, 2.0])
+    >>> with autocast_scope("float16"):
+    ...     print(variable.assign_add([0.0001, 0.0]))
+    ...     variable + 0
+    <AutoCastVariable 'variable' shape=(2,) dtype=float32 dtype_to_cast_to=float16, numpy=[1.0001 2.    ]>
+    array([1., 2.], dtype=float16)
+    """
+
+    __slots__ = ("_casts", "_state", "name", "trainable")
+    __array_priority__ = 100
+
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        dtype: DTypeLike | None = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        name: str = "variable",
+    ) -> None:
+        array = value.numpy() if isinstance(value, AutoCastVariable) else np.asarray(value)
+        if dtype is not None:
+            target = dtypes.parse(standardize_dtype(dtype))
+        elif array.dtype.kind == "f" and not hasattr(value, "dtype"):
+            target = dtypes.parse(dtypes.floatx())
+        else:
+            target = dtypes.parse(array.dtype, "value")
+        self.name = name
+        self.trainable = trainable
+        self._casts = autocast and dtypes.is_float(target)
+        self._set(_stored(array, target), 0)
+
+    # ---- the value
+
+    def _set(self, array: Array, version: int) -> None:
+        """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
+        array = np.asarray(array).view(dtypes.parse(array.dtype))  # unpickled dtypes are equal, but not the same object
+        array.flags.writeable = False
+        self._state: tuple[Array, dict[Hashable, Any], int] = (array, {}, version)
+
+    def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
+        """Return ``make(stored value)``, computed once per `key` and value.
+
+        Examples
+        --------
+        >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
+        4.0
+        """
+        array, cache, _ = self._state
+        try:
+            result: T = cache[key]
+        except KeyError:
+            result = cache[key] = make(array)
+        return result
+
+    def value(self) -> Array:
+        """Return the value in the dtype of the scope, read-only."""
+        target = scope_dtype.get(None) if self._casts else None
+        array = self._state[0]
+        if target is None or target is array.dtype:
+            return array
+        return self.derived(target, lambda stored: _frozen_cast(stored, target))
+
+    read_value = value
+
+    def numpy(self) -> Array:
+        """Return the stored value, whatever the scope: the array itself, read-only."""
+        return self._state[0]
+
+    @property
+    def version(self) -> int:
+        """How often the value was replaced."""
+        return self._state[2]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype in which the variable reads here."""
+        target = scope_dtype.get(None) if self._casts else None
+        return self.true_dtype if target is None else target
+
+    @property
+    def true_dtype(self) -> np.dtype[Any]:
+        """The dtype in which the variable is stored."""
+        dtype: np.dtype[Any] = self._state[0].dtype
+        return dtype
+
+    @property
+    def autocast(self) -> bool:
+        """Whether reads follow the scope."""
+        return self._casts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        shape: tuple[int, ...] = self._state[0].shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._state[0].ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._state[0].size
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the stored value in bytes."""
+        return self._state[0].nbytes
+
+    # ---- reads
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.value()[index]
+
+    def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
+        """Return the slices at `indices` along `axis`; only they are cast."""
+        return self._cast(np.take(self._state[0], np.asarray(indices), axis))
+
+    sparse_read = gather
+
+    def gather_nd(self, indices: ArrayLike) -> Array:
+        """Return the slices at index tuples of shape (..., depth); only they are cast."""
+        return self._cast(self._state[0][_index_tuple(indices)])
+
+    def _cast(self, array: Array) -> Array:
+        return array if array.dtype is self.dtype else ops.cast(array, self.dtype)
+
+    # ---- writes: in the stored dtype, into a new array
+
+    def assign(self, value: ArrayLike, *, read_value: bool = True, copy: bool = True) -> Self | None:
+        """Replace the value; return the variable itself, so that assignments chain, or None without `read_value`.
+
+        With ``copy=False`` an array of the stored dtype is kept as it is: the caller must not write to it any more.
+
+        Raises
+        ------
+        ValueError
+            The shape is another one.
+        """
+        array = _stored(value, self.true_dtype)
+        if array.shape != self.shape:
+            raise ValueError(
+                "The shape of the target variable and the shape of the target value in `variable.assign(value)` must "
+                f"match. variable.shape={self.shape}, Received: value.shape={array.shape}. Target variable: {self.name}"
+            )
+        shared = array is value or array.base is not None
+        self._set(array.copy() if copy and shared else array, self.version + 1)
+        return self if read_value else None
+
+    def assign_add(self, value: ArrayLike, *, read_value: bool = True) -> Self | None:
+        """Add `value` at the stored precision."""
+        return self._combine(np.add, value, read_value)
+
+    def assign_sub(self, value: ArrayLike, *, read_value: bool = True) -> Self | None:
+        """Subtract `value` at the stored precision."""
+        return self._combine(np.subtract, value, read_value)
+
+    def _combine(self, ufunc: np.ufunc, value: ArrayLike, read_value: bool) -> Self | None:
+        result = ufunc(self._state[0], _stored(value, self.true_dtype))
+        return self.assign(result, read_value=read_value, copy=False)
+
+    # Each takes (indices, updates) and returns the variable; repeated indices accumulate.
+    scatter_update = _scatter(None)
+    scatter_add = _scatter(np.add)
+    scatter_sub = _scatter(np.subtract)
+    scatter_mul = _scatter(np.multiply)
+    scatter_div = _scatter(np.divide)
+    scatter_min = _scatter(np.minimum)
+    scatter_max = _scatter(np.maximum)
+    batch_scatter_update = _scatter(None, _batch_index)
+    scatter_nd_update = _scatter(None, _index_tuple)
+    scatter_nd_add = _scatter(np.add, _index_tuple)
+    scatter_nd_sub = _scatter(np.subtract, _index_tuple)
+
+    # ---- protocols
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return np.array(self.value(), dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(out, AutoCastVariable) for out in kwargs.get("out", ())):
+            raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
+        arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) for x in inputs]
+        if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
+            return ops.matmul(*arrays)
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def _operand(self, x: Any) -> Any:
+        """Give a Python number the variable's dtype, as NumPy does for its own types but not for bfloat16."""
+        return np.asarray(x, self.dtype) if self._casts and type(x) in (int, float) else x
+
+    def __len__(self) -> int:
+        return len(self._state[0])
+
+    def __bool__(self) -> bool:
+        raise TypeError("A Keras Variable cannot be used as a boolean.")
+
+    def __int__(self) -> int:
+        return int(self.value())
+
+    def __float__(self) -> float:
+        return float(self.value())
+
+    def __round__(self, ndigits: SupportsIndex = 0) -> Array:
+        return np.round(self.value(), ndigits)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "value": self._state[0],
+            "version": self.version,
+            "casts": self._casts,
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name, self.trainable, self._casts = state["name"], state["trainable"], state["casts"]
+        self._set(state["value"], state["version"])
+
+    def __repr__(self) -> str:
+        return (
+            f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
+            f"dtype_to_cast_to={self.dtype}, numpy={self.numpy()}>"
+        )
+
+
+def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    result = ops.cast(array, dtype)
+    result.flags.writeable = False
+    return result
+
+
+def _stored(value: ArrayLike, dtype: np.dtype[Any]) -> Array:
+    """Return `value`, cast once if need be; another variable gives its stored value."""
+    array = value.numpy() if isinstance(value, AutoCastVariable) else np.asarray(value)
+    return array if array.dtype == dtype else ops.cast(array, dtype)

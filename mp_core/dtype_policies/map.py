@@ -1,0 +1,173 @@
+"""Policies per layer path."""
+
+import re
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Self
+
+from mp_core.dtype_policies.policy import DTypePolicy
+from mp_core.dtype_policies.registry import deserialize, get, serialize
+
+__all__ = ["DTypePolicyMap"]
+
+_MATCHERS = {"fullmatch": re.Pattern.fullmatch, "search": re.Pattern.search}
+_CACHED_PATHS = 1 << 17
+
+
+class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
+    """A mapping from layer paths, or regular expressions for them, to policies.
+
+    A lookup takes the exact key; else the one key that matches the path as a regular expression; else the default
+    policy. It never raises KeyError.
+
+    Parameters
+    ----------
+    default_policy : DTypePolicy, str, dict or None
+        The policy of paths without a key. None is the default of the process at construction; a map serialized
+        with it reloads with the default of then.
+    policy_map : dict, optional
+        Path or regular expression -> what :func:`get` accepts. Copied.
+    match : {"fullmatch", "search"}
+        Whether a regular expression must match the whole path (Keras 3.12 and later) or any part (Keras 3.4 to 3.11).
+
+    Raises
+    ------
+    TypeError
+        `policy_map` is not a dict.
+    ValueError
+        `default_policy` is a map, `match` is unknown, a key is no valid regular expression, or a value is no policy.
+
+    Examples
+    --------
+    >>> policies = DTypePolicyMap("float32", {"encoder/layer_[0-9]+/.*": "mixed_bfloat16"})
+    >>> policies["encoder/layer_3/query"], policies["pooler"]
+    (<DTypePolicy "mixed_bfloat16">, <DTypePolicy "float32">)
+    """
+
+    __slots__ = ("_argument", "_default", "_hits", "_match", "_patterns", "_policies")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, default_policy: Any = None, policy_map: Any = None, match: str = "fullmatch") -> None:
+        if isinstance(default_policy, DTypePolicyMap):
+            raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
+        if policy_map is not None and not isinstance(policy_map, dict):
+            raise TypeError(
+                f"If specified, `policy_map` must be a dict. Received: policy_map={policy_map!r} "
+                f"(of type {type(policy_map)})"
+            )
+        if match not in _MATCHERS:
+            raise ValueError(f"`match` must be one of {', '.join(_MATCHERS)}. Received: match={match!r}")
+        self._argument = default_policy
+        self._default = get(default_policy)
+        self._match = match
+        self._policies: dict[str, DTypePolicy] = {}
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._hits: dict[str, DTypePolicy] = {}
+        self.update(policy_map or {})
+
+    @property
+    def default_policy(self) -> DTypePolicy:
+        """The policy of paths without a key."""
+        return self._default
+
+    @property
+    def name(self) -> str:
+        """``map_`` and the name of the default policy."""
+        return f"map_{self._default.name}"
+
+    @property
+    def compute_dtype(self) -> str:
+        """The compute dtype of the default policy."""
+        return self._default.compute_dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        """The variable dtype of the default policy."""
+        return self._default.variable_dtype
+
+    @property
+    def output_dtype(self) -> str:
+        """The output dtype of the default policy."""
+        return self._default.output_dtype
+
+    @property
+    def quantization_mode(self) -> str | None:
+        """The quantization mode of the default policy."""
+        return self._default.quantization_mode
+
+    def __getitem__(self, key: str) -> DTypePolicy:
+        policy = self._policies.get(key)
+        if policy is None:
+            policy = self._hits.get(key)
+        return self._look_up(key) if policy is None else policy
+
+    def _look_up(self, path: str) -> DTypePolicy:
+        matches = _MATCHERS[self._match]
+        keys = [key for key, pattern in self._patterns.items() if matches(pattern, path)]
+        if len(keys) > 1:
+            raise ValueError(
+                f"Path '{path}' matches multiple dtype policy specification keys: {keys}. "
+                "Please make sure each path only matches at most one key."
+            )
+        policy = self._policies[keys[0]] if keys else self._default
+        if len(self._hits) >= _CACHED_PATHS:
+            self._hits.clear()
+        self._hits[path] = policy
+        return policy
+
+    def __setitem__(self, key: str, policy: Any) -> None:
+        if key in self._policies:
+            raise ValueError(
+                f"{key} already exist in the DTypePolicyMap with value {self._policies[key]}. Delete it first."
+            )
+        try:
+            value = get(policy)
+        except ValueError as error:
+            raise ValueError(
+                "Cannot interpret the assigned value by `dtype_policies.get`. "
+                f"Received: key={key}, value={policy!r}. {error}"
+            ) from None
+        try:
+            pattern = re.compile(key)
+        except re.error as error:
+            raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
+        self._policies[key] = value
+        self._patterns[key] = pattern
+        self._hits.clear()
+
+    def __delitem__(self, key: str) -> None:
+        del self._policies[key], self._patterns[key]
+        self._hits.clear()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._policies
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; without an own default, every entry reloads with the default of then."""
+        entries = {key: serialize(policy) for key, policy in self._policies.items()}
+        if self._argument is None:
+            for entry in entries.values():
+                deferred = "source_name" if "source_name" in entry["config"] else "name"
+                entry["config"][deferred] = None
+        match = {} if self._match == "fullmatch" else {"match": self._match}
+        return {"default_policy": self._argument, "policy_map": entries} | match
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the map with the arguments `config`, whose policies may be serialized."""
+        entries = {key: deserialize(entry) for key, entry in (config.get("policy_map") or {}).items()}
+        return cls(**(config | {"policy_map": entries}))
+
+    def __repr__(self) -> str:
+        mapping = [(key, policy.name) for key, policy in self._policies.items()]
+        return f"<DTypePolicyMap default_policy={self._default.name}, mapping={mapping}>"
+
+    __str__ = __repr__
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self._default, self._match, self._policies)

@@ -1,0 +1,147 @@
+"""Names and dictionaries <-> policies, and how the default is set."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mp_core.dtype_policies.policy import (
+    DTypePolicy,
+    FloatDTypePolicy,
+    dtype_policy,
+    replace_default,
+    scoped_default,
+    standardize_dtype,
+)
+from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, parse_quantized
+
+__all__ = ["deserialize", "get", "policy_scope", "serialize", "set_dtype_policy"]
+
+
+def _from_name(name: str) -> DTypePolicy:
+    return parse_quantized(name) if name.startswith(QUANTIZATION_MODES) else DTypePolicy(name)
+
+
+def get(identifier: Any) -> DTypePolicy:
+    """Return the policy that `identifier` stands for.
+
+    Parameters
+    ----------
+    identifier : DTypePolicy, str, dict, dtype or None
+        A policy (returned as it is), its name, its :func:`serialize` dict, a dtype, or None for the default.
+        A *name* that starts with a quantization mode must be a pair such as ``"int8_from_float32"``; for the
+        unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+
+    Examples
+    --------
+    >>> get("int8_from_mixed_bfloat16")
+    <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
+    >>> str(get("params=float32,compute=bfloat16,output=float32"))
+    'params=float32,compute=bfloat16,output=float32'
+    """
+    if isinstance(identifier, DTypePolicy):
+        return identifier
+    if isinstance(identifier, str):
+        return _from_name(identifier)
+    if identifier is None:
+        return dtype_policy()
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    try:
+        return DTypePolicy(standardize_dtype(identifier))
+    except ValueError:
+        raise ValueError(
+            "Cannot interpret `dtype` argument. Expected a DTypePolicy, its name, its config or a dtype. "
+            f"Received: dtype={identifier!r} (of type {type(identifier)})"
+        ) from None
+
+
+def serialize(policy: DTypePolicy) -> dict[str, Any]:
+    """Return `policy` as the dictionary that Keras writes into its files.
+
+    Examples
+    --------
+    >>> serialize(DTypePolicy("float32"))["config"]
+    {'name': 'float32'}
+    """
+    kind = type(policy)
+    if kind in (DTypePolicy, FloatDTypePolicy):
+        module = "keras"
+    elif kind.__module__.startswith(__package__):
+        module = "keras.dtype_policies"
+    else:
+        module = kind.__module__
+    config = {
+        key: serialize(value) if isinstance(value, DTypePolicy) else value for key, value in policy.get_config().items()
+    }
+    return {"module": module, "class_name": kind.__name__, "config": config, "registered_name": None}
+
+
+def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
+    """Return the policy of a :func:`serialize` dictionary; its class is looked up by name, ``module`` may be absent.
+
+    Raises
+    ------
+    ValueError
+        ``class_name`` names neither a class of `custom_objects` nor a policy class (own subclasses included).
+
+    Examples
+    --------
+    >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
+    <DTypePolicy "mixed_float16">
+    """
+    classes = {cls.__name__: cls for cls in _subclasses(DTypePolicy)} | (custom_objects or {})
+    name = config.get("class_name")
+    if name not in classes:
+        raise ValueError(f"Unknown policy class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
+    return classes[name].from_config(config["config"])
+
+
+def _subclasses(cls: type[DTypePolicy]) -> Iterator[type[DTypePolicy]]:
+    yield cls
+    for subclass in cls.__subclasses__():
+        yield from _subclasses(subclass)
+
+
+def _checked(policy: Any) -> DTypePolicy:
+    if isinstance(policy, DTypePolicy):
+        return policy
+    if isinstance(policy, str):
+        return _from_name(policy)
+    raise ValueError(
+        "Invalid `policy` argument. Expected the string name of a policy (such as 'mixed_float16') or a `DTypePolicy` "
+        f"instance. Received: policy={policy} (of type {type(policy)})"
+    )
+
+
+def set_dtype_policy(policy: DTypePolicy | str) -> None:
+    """Set the default policy of new layers: of the process, or of the innermost :func:`policy_scope` inside one.
+
+    Raises
+    ------
+    ValueError
+        `policy` is neither a policy nor the name of one.
+    """
+    replace_default(_checked(policy))
+
+
+@contextmanager
+def policy_scope(policy: DTypePolicy | str) -> Iterator[DTypePolicy]:
+    """Make `policy` the default inside a ``with`` block, in this thread or task only.
+
+    Examples
+    --------
+    >>> with policy_scope("mixed_bfloat16"):
+    ...     get(None)
+    <DTypePolicy "mixed_bfloat16">
+    """
+    inner = _checked(policy)
+    token = scoped_default.set(inner)
+    try:
+        yield inner
+    finally:
+        scoped_default.reset(token)

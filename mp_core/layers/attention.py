@@ -1,0 +1,164 @@
+"""Multi-head attention."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core import ops
+from mp_core.layers.einsum_dense import EinsumDense
+from mp_core.layers.layer import Layer
+
+__all__ = ["MultiHeadAttention"]
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int | None, ...]
+
+
+class MultiHeadAttention(Layer):
+    """Attention of queries to keys, several heads at once, over axis 1 of arrays (batch, time, features).
+
+    Its four projections are layers named ``query``, ``key``, ``value`` and ``attention_output``, under the same
+    policy: a map is looked up with their paths.
+
+    Parameters
+    ----------
+    num_heads, key_dim : int
+        Number of heads, and the length of a head's queries and keys.
+    value_dim : int, optional
+        The length of a head's values; default: `key_dim`.
+    dropout : float
+        Of no effect on inference.
+    use_bias : bool
+    output_shape : int, optional
+        Length of the last axis of the outputs; default: that of the queries.
+    kernel_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> layer = MultiHeadAttention(2, 4)
+    >>> x = np.ones((1, 3, 8), np.float32)
+    >>> layer(x, x).shape, [w.shape for w in layer.get_weights()][:2]
+    ((1, 3, 8), [(8, 2, 4), (2, 4)])
+    """
+
+    _options = (
+        "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
+        "bias_initializer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = key_dim if value_dim is None else value_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.output_shape = output_shape
+        self.kernel_initializer = kernel_initializer
+        self.bias_initializer = bias_initializer
+        self._scale = 1.0 / math.sqrt(key_dim)
+
+    def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
+        """Create the projections; values default to the queries' shape, keys to the values'."""
+        value_shape = value_shape or query_shape
+        key_shape = key_shape or value_shape
+        outputs = query_shape[-1] if self.output_shape is None else self.output_shape
+        self.query_dense = self._projection("query", query_shape, self.key_dim)
+        self.key_dense = self._projection("key", key_shape, self.key_dim)
+        self.value_dense = self._projection("value", value_shape, self.value_dim)
+        self.output_dense = EinsumDense(
+            "abcd,cde->abe", (None, outputs), bias_axes="e" if self.use_bias else None, name="attention_output",
+            **self._common(),
+        )  # fmt: skip
+        self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
+
+    def _projection(self, name: str, shape: Shape, size: int) -> EinsumDense:
+        bias_axes = "de" if self.use_bias else None
+        layer = EinsumDense(
+            "abc,cde->abde", (None, self.num_heads, size), bias_axes=bias_axes, name=name, **self._common()
+        )
+        layer.build(shape)
+        return layer
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+            "dtype": self.dtype_policy,
+        }
+
+    def call(
+        self,
+        query: Array,
+        value: Array,
+        key: Array | None = None,
+        query_mask: ArrayLike | None = None,
+        value_mask: ArrayLike | None = None,
+        key_mask: ArrayLike | None = None,
+        attention_mask: ArrayLike | None = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Array | tuple[Array, Array]:
+        """Attend.
+
+        Parameters
+        ----------
+        query : ndarray, shape (batch, targets, features)
+        value, key : ndarray, shape (batch, sources, features)
+            `key` defaults to `value`.
+        query_mask, value_mask, key_mask : array-like, shape (batch, targets) or (batch, sources), optional
+            True where there is a token.
+        attention_mask : array-like, shape (batch, targets, sources) or broadcastable to it, optional
+            True where a target may attend to a source.
+        return_attention_scores : bool
+        use_causal_mask : bool
+            Attend to sources up to the target's own position only.
+
+        Returns
+        -------
+        outputs : ndarray, shape (batch, targets, output features)
+        scores : ndarray, shape (batch, heads, targets, sources)
+            With `return_attention_scores` only.
+        """
+        masks = [
+            None if query_mask is None else np.asarray(query_mask)[:, :, np.newaxis],
+            None if value_mask is None else np.asarray(value_mask)[:, np.newaxis, :],
+            None if key_mask is None else np.asarray(key_mask)[:, np.newaxis, :],
+            attention_mask,
+            np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None,
+        ]
+        q = self.query_dense(query).transpose(0, 2, 1, 3)
+        k = self.key_dense(value if key is None else key).transpose(0, 2, 3, 1)
+        v = self.value_dense(value).transpose(0, 2, 1, 3)
+        scores = ops.matmul(q, k)
+        ops.softmax(scores, scale=self._scale, mask=_joined(masks), out=scores)
+        batch, heads, targets, _ = scores.shape
+        context = np.empty((batch, targets, heads, self.value_dim), scores.dtype)
+        ops.matmul(scores, v, out=context.transpose(0, 2, 1, 3))
+        outputs = self.output_dense(context)
+        return (outputs, scores) if return_attention_scores else outputs
+
+
+def _joined(masks: list[ArrayLike | None]) -> Array | None:
+    """Return the conjunction of masks (batch, targets, sources), with an axis for the heads."""
+    joined = None
+    for mask in masks:
+        if mask is not None:
+            keep = np.asarray(mask).astype(bool, copy=False)
+            joined = keep if joined is None else joined & keep
+    return joined[:, np.newaxis] if joined is not None and joined.ndim == 3 else joined

@@ -1,0 +1,88 @@
+"""Fully connected layer."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.layers import activations
+from mp_core.layers.layer import Layer
+from mp_core.layers.projection import add_kernel, project, quantize_kernel
+
+__all__ = ["Dense"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Dense(Layer):
+    """``activation(inputs @ kernel + bias)`` over the last axis.
+
+    Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, the rows of the inputs are
+    quantized as they come, and products are exact.
+
+    Parameters
+    ----------
+    units : int
+        Length of the last axis of the outputs.
+    activation : str or callable, optional
+    use_bias : bool
+    kernel_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Attributes
+    ----------
+    kernel : AutoCastVariable, shape (inputs, units)
+    kernel_scale : AutoCastVariable or None, shape (units,)
+        Of an int8 kernel, which stands for ``kernel / kernel_scale``.
+    bias : AutoCastVariable or None, shape (units,)
+
+    Examples
+    --------
+    >>> layer = Dense(2, kernel_initializer="ones", dtype="mixed_bfloat16")
+    >>> layer(np.array([[1.0, 2.0, 3.0]]))
+    array([[6, 6]], dtype=bfloat16)
+    """
+
+    _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(units, int) or units <= 0:
+            raise ValueError(f"`units` must be a positive integer; received units={units!r}")
+        self.units = units
+        self.activation = activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = kernel_initializer
+        self.bias_initializer = bias_initializer
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create kernel and bias for inputs of this shape."""
+        if not input_shape or input_shape[-1] is None:
+            raise ValueError(f"The last axis of the inputs to Dense must be known; received shape {input_shape}")
+        self._depth = input_shape[-1]
+        shape = (self._depth, self.units)
+        self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, (self.units,))
+        self.bias = self.add_weight((self.units,), self.bias_initializer, name="bias") if self.use_bias else None
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, shape (..., units) for inputs of shape (..., inputs)."""
+        if inputs.shape[-1:] != (self._depth,):
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected axis -1 of input shape to '
+                f"have value {self._depth}, but received input with shape {inputs.shape}"
+            )
+        bias = None if self.bias is None else self.bias.value()
+        fused = activations.FUSED.get(self.activation)
+        outputs = project(inputs, self.kernel, self.kernel_scale, self._depth, bias, fused, self._compute)
+        return self.activation(outputs) if fused is None else outputs
+
+    def _quantize_int8(self) -> None:
+        self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, 0, (self.units,))

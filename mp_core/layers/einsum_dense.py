@@ -1,0 +1,166 @@
+"""Dense layer over several axes, by an einsum equation."""
+
+import math
+import re
+import string
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.layers import activations
+from mp_core.layers.layer import Layer
+from mp_core.layers.projection import add_kernel, project, quantize_kernel
+
+__all__ = ["EinsumDense"]
+
+Array = np.ndarray[Any, Any]
+
+
+class _Equation(NamedTuple):
+    """The labels of ``inputs,kernel->outputs``."""
+
+    inputs: str
+    kernel: str
+    outputs: str
+
+    @property
+    def summed(self) -> str:
+        """The labels that are summed over, in the kernel's order."""
+        return "".join(label for label in self.kernel if label not in self.outputs)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is ``...S,SN->...N``: then it is one matrix product, without any transposition."""
+        kept, rest = self.inputs[: len(self.inputs) - len(self.summed)], self.kernel[len(self.summed) :]
+        parts = (kept + self.summed, self.summed + rest, kept + rest)
+        return bool(self.summed) and self == parts and not set(kept) & set(rest)
+
+
+class EinsumDense(Layer):
+    """``activation(einsum(equation, inputs, kernel) + bias)``.
+
+    Parameters
+    ----------
+    equation : str
+        Such as ``"abc,cde->abde"``; ``...`` may stand for leading axes.
+    output_shape : int or tuple of (int or None)
+        Without the batch axis; None keeps the length of the input's axis.
+    activation : str or callable, optional
+    bias_axes : str, optional
+        The output axes along which the bias varies, such as ``"de"``; None is no bias.
+    kernel_initializer, bias_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> layer = EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de")
+    >>> layer(np.ones((1, 5, 4), np.float32)).shape, layer.kernel.shape, layer.bias.shape
+    ((1, 5, 2, 3), (4, 2, 3), (2, 3))
+    """
+
+    _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
+
+    def __init__(
+        self,
+        equation: str,
+        output_shape: int | tuple[int | None, ...],
+        activation: Any = None,
+        bias_axes: str | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.equation = equation
+        self.output_shape = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape)
+        self.activation = activations.get(activation)
+        self.bias_axes = bias_axes
+        self.kernel_initializer = kernel_initializer
+        self.bias_initializer = bias_initializer
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create kernel and bias for inputs of this shape."""
+        labels = _parse(self.equation, len(input_shape))
+        sizes = _sizes(labels, input_shape, self.output_shape)
+        self._labels = labels
+        self._is_product = labels.is_product
+        self._summed_axes = len(labels.summed)
+        self._depth = math.prod(sizes[label] for label in labels.summed)
+        self._tail = tuple(sizes[label] for label in labels.kernel[self._summed_axes :])
+        self._scale_shape = tuple(sizes[label] if label in labels.kernel else 1 for label in labels.outputs)
+        if self.quantization_mode is not None:
+            self._check_quantizable()
+        shape = tuple(sizes[label] for label in labels.kernel)
+        self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
+        self.bias = None
+        if self.bias_axes:
+            labelled = labels.outputs[min(labels.outputs.index(label) for label in self.bias_axes) :]
+            bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
+            self.bias = self.add_weight(bias_shape, self.bias_initializer, name="bias")
+        self._fuses_bias = self._is_product and self.bias is not None and self.bias.shape == self._tail
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs."""
+        bias = None if self.bias is None else self.bias.value()
+        if bias is not None and not self._fuses_bias:
+            return self.activation(self._multiply(inputs) + bias)
+        fused = activations.FUSED.get(self.activation) if self._is_product else None
+        outputs = self._multiply(inputs, None if bias is None else bias.reshape(-1), fused)
+        return self.activation(outputs) if fused is None else outputs
+
+    def _multiply(self, inputs: Array, bias: Array | None = None, activation: Any = None) -> Array:
+        if not self._is_product:
+            return _einsum(self._labels, inputs, self.kernel.value())
+        leading = inputs.shape[: inputs.ndim - self._summed_axes]
+        rows = inputs.reshape(*leading, self._depth)
+        outputs: Array = project(rows, self.kernel, self.kernel_scale, self._depth, bias, activation, self._compute)
+        return outputs.reshape(*leading, *self._tail)
+
+    def _check_quantizable(self) -> None:
+        if not self._is_product:
+            raise NotImplementedError(
+                f"A quantized EinsumDense needs an equation like '...S,SN->...N'; received {self.equation!r}"
+            )
+
+    def _quantize_int8(self) -> None:
+        self._check_quantizable()
+        axis = tuple(range(self._summed_axes))
+        self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, axis, self._scale_shape)
+
+
+def _parse(equation: str, rank: int) -> _Equation:
+    """Split an equation; an ellipsis becomes labels of its own, as many as an input of `rank` axes has left."""
+    match = re.fullmatch(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)", equation.replace(" ", ""))
+    if match is None:
+        raise ValueError(f"`equation` must be like 'abc,cd->abd' or '...b,bc->...c'; received {equation!r}")
+    inputs, kernel, outputs = match.groups()
+    spare = [letter for letter in string.ascii_letters if letter not in equation]
+    elided = "".join(spare[: max(0, rank - len(inputs.replace("...", "")))])
+    labels = _Equation(inputs.replace("...", elided), kernel, outputs.replace("...", elided))
+    if len(labels.inputs) != rank:
+        raise ValueError(f"`equation` {equation!r} does not fit inputs of {rank} axes")
+    return labels
+
+
+def _sizes(
+    labels: _Equation, input_shape: tuple[int | None, ...], output_shape: tuple[int | None, ...]
+) -> dict[str, int]:
+    """Return the length of every labelled axis; those of the kernel must be known."""
+    sizes = {label: size or 0 for label, size in zip(labels.inputs, input_shape, strict=True)}
+    for label, size in zip(reversed(labels.outputs), reversed(output_shape), strict=False):
+        if size is not None and sizes.setdefault(label, size) not in (0, size):
+            raise ValueError(f"Axis {label!r} has length {sizes[label]} in the inputs, but {size} in `output_shape`")
+    unknown = [label for label in labels.kernel if not sizes.get(label)]
+    if unknown:
+        raise ValueError(f"The lengths of the kernel's axes {unknown} must be given by the inputs or `output_shape`")
+    return sizes
+
+
+def _einsum(labels: _Equation, inputs: Array, kernel: Array) -> Array:
+    """Compute an equation that is not one matrix product, with sums in float32."""
+    result_dtype = dtypes.result_type(inputs.dtype, kernel.dtype)
+    wide = "float64" if result_dtype.name == "float64" else "float32"
+    equation = f"{labels.inputs},{labels.kernel}->{labels.outputs}"
+    return ops.cast(np.einsum(equation, ops.cast(inputs, wide), ops.cast(kernel, wide)), result_dtype)

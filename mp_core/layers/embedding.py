@@ -1,0 +1,91 @@
+"""Table look-up."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core import ops
+from mp_core.layers.layer import Layer
+from mp_core.layers.projection import add_kernel, quantize_kernel
+
+__all__ = ["Embedding"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Embedding(Layer):
+    """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
+
+    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row.
+
+    Parameters
+    ----------
+    input_dim, output_dim : int
+        Rows and columns of the table.
+    embeddings_initializer : str, dict or callable
+    weights : array-like, optional
+        The table, shape (input_dim, output_dim).
+    **kwargs
+        Those of :class:`Layer`.
+
+    Attributes
+    ----------
+    embeddings : AutoCastVariable, shape (input_dim, output_dim)
+    embeddings_scale : AutoCastVariable or None, shape (input_dim,)
+        Of an int8 table, which stands for ``embeddings / embeddings_scale``.
+
+    Examples
+    --------
+    >>> Embedding(3, 2, weights=[[0, 1], [2, 3], [4, 5]], dtype="mixed_float16")(np.array([2, 0]))
+    array([[4., 5.],
+           [0., 1.]], dtype=float16)
+    """
+
+    _options = ("input_dim", "output_dim", "embeddings_initializer")
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Any = "uniform",
+        weights: ArrayLike | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.embeddings_initializer = embeddings_initializer
+        if weights is not None:
+            self.build()
+            self.embeddings.assign(weights)
+
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+        """Create the table, which does not depend on the shape of the indices."""
+        shape = (self.input_dim, self.output_dim)
+        initializer = self.embeddings_initializer
+        self.embeddings, self.embeddings_scale = add_kernel(self, "embeddings", shape, initializer, (self.input_dim,))
+
+    def call(self, inputs: Array) -> Array:
+        """Return the rows, shape (..., output_dim) for indices of shape (...).
+
+        Raises
+        ------
+        IndexError
+            An index is negative or not less than `input_dim`.
+        """
+        indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
+        if indices.size and indices.min() < 0:
+            raise IndexError(
+                f"indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; received {indices.min()}"
+            )
+        rows = self.embeddings.numpy()[indices]
+        if self.embeddings_scale is not None:
+            rows = ops.cast(rows, "float32") / self.embeddings_scale.numpy()[indices, np.newaxis]
+        return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
+
+    def _read_bytes(self) -> int:
+        return sum(variable.nbytes for variable in self._variables)
+
+    def _quantize_int8(self) -> None:
+        self.embeddings, self.embeddings_scale = quantize_kernel(self, self.embeddings, -1, (self.input_dim,))

@@ -1,0 +1,303 @@
+"""The base of all layers: calls under a dtype policy, paths, quantization, configurations."""
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from threading import RLock
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core import dtype_policies, dtypes, ops
+from mp_core.autocast import scope_dtype
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
+from mp_core.layers import activations
+from mp_core.layers.paths import enclosing_path, placed, unique_name
+from mp_core.layers.tree import map_leaves
+from mp_core.layers.variables import VariableOwner
+
+__all__ = ["Layer"]
+
+_build_lock = RLock()
+_UNSCOPED: Any = object()
+
+
+class Layer(VariableOwner):
+    """A function with variables, computed under a dtype policy.
+
+    Subclasses define ``build(input_shape)``, which calls :meth:`add_weight`, and ``call(inputs, ...)``.
+
+    Parameters
+    ----------
+    name : str, optional
+        Default: the class name in snake case, with a number from the second layer on.
+    dtype : DTypePolicy, str, dict or dtype, optional
+        The policy; default: :func:`mp_core.dtype_policies.dtype_policy`. A map is looked up by `path` when the layer
+        is built.
+    trainable : bool
+        Whether its variables count as trainable.
+    autocast : bool
+        Whether floating-point arguments are cast to the compute dtype.
+
+    Examples
+    --------
+    >>> class Scale(Layer):
+    ...     def build(self, input_shape):
+    ...         self.scale = self.add_weight(shape=(input_shape[-1],), initializer="ones")
+    ...
+    ...     def call(self, inputs):
+    ...         return inputs * self.scale
+    >>> Scale(dtype="mixed_float16")(np.array([1.0, 2.0]))
+    array([1., 2.], dtype=float16)
+    """
+
+    _options: tuple[str, ...] = ()
+    """The constructor's own arguments, which are attributes too: what a configuration consists of."""
+
+    def __init__(
+        self, *, name: str | None = None, dtype: Any = None, trainable: bool = True, autocast: bool = True
+    ) -> None:
+        super().__init__()
+        self.name = unique_name(type(self).__name__) if name is None else name
+        self.trainable = trainable
+        self.autocast = autocast
+        self.built = False
+        self.quantized = False
+        self._path: str | None = None
+        self._dtype_policy = dtype_policies.get(dtype)
+        self._apply_policy()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "build" in cls.__dict__:
+            cls.build = placed(cls.build)  # type: ignore[method-assign]
+
+    # ---- the policy
+
+    @property
+    def path(self) -> str | None:
+        """The names of the enclosing layers and its own, joined by ``/``; None before the layer is built."""
+        return self._path
+
+    @property
+    def dtype_policy(self) -> DTypePolicy:
+        """The policy, or the map in which it is looked up.
+
+        Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer.
+        """
+        return self._dtype_policy
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: Any) -> None:
+        policy = dtype_policies.get(value)
+        quantizes = self.built and not self.quantized and isinstance(policy, QuantizedDTypePolicy)
+        if quantizes and policy.quantization_mode == "gptq":
+            raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
+        if quantizes:
+            self._quantize(lambda _: policy)
+        else:
+            self._set_policy(policy)
+
+    def _set_policy(self, policy: DTypePolicy) -> None:
+        owner = self._dtype_policy
+        if isinstance(owner, DTypePolicyMap) and self._path:
+            if self._path in owner:
+                del owner[self._path]
+            owner[self._path] = policy
+        else:
+            self._dtype_policy = policy
+        self._apply_policy()
+
+    def _policy(self) -> DTypePolicy:
+        policy = self._dtype_policy
+        return policy[self._path] if isinstance(policy, DTypePolicyMap) and self._path else policy
+
+    def _apply_policy(self) -> None:
+        """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
+        policy = self._policy()
+        self.compute_dtype = policy.compute_dtype
+        self.variable_dtype = policy.variable_dtype
+        self.quantization_mode = policy.quantization_mode
+        self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
+        self._output: Any = dtypes.ALLOWED.get(policy.output_dtype)
+        floating = self._compute is not None and dtypes.is_float(self._compute)
+        mixed = floating and policy.compute_dtype != policy.variable_dtype
+        self._outer_scope = self._compute if mixed else _UNSCOPED
+        self._nested_scope = self._compute if floating and self.autocast else None
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the variables."""
+        return self.variable_dtype
+
+    @property
+    def input_dtype(self) -> str:
+        """The dtype to which inputs are cast."""
+        return self.compute_dtype
+
+    # ---- calls
+
+    @placed
+    def build(self, input_shape: Any) -> None:
+        """Create the variables for inputs of this shape; layers without any need not define it."""
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs from inputs that are cast already."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `call`.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype."""
+        if not self.built:
+            return self._first_call(args, kwargs)
+        if len(args) != 1 or kwargs or type(args[0]) is not np.ndarray or args[0].dtype is not self._compute:
+            args, kwargs = self._cast_inputs(args, kwargs)
+        outer = scope_dtype.get(_UNSCOPED)
+        scope = self._outer_scope if outer is _UNSCOPED else self._nested_scope
+        if scope is outer:
+            outputs = self.call(*args, **kwargs)
+        else:
+            token = scope_dtype.set(scope)
+            try:
+                outputs = self.call(*args, **kwargs)
+            finally:
+                scope_dtype.reset(token)
+        return outputs if self._output is self._compute else map_leaves(self._cast_output, outputs)
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self._cast_inputs(args, kwargs)
+        with _build_lock:
+            if not self.built:
+                self._build_for(args, kwargs)
+        token = enclosing_path.set(self._path or "")
+        try:
+            return self(*args, **kwargs)
+        finally:
+            enclosing_path.reset(token)
+
+    def _build_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Call ``build`` with the shapes of the arguments: its one parameter, or ``<argument>_shape`` each."""
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        shapes = {f"{name}_shape": map_leaves(_shape, value) for name, value in arguments.items()}
+        parameters = inspect.signature(self.build).parameters
+        if len(parameters) == 1:
+            self.build(map_leaves(_shape, args[0] if args else next(iter(kwargs.values()), None)))
+        else:
+            self.build(**{name: shape for name, shape in shapes.items() if name in parameters})
+
+    def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if "training" in kwargs and not _takes_training(type(self).call):
+            kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+        convert = self._policy().convert_input
+
+        def cast(x: Any) -> Any:
+            return convert(x, self.autocast, self.input_dtype)
+
+        def cast_positional(x: Any) -> Any:
+            x = cast(x)
+            if x is None or isinstance(x, np.ndarray):
+                return x
+            raise ValueError(
+                "Only input tensors may be passed as positional arguments. The following argument value should be "
+                f"passed as a keyword argument: {x} (of type {type(x)})"
+            )
+
+        return map_leaves(cast_positional, args), map_leaves(cast, kwargs)
+
+    def _cast_output(self, x: Any) -> Any:
+        floating = isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)
+        return ops.cast(x, self._output) if floating and x.dtype is not self._output else x
+
+    # ---- quantization
+
+    def quantize(self, mode: str, *, type_check: bool = True) -> None:
+        """Quantize the weights of this layer, or of the layers below it, in place.
+
+        Parameters
+        ----------
+        mode : {"int8"}
+        type_check : bool
+            Refuse subclasses of the layers that have an implementation.
+
+        Raises
+        ------
+        ValueError
+            The layer is not built, is quantized already, or `mode` does not exist or not work with its policy.
+        NotImplementedError
+            The layer, or mp_core, does not compute in `mode`. In every case nothing has changed.
+        """
+        if not self.built:
+            raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
+        if self.quantized:
+            raise ValueError(
+                f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. "
+                f"Received: mode={mode}"
+            )
+        self._quantize(lambda layer: QuantizedDTypePolicy(mode, layer._policy().name), type_check)
+
+    def _quantize(self, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True) -> None:
+        own = policy_of(self)
+        layers = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._has_int8(type_check)]
+        plan = [(layer, policy_of(layer)) for layer in layers]
+        if own.quantization_mode != "int8" or not plan:
+            raise NotImplementedError(
+                f"Invalid quantization mode. {type(self).__name__} cannot be quantized to "
+                f"'{own.quantization_mode}': mp_core computes Dense, EinsumDense and Embedding in 'int8'."
+            )
+        for layer, policy in plan:
+            layer._quantize_int8()
+            layer._set_policy(policy)
+        if self not in layers:
+            self._set_policy(own)
+        self.quantized = True
+
+    def _has_int8(self, type_check: bool) -> bool:
+        """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
+        owner = next((cls for cls in type(self).__mro__ if "_quantize_int8" in vars(cls)), Layer)
+        return not self.quantized and owner is not Layer and (owner is type(self) or not type_check)
+
+    def _quantize_int8(self) -> None:
+        """Replace the float kernel by an int8 one and its scale."""
+        raise NotImplementedError
+
+    # ---- configurations
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        config = {"name": self.name, "trainable": self.trainable, "dtype": dtype_policies.serialize(self._dtype_policy)}
+        for option in self._options:
+            value = getattr(self, option)
+            config[option] = activations.serialize(value) if callable(value) else value
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the layer of a configuration, Keras' own included.
+
+        Keras' arguments that mp_core does not have (regularizers, constraints, seeds) must be off.
+
+        Raises
+        ------
+        ValueError
+            An argument that mp_core does not have is on.
+        """
+        known = {*inspect.signature(cls).parameters, *inspect.signature(Layer).parameters}
+        for key, value in config.items():
+            if key not in known and value:
+                raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
+        return cls(**{key: value for key, value in config.items() if key in known})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name}, built={self.built}>"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
+
+
+def _shape(x: Any) -> tuple[int, ...] | None:
+    return None if x is None else np.shape(x)
+
+
+@cache
+def _takes_training(call: Callable[..., Any]) -> bool:
+    return "training" in inspect.signature(call).parameters

@@ -1,0 +1,87 @@
+"""Layer normalization."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.layers.layer import Layer
+
+__all__ = ["LayerNormalization"]
+
+Array = np.ndarray[Any, Any]
+
+
+class LayerNormalization(Layer):
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
+
+    Parameters
+    ----------
+    axis : int or sequence of int
+        The axes that are normalized together.
+    epsilon : float
+    center, scale : bool
+        Whether there is a beta, a gamma.
+    beta_initializer, gamma_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> LayerNormalization(epsilon=0.0)(np.array([[1.0, 3.0]]))
+    array([[-1.,  1.]], dtype=float32)
+    """
+
+    _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.axis = axis if isinstance(axis, int) else list(axis)
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self.beta_initializer = beta_initializer
+        self.gamma_initializer = gamma_initializer
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create gamma and beta for inputs of this shape."""
+        axes = [self.axis] if isinstance(self.axis, int) else self.axis
+        self._axes = [axis % len(input_shape) for axis in axes]
+        self._is_last = self._axes == [len(input_shape) - 1]
+        shape = tuple(input_shape[axis] or 0 for axis in self._axes)
+        self.gamma = self.beta = None
+        if self.scale:
+            self.gamma = self.add_weight(shape, self.gamma_initializer, autocast=False, name="gamma")
+        if self.center:
+            self.beta = self.add_weight(shape, self.beta_initializer, autocast=False, name="beta")
+
+    def call(self, inputs: Array, residual: Array | None = None) -> Array:
+        """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
+        x = inputs if self._is_last else self._as_rows(inputs)
+        if residual is not None and not self._is_last:
+            residual = self._as_rows(residual)
+        gamma = None if self.gamma is None else self.gamma.numpy().reshape(-1)
+        beta = None if self.beta is None else self.beta.numpy().reshape(-1)
+        outputs = ops.layer_norm(x, gamma, beta, epsilon=self.epsilon, residual=residual)
+        if outputs.dtype is not self._compute:
+            outputs = ops.cast(outputs, self._compute)
+        return outputs if self._is_last else self._from_rows(outputs, inputs.shape)
+
+    def _as_rows(self, x: Array) -> Array:
+        """Move the normalized axes to the end and join them."""
+        x = np.moveaxis(x, self._axes, range(-len(self._axes), 0))
+        return x.reshape(*x.shape[: x.ndim - len(self._axes)], -1)
+
+    def _from_rows(self, rows: Array, shape: tuple[int, ...]) -> Array:
+        x = rows.reshape(rows.shape[:-1] + tuple(shape[axis] for axis in self._axes))
+        return np.moveaxis(x, range(-len(self._axes), 0), self._axes)

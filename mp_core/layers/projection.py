@@ -1,0 +1,94 @@
+"""Products of activations with a kernel, float or int8: what Dense and EinsumDense share."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.autocast import AutoCastVariable
+from mp_core.layers.layer import Layer
+from mp_core.ops import PackedMatrix
+from mp_core.quantization import QuantizedArray, quantize
+from mp_core.quantizers import abs_max_quantize
+
+__all__ = ["add_kernel", "project", "quantize_kernel"]
+
+Array = np.ndarray[Any, Any]
+
+
+def add_kernel(
+    layer: Layer, name: str, shape: tuple[int, ...], initializer: Any, scale_shape: tuple[int, ...]
+) -> tuple[AutoCastVariable, AutoCastVariable | None]:
+    """Create the kernel of `layer` under its policy, and the scale of an int8 one.
+
+    Raises
+    ------
+    NotImplementedError
+        The policy asks for a quantization mode other than int8.
+    """
+    if layer.quantization_mode is None:
+        return layer.add_weight(shape, initializer, name=name), None
+    if layer.quantization_mode != "int8":
+        raise NotImplementedError(
+            f"Invalid quantization mode. {type(layer).__name__} computes unquantized or in 'int8'. "
+            f"Received: quantization_mode={layer.quantization_mode}"
+        )
+    layer.quantized = True
+    return _add_int8(layer, name, "zeros", shape, "ones", scale_shape)
+
+
+def quantize_kernel(
+    layer: Layer, kernel: AutoCastVariable, axis: int | tuple[int, ...], scale_shape: tuple[int, ...]
+) -> tuple[AutoCastVariable, AutoCastVariable]:
+    """Replace the float `kernel` of `layer` by an int8 one, with one scale along `axis`."""
+    codes, scale = abs_max_quantize(kernel.numpy(), axis)
+    layer._variables[:] = [variable for variable in layer._variables if variable is not kernel]
+    layer.quantized = True
+    return _add_int8(
+        layer, kernel.name, lambda *_: codes, kernel.shape, lambda *_: scale.reshape(scale_shape), scale_shape
+    )
+
+
+def _add_int8(
+    layer: Layer, name: str, codes: Any, shape: tuple[int, ...], scale: Any, scale_shape: tuple[int, ...]
+) -> tuple[AutoCastVariable, AutoCastVariable]:
+    return (
+        layer.add_weight(shape, codes, "int8", trainable=False, autocast=False, name=name),
+        layer.add_weight(scale_shape, scale, trainable=False, name=f"{name}_scale"),
+    )
+
+
+def project(
+    inputs: Array,
+    kernel: AutoCastVariable,
+    scale: AutoCastVariable | None,
+    depth: int,
+    bias: Array | None = None,
+    activation: Any = None,
+    dtype: np.dtype[Any] | None = None,
+) -> Array:
+    """Return ``activation(inputs @ kernel + bias)`` for a kernel whose leading axes, `depth` in all, are summed over.
+
+    An int8 kernel means ``codes / scale`` (Keras' scale multiplies); the rows of `inputs` are quantized as they come
+    and the result has type `dtype`. Either kernel is packed once per value.
+    """
+    if inputs.dtype.kind in "iub":
+        inputs = ops.cast(inputs, kernel.dtype if dtype is None else dtype)
+    if scale is None:
+        read = kernel.dtype
+        packed = kernel.derived(("packed", read), lambda stored: _pack(stored.reshape(depth, -1), read))
+        return ops.matmul(inputs, packed, bias=bias, activation=activation)
+    stored_scale = scale.numpy()
+    packed = kernel.derived(("packed", scale.version), lambda codes: _pack_int8(codes.reshape(depth, -1), stored_scale))
+    rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
+    return ops.matmul(rows, packed, out_dtype=dtype, bias=bias, activation=activation)
+
+
+def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
+    matrix = ops.cast(matrix, dtype)
+    return matrix if dtype.name == "float64" else ops.pack(matrix)
+
+
+def _pack_int8(codes: Array, scale: Array) -> PackedMatrix:
+    steps = 1.0 / ops.cast(scale, "float32").reshape(1, -1)
+    return ops.pack(QuantizedArray(codes, steps, None, (1,)))

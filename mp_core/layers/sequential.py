@@ -1,0 +1,81 @@
+"""A stack of layers."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core.layers.attention import MultiHeadAttention
+from mp_core.layers.convolution import Conv2D
+from mp_core.layers.dense import Dense
+from mp_core.layers.einsum_dense import EinsumDense
+from mp_core.layers.embedding import Embedding
+from mp_core.layers.layer import Layer
+from mp_core.layers.normalization import LayerNormalization
+from mp_core.layers.pointwise import Activation, Dropout, Softmax
+
+__all__ = ["Sequential"]
+
+_CLASSES = (
+    Activation, Conv2D, Dense, Dropout, EinsumDense, Embedding, LayerNormalization, MultiHeadAttention, Softmax,
+)  # fmt: skip
+
+
+class Sequential(Layer):
+    """Layers, each of which gets the outputs of the one before.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+    **kwargs
+        Those of :class:`Layer`. The policy is that of the stack's own casts; every layer keeps its own.
+
+    Examples
+    --------
+    >>> model = Sequential([Dense(4, activation="relu"), Dense(2)])
+    >>> model(np.ones((3, 5), np.float32)).shape, len(model.get_weights())
+    ((3, 2), 4)
+    """
+
+    def __init__(self, layers: Sequence[Layer] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layers = list(layers)
+
+    def add(self, layer: Layer) -> None:
+        """Append a layer."""
+        self.layers.append(layer)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Build every layer, by running zeros of this shape through them."""
+        x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
+        self.call(x)
+
+    def call(self, inputs: Any) -> Any:
+        """Return the outputs of the last layer."""
+        for layer in self.layers:
+            inputs = layer(inputs)
+        return inputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration, with those of the layers."""
+        layers = [{"class_name": type(layer).__name__, "config": layer.get_config()} for layer in self.layers]
+        return super().get_config() | {"layers": layers}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
+        """Return the stack of a configuration.
+
+        Raises
+        ------
+        ValueError
+            A ``class_name`` is none of mp_core's layers, nor in `custom_objects`.
+        """
+        classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
+        classes |= custom_objects or {}
+        layers = []
+        for entry in config["layers"]:
+            name = entry["class_name"]
+            if name not in classes:
+                raise ValueError(f"Unknown layer class_name={name!r}. Expected one of {', '.join(sorted(classes))}")
+            layers.append(classes[name].from_config(entry["config"]))
+        return super().from_config(config | {"layers": layers})

@@ -1,0 +1,136 @@
+"""Objects that own variables, directly and through the layers among their attributes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core import dtypes
+from mp_core.autocast import AutoCastVariable
+from mp_core.dtype_policies import standardize_dtype
+from mp_core.layers import initializers
+
+__all__ = ["VariableOwner"]
+
+Array = np.ndarray[Any, Any]
+
+
+class VariableOwner:
+    """The part of a layer that holds its variables, in Keras' order: so weights move by a plain list."""
+
+    name: str
+    trainable: bool
+    variable_dtype: str
+    compute_dtype: str
+
+    def __init__(self) -> None:
+        self._variables: list[AutoCastVariable] = []
+
+    def add_weight(
+        self,
+        shape: Any = (),
+        initializer: Any = None,
+        dtype: DTypeLike | None = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        *,
+        name: str = "variable",
+    ) -> AutoCastVariable:
+        """Create a variable of this layer.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+        initializer : str, dict or callable, optional
+            A callable gets (shape, numpy dtype) and may return an array that exists already, which is not copied.
+            Default: ``"glorot_uniform"`` for floating-point variables, else ``"zeros"``.
+        dtype : dtype, optional
+            Default: the policy's variable dtype.
+        trainable : bool
+            Whether the variable comes first in :attr:`weights`.
+        autocast : bool
+            Whether it reads in the compute dtype.
+        name : str
+        """
+        if isinstance(shape, str):
+            raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
+        target = dtypes.parse(standardize_dtype(self.variable_dtype if dtype is None else dtype))
+        if initializer is None:
+            initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
+        value = initializers.get(initializer)((shape,) if isinstance(shape, int) else tuple(shape), target)
+        variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
+        self._variables.append(variable)
+        return variable
+
+    def children(self) -> Iterator["VariableOwner"]:
+        """Yield the layers among the attributes, and in lists, tuples and dicts there, in order of assignment."""
+        for value in vars(self).values():
+            items = (
+                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+            )
+            yield from (item for item in items if isinstance(item, VariableOwner))
+
+    def flatten(self) -> Iterator["VariableOwner"]:
+        """Yield this layer and all layers below it."""
+        yield self
+        for child in self.children():
+            yield from child.flatten()
+
+    @property
+    def weights(self) -> list[AutoCastVariable]:
+        """The variables: the trainable ones of this layer, its others, then those of its children."""
+        found = {id(layer): sorted(layer._variables, key=lambda v: not v.trainable) for layer in self.flatten()}
+        return list({id(v): v for variables in found.values() for v in variables}.values())
+
+    variables = weights
+
+    @property
+    def trainable_weights(self) -> list[AutoCastVariable]:
+        """The variables that training would change."""
+        frozen = {id(v) for layer in self.flatten() if not layer.trainable for v in layer.weights}
+        return [v for v in self.weights if v.trainable and id(v) not in frozen]
+
+    @property
+    def non_trainable_weights(self) -> list[AutoCastVariable]:
+        """The other variables."""
+        trainable = {id(v) for v in self.trainable_weights}
+        return [v for v in self.weights if id(v) not in trainable]
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the variables in the dtypes in which calls read them."""
+        return sum(layer._read_bytes() for layer in {id(layer): layer for layer in self.flatten()}.values())
+
+    def _read_bytes(self) -> int:
+        width = dtypes.parse(self.compute_dtype).itemsize if self._variables else 0
+        return sum(v.size * (width if v.autocast else v.true_dtype.itemsize) for v in self._variables)
+
+    def get_weights(self) -> list[Array]:
+        """Return the values of :attr:`weights`, read-only and without a copy."""
+        return [variable.numpy() for variable in self.weights]
+
+    def set_weights(self, weights: Sequence[ArrayLike], *, copy: bool = True) -> None:
+        """Assign the values of :attr:`weights`, each cast to the stored dtype.
+
+        With ``copy=False`` arrays of the stored dtype are kept as they are, memory maps included.
+
+        Raises
+        ------
+        ValueError
+            The number of arrays, or a shape, is another one. No variable has changed then.
+        """
+        variables = self.weights
+        if len(weights) != len(variables):
+            raise ValueError(
+                f"You called `set_weights(weights)` on layer '{self.name}' with a weight list of length "
+                f"{len(weights)}, but the layer was expecting {len(variables)} weights."
+            )
+        for variable, weight in zip(variables, weights, strict=True):
+            if variable.shape != np.shape(weight):
+                raise ValueError(
+                    f"Layer {self.name} weight '{variable.name}' of shape {variable.shape} is not compatible with "
+                    f"provided weight shape {np.shape(weight)}."
+                )
+        for variable, weight in zip(variables, weights, strict=True):
+            variable.assign(weight, copy=copy)

@@ -1,0 +1,43 @@
+"""The names of Keras 2023's ``keras.mixed_precision`` for the classes of :mod:`mp_core.dtype_policies`.
+
+Examples
+--------
+>>> set_global_policy("mixed_float16")
+>>> global_policy()
+<DTypePolicy "mixed_float16">
+>>> set_global_policy("float32")
+"""
+
+from typing import Any
+
+from mp_core.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
+
+__all__ = [
+    "DTypePolicy",
+    "Policy",
+    "dtype_policy",
+    "global_policy",
+    "resolve_policy",
+    "set_dtype_policy",
+    "set_global_policy",
+]
+
+Policy = DTypePolicy
+global_policy = dtype_policy
+set_global_policy = set_dtype_policy
+
+
+def resolve_policy(identifier: Any) -> DTypePolicy:
+    """Return the policy of a layer's ``dtype`` argument; a string is always the name of a plain policy here.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is neither None, a policy, its name, its config nor a dtype.
+
+    Examples
+    --------
+    >>> resolve_policy("int8")
+    <DTypePolicy "int8">
+    """
+    return DTypePolicy(identifier) if isinstance(identifier, str) else get(identifier)
