@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes stdout once more when it ends, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-    except argparse.ArgumentError as error:
+    except (argparse.ArgumentError, NotImplementedError) as error:
         parser.error(str(error))
     except (OSError, ValueError, ImportError) as error:
         print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)

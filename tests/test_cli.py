@@ -58,8 +58,10 @@ def test_info_names_every_entry_on_a_line(capsys):
     assert cli.main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
     report = config.show_config(as_dict=True)
-    assert [line.split()[0] for line in lines if line[0] != " "] == list(report)
-    assert [line.split()[0] for line in lines if line[0] == " "] == list(report["kernels"])
+    nested = [f"  {name}" for value in report.values() if isinstance(value, dict) for name in value]
+    assert len(lines) == len(report) + len(nested)
+    for name in [*report, *nested]:
+        assert any(line == name or line.startswith(f"{name}  ") for line in lines), name
 
 
 # ---- embed

@@ -2,24 +2,21 @@
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from mp_core import dtype_policies, ops
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
-from mp_core.layers import Dense, Embedding, Layer, LayerNormalization, MultiHeadAttention
+from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
+from mp_core.models.network import Network
 from mp_core.progress import progress
 
 __all__ = ["BertEncoder"]
 
 Array = np.ndarray[Any, Any]
-Policy = DTypePolicy | DTypePolicyMap
-L = TypeVar("L", bound=Layer)
 _TOKENIZED_AT_ONCE = 1024
 
 
@@ -40,20 +37,16 @@ class BertEncoder:
     (2, 384)
     """
 
-    def __init__(self, settings: Settings, weights: Weights, policy: Policy, pooling: str, tokenizer: Any) -> None:
+    def __init__(self, settings: Settings, network: Network, pooling: str, tokenizer: Any) -> None:
         self.dim = settings.hidden_size
         self.max_length: int = tokenizer.truncation["max_length"]
         self._settings = settings
-        self._tokenizer = tokenizer
+        self._network = network
         self._pool = _POOL[pooling]
-        build = _Builder(settings, weights, policy)
-        self._words = build.words()
-        self._positions = build.positions()
-        self._norm = build.norm("embeddings/norm", "embeddings.LayerNorm")
-        self._blocks = [build.block(index) for index in range(settings.num_hidden_layers)]
+        self._tokenizer = tokenizer
 
     @classmethod
-    def from_folder(cls, path: str | PathLike[str], policy: str | Policy = "float32") -> "BertEncoder":
+    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy = "float32") -> "BertEncoder":
         """Load a model.
 
         Parameters
@@ -61,8 +54,8 @@ class BertEncoder:
         path : path
             Folder with ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, for
             the longest text, ``sentence_bert_config.json`` and ``tokenizer_config.json`` where they exist.
-        policy : str, DTypePolicy or DTypePolicyMap
-            A map's keys are paths such as ``encoder/layer_0/attention/query``.
+        policy : str or DTypePolicy
+            The keys of a DTypePolicyMap are paths such as ``encoder/layer_0/attention/query``.
 
         Raises
         ------
@@ -77,7 +70,8 @@ class BertEncoder:
         settings = read_settings(folder)
         pooling = read_pooling(folder)
         tokenizer = read_tokenizer(folder, settings)
-        return cls(settings, Weights.open(folder), dtype_policies.get(policy), pooling, tokenizer)
+        network = Network(settings, Weights.open(folder), dtype_policies.get(policy))
+        return cls(settings, network, pooling, tokenizer)
 
     def encode(
         self, texts: str | Iterable[str], batch_size: int = 32, normalize: bool = True, show_progress: bool = False
@@ -148,16 +142,12 @@ class BertEncoder:
         mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask, bool)
         self._check_tokens(ids, mask)
         attention_mask = None if mask.all() else mask[:, np.newaxis, :]
-        hidden = self._norm(self._words(ids), residual=self._positions[: ids.shape[1]])
-        for block in self._blocks:
-            hidden = block(hidden, attention_mask)
-        return self._pool(hidden, mask)
+        return self._pool(self._network(ids, attention_mask), mask)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in the form in which the run reads them."""
-        layers = [self._words, self._norm, *(layer for block in self._blocks for layer in block.layers)]
-        return self._positions.nbytes + sum(layer.weight_bytes for layer in layers)
+        """Bytes of the weights in the form in which a run reads them."""
+        return self._network.weight_bytes
 
     def _tokenize(self, texts: list[str]) -> list[Array]:
         """Return the vocabulary indices of each text."""
@@ -180,95 +170,6 @@ class BertEncoder:
             raise ValueError(f"`mask` must have the shape of `ids`, {ids.shape}; received {mask.shape}")
         if not mask.any(axis=1).all():
             raise ValueError(f"`mask` must have a token in every row; received none in row {mask.any(axis=1).argmin()}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Attention and a two-layer perceptron; what each adds to its input is normalized."""
-
-    attention: MultiHeadAttention
-    attention_norm: LayerNormalization
-    intermediate: Dense
-    output: Dense
-    output_norm: LayerNormalization
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers in the order of their use."""
-        return self.attention, self.attention_norm, self.intermediate, self.output, self.output_norm
-
-    def __call__(self, hidden: Array, attention_mask: Array | None) -> Array:
-        attended = self.attention(hidden, hidden, attention_mask=attention_mask)
-        hidden = self.attention_norm(attended, residual=hidden)
-        return self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
-
-
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """Makes layers from the tensors of a checkpoint, each under the policy of its path."""
-
-    settings: Settings
-    weights: Weights
-    policy: Policy
-
-    def block(self, index: int) -> _Block:
-        path, name = f"encoder/layer_{index}", f"encoder.layer.{index}"
-        hidden, inner = self.settings.hidden_size, self.settings.intermediate_size
-        return _Block(
-            self.attention(f"{path}/attention", f"{name}.attention"),
-            self.norm(f"{path}/attention_norm", f"{name}.attention.output.LayerNorm"),
-            self.dense(f"{path}/intermediate", f"{name}.intermediate.dense", hidden, inner, self.settings.hidden_act),
-            self.dense(f"{path}/output", f"{name}.output.dense", inner, hidden),
-            self.norm(f"{path}/output_norm", f"{name}.output.LayerNorm"),
-        )
-
-    def dense(self, path: str, name: str, inputs: int, units: int, activation: str | None = None) -> Dense:
-        layer = Dense(units, activation=activation, **self._identity(path))
-        kernel = self.weights.take(f"{name}.weight", units, inputs).T
-        return _filled(layer, (None, None, inputs), [kernel, self.weights.take(f"{name}.bias", units)])
-
-    def attention(self, path: str, name: str) -> MultiHeadAttention:
-        width, heads, size = self.settings.hidden_size, self.settings.num_attention_heads, self.settings.head_size
-        layer = MultiHeadAttention(heads, size, **self._identity(path))
-        weights = []
-        for part in ("query", "key", "value"):
-            kernel = self.weights.take(f"{name}.self.{part}.weight", width, width)
-            bias = self.weights.take(f"{name}.self.{part}.bias", width)
-            weights += [kernel.reshape(heads, size, width).transpose(2, 0, 1), bias.reshape(heads, size)]
-        kernel = self.weights.take(f"{name}.output.dense.weight", width, width)
-        weights += [kernel.T.reshape(heads, size, width), self.weights.take(f"{name}.output.dense.bias", width)]
-        return _filled(layer, (None, None, width), weights)
-
-    def norm(self, path: str, name: str) -> LayerNormalization:
-        width = self.settings.hidden_size
-        layer = LayerNormalization(epsilon=self.settings.layer_norm_eps, **self._identity(path))
-        weights = [self.weights.take(f"{name}.{part}", width) for part in ("weight", "bias")]
-        return _filled(layer, (None, None, width), weights)
-
-    def words(self) -> Embedding:
-        rows, width = self.settings.vocab_size, self.settings.hidden_size
-        layer = Embedding(rows, width, **self._identity("embeddings/word"))
-        table = self.weights.take("embeddings.word_embeddings.weight", rows, width)
-        return _filled(layer, (None, None), [table])
-
-    def positions(self) -> Array:
-        """Return one row for each position: its embedding plus that of token type 0, the only type of a single text."""
-        width = self.settings.hidden_size
-        table = self.weights.take("embeddings.position_embeddings.weight", self.settings.max_position_embeddings, width)
-        types = self.weights.take("embeddings.token_type_embeddings.weight", self.settings.type_vocab_size, width)
-        return ops.cast(table + types[0], self._policy_at("embeddings/position").compute_dtype)
-
-    def _identity(self, path: str) -> dict[str, Any]:
-        return {"name": path.rpartition("/")[2], "dtype": self._policy_at(path)}
-
-    def _policy_at(self, path: str) -> DTypePolicy:
-        return self.policy[path] if isinstance(self.policy, DTypePolicyMap) else self.policy
-
-
-def _filled(layer: L, input_shape: tuple[int | None, ...], weights: list[Array]) -> L:
-    layer.build(input_shape)
-    layer.set_weights(weights)
-    return layer
 
 
 def _list_of_str(texts: Iterable[str]) -> list[str]:
