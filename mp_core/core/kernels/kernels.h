@@ -20,6 +20,7 @@
 #include "mp_core.h"
 
 #define V static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8") /* registers cannot be indexed: loops over them must go */
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
 
