@@ -28,4 +28,5 @@ def progress(items: Iterable[T], *, show: bool, total: int, unit: str) -> Iterab
         from tqdm import tqdm
     except ImportError:
         return items
-    return tqdm(items, total=total, unit=unit, leave=False)
+    bar: Iterable[T] = tqdm(items, total=total, unit=unit, leave=False)
+    return bar

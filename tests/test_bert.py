@@ -110,6 +110,15 @@ def test_a_policy_map_reaches_the_layer_at_its_path(folder, encoder):
         assert cosines(embeddings, expected).min() > 0.999, path
 
 
+def test_a_policy_map_may_quantize_some_layers_and_is_not_changed(folder, encoder):
+    policy = DTypePolicyMap("float32", {"encoder/layer_[0-9]/(attention/)?output": "int8_from_float32"})
+    before = dict(policy)
+    quantized = BertEncoder.from_folder(folder, policy)
+    assert dict(policy) == before
+    assert quantized.weight_bytes < encoder.weight_bytes
+    assert cosines(quantized.encode(TEXTS), encoder.encode(TEXTS)).min() > 0.99
+
+
 def test_one_text_gives_a_vector_any_other_iterable_a_matrix(encoder):
     matrix = encoder.encode(TEXTS)
     np.testing.assert_array_equal(encoder.encode(TEXTS[0]), matrix[0])

@@ -143,6 +143,10 @@ def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):
     assert message in usage_error(capsys, *arguments)
 
 
+def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts):
+    assert "int4" in usage_error(capsys, "embed", "--model", model, "--policy", "int4_from_float32", texts)
+
+
 @pytest.mark.parametrize("case", ["model", "text", "encoding", "corrupt"])
 def test_bad_input_is_one_line_and_code_3(capsys, tmp_path, model, texts, case):
     broken = tiny_bert.write(tmp_path / "broken")

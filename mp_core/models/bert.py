@@ -104,7 +104,7 @@ class BertEncoder:
         if operator.index(batch_size) < 1:
             raise ValueError(f"`batch_size` must be at least 1; received {batch_size}")
         if isinstance(texts, str):
-            return self.encode([texts], batch_size, normalize)[0]
+            return self.encode([texts], batch_size, normalize).reshape(self.dim)
         rows = self._tokenize(_list_of_str(texts))
         longest_first = np.argsort([-len(row) for row in rows], kind="stable")
         batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
@@ -192,17 +192,19 @@ def _pad(rows: list[Array]) -> tuple[Array, Array]:
 
 
 def _mean(hidden: Array, mask: Array) -> Array:
-    weights = mask.astype(hidden.dtype)[:, np.newaxis, :]
-    totals = ops.matmul(weights, hidden, out_dtype="float32")[:, 0]
-    return totals / mask.sum(axis=1, keepdims=True, dtype=np.float32)
+    totals = ops.matmul(mask.astype(hidden.dtype)[:, np.newaxis, :], hidden, out_dtype="float32")
+    means: Array = totals[:, 0] / mask.sum(axis=1, keepdims=True, dtype=np.float32)
+    return means
 
 
 def _first(hidden: Array, mask: Array) -> Array:
-    return hidden[np.arange(len(mask)), mask.argmax(axis=1)].astype(np.float32)
+    return ops.cast(hidden[np.arange(len(mask)), mask.argmax(axis=1)], "float32")
 
 
 def _maximum(hidden: Array, mask: Array) -> Array:
-    return np.where(mask[:, :, np.newaxis], hidden.astype(np.float32), np.float32(-np.inf)).max(axis=1)
+    masked = np.where(mask[:, :, np.newaxis], ops.cast(hidden, "float32"), np.float32(-np.inf))
+    maxima: Array = masked.max(axis=1)
+    return maxima
 
 
 _POOL: dict[str, Callable[[Array, Array], Array]] = {"mean": _mean, "cls": _first, "max": _maximum}

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -85,11 +85,12 @@ def read_settings(folder: Path) -> Settings:
     for name, allowed in _ALLOWED.items():
         if config.setdefault(name, allowed[0]) not in allowed:
             raise ValueError(f"{path}: {name} is {config[name]!r}; expected {_choices(allowed)}")
-    for field in fields(Settings):
-        value = config.get(field.name)
-        if not isinstance(value, field.type) or (field.type is not str and value <= 0):
-            raise ValueError(f"{path}: {field.name} is {value!r}; expected a positive {field.type.__name__}")
-    settings = Settings(**{field.name: config[field.name] for field in fields(Settings)})
+    kinds = get_type_hints(Settings)
+    for name, kind in kinds.items():
+        value = config.get(name)
+        if not isinstance(value, kind) or (kind is not str and value <= 0):
+            raise ValueError(f"{path}: {name} is {value!r}; expected a positive {kind.__name__}")
+    settings = Settings(**{name: config[name] for name in kinds})
     if settings.hidden_size % settings.num_attention_heads:
         raise ValueError(
             f"{path}: hidden_size is {settings.hidden_size}; "
@@ -136,7 +137,7 @@ def read_tokenizer(folder: Path, settings: Settings) -> Any:
 
 def _max_length(folder: Path, settings: Settings) -> int:
     """Return the tokens that a text may have: the least limit that the folder states."""
-    limits = [settings.max_position_embeddings]
+    limits: list[float] = [settings.max_position_embeddings]
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         path = folder / name
         limit = _read_object(path).get(key) if path.exists() else None

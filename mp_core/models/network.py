@@ -52,7 +52,7 @@ class Network:
             False for the tokens that nothing attends to.
         """
         words = self._words(ids)
-        hidden = self._norm(words, residual=np.broadcast_to(self._positions[: ids.shape[1]], words.shape))
+        hidden: Array = self._norm(words, residual=np.broadcast_to(self._positions[: ids.shape[1]], words.shape))
         for block in self._blocks:
             hidden = block(hidden, attention_mask)
         return hidden
@@ -82,7 +82,8 @@ class _Block:
     def __call__(self, hidden: Array, attention_mask: Array | None) -> Array:
         attended = self.attention(hidden, hidden, attention_mask=attention_mask)
         hidden = self.attention_norm(attended, residual=hidden)
-        return self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
+        hidden = self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
+        return hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,10 @@ class _Builder:
         layer.build(input_shape)
         layer.set_weights(weights, copy=False)
         for part in layer.flatten():
-            policy = self.policy[part.path] if isinstance(self.policy, DTypePolicyMap) else self.policy
-            if policy.quantization_mode and isinstance(part, Dense | EinsumDense | Embedding):
-                part.quantize(policy.quantization_mode)
+            if isinstance(part, Dense | EinsumDense | Embedding):
+                policy = self.policy[str(part.path)] if isinstance(self.policy, DTypePolicyMap) else self.policy
+                if policy.quantization_mode:
+                    part.quantize(policy.quantization_mode)
         return layer
 
 
