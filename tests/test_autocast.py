@@ -1,0 +1,350 @@
+"""Autocast variables and scopes (checklist E-ACV)."""
+
+import asyncio
+import copy
+import operator
+import pickle
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mp_core import autocast, ops
+from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def _variable(value=(1.0, 2.0, 3.0), **kwargs):
+    return AutoCastVariable(np.array(value, np.float32), **kwargs)
+
+
+@pytest.fixture
+def casts(monkeypatch):
+    """Count the casts that variables make."""
+    calls = []
+
+    def cast(x, dtype):
+        calls.append(np.dtype(dtype))
+        return ops.cast(x, dtype)
+
+    monkeypatch.setattr(autocast, "ops", type("Counting", (), {"cast": staticmethod(cast), "matmul": ops.matmul}))
+    return calls
+
+
+# ---- scopes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", np.float16, BF16])
+def test_variable_reads_in_the_dtype_of_the_scope(dtype):
+    variable = _variable()
+    with autocast_scope(dtype):
+        assert variable.dtype == variable.value().dtype == variable.read_value().dtype == np.dtype(dtype)
+        assert variable.true_dtype == variable.numpy().dtype == np.float32
+    assert variable.dtype == variable.value().dtype == np.float32
+
+
+def test_scopes_nest_and_restore_on_error():
+    variable = _variable()
+    with pytest.raises(RuntimeError), autocast_scope("float16"):
+        with autocast_scope(None):
+            assert variable.dtype == np.float32
+        with autocast_scope("bfloat16"):
+            assert variable.dtype == BF16
+        assert variable.dtype == np.float16
+        raise RuntimeError
+    assert variable.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["int32", np.int8, "bool"])
+def test_scope_dtype_must_be_floating_point(dtype):
+    with pytest.raises(ValueError, match="can only be used with a floating-point target dtype"), autocast_scope(dtype):
+        pass
+    with enable_auto_cast_variables(dtype):  # tf.keras: no cast
+        assert _variable().dtype == np.float32
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float16", "float16"), (None, "float32"), ("float32", "float32")])
+def test_enable_auto_cast_variables(dtype, expected):
+    with enable_auto_cast_variables(dtype):
+        assert _variable().value().dtype == expected
+
+
+def test_integer_and_opted_out_variables_never_cast():
+    with autocast_scope("float16"):
+        assert AutoCastVariable(np.arange(3)).value().dtype == np.int64
+        assert _variable(autocast=False).value().dtype == np.float32
+
+
+def test_scopes_do_not_leak_into_threads_and_tasks():
+    variable = _variable()
+    seen = []
+    with autocast_scope("float16"):
+        thread = threading.Thread(target=lambda: seen.append(variable.dtype.name))
+        thread.start()
+        thread.join()
+    assert seen == ["float32"]
+
+    async def task(dtype):
+        with autocast_scope(dtype):
+            await asyncio.sleep(0)
+            return variable.value().dtype.name
+
+    async def main():
+        return await asyncio.gather(task("float16"), task("bfloat16"))
+
+    assert asyncio.run(main()) == ["float16", "bfloat16"]
+
+
+# ---- reads
+
+
+def test_reading_twice_casts_once_until_the_value_changes(casts):
+    variable = _variable()
+    with autocast_scope("float16"):
+        assert variable.value() is variable.value()
+        variable + 1, variable[0], np.asarray(variable)
+        assert casts == [np.float16]
+        variable.assign_add(1.0)
+        casts.clear()
+        np.testing.assert_array_equal(variable.value(), np.array([2, 3, 4], np.float16))
+        assert casts == [np.float16]
+
+
+def test_scope_in_the_stored_dtype_does_not_cast(casts):
+    with autocast_scope("float32"):
+        _variable().value()
+    assert casts == []
+
+
+def test_gather_casts_only_what_it_reads():
+    variable = AutoCastVariable(np.arange(12, dtype=np.float32).reshape(4, 3))
+    with autocast_scope("float16"):
+        for read, expected in [
+            (variable.gather([3, 0]), [[9, 10, 11], [0, 1, 2]]),
+            (variable.gather([1], axis=1), [[1], [4], [7], [10]]),
+            (variable.sparse_read([1]), [[3, 4, 5]]),
+            (variable.gather_nd([[0, 1], [3, 2]]), [1, 11]),
+        ]:
+            assert read.dtype == np.float16
+            np.testing.assert_array_equal(read, expected)
+
+
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+          operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]  # fmt: skip
+UNARY = [operator.neg, operator.pos, abs]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("function", BINARY, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("other", [2, 2.0, "array", "variable"], ids=str)
+def test_binary_operators_read_cast_values(function, other, dtype):
+    variable = _variable()
+    cast = variable.numpy().astype(dtype)
+    other = {"array": cast + cast, "variable": _variable((2, 2, 2))}.get(other, other)
+    right = other.numpy().astype(dtype) if isinstance(other, AutoCastVariable) else np.asarray(other, dtype)
+    with autocast_scope(dtype):
+        results = [
+            (function(variable, other), function(cast, right)),
+            (function(other, variable), function(right, cast)),
+        ]
+    for result, expected in results:
+        assert type(result) is np.ndarray and result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("function", UNARY, ids=lambda f: f.__name__)
+def test_unary_operators_read_cast_values(function):
+    with autocast_scope("float16"):
+        assert function(_variable()).dtype == np.float16
+
+
+def test_matmul_accumulates_in_float32():
+    variable = AutoCastVariable(np.ones((300, 2), np.float32))
+    x = np.ones((1, 300), BF16)
+    with autocast_scope("bfloat16"):
+        product = x @ variable
+    assert product.dtype == BF16
+    np.testing.assert_array_equal(product.astype(np.float32), np.full((1, 2), 300, BF16).astype(np.float32))
+
+
+def test_numpy_protocols():
+    variable = _variable()
+    assert variable.__array_priority__ == 100
+    with autocast_scope("float16"):
+        assert np.asarray(variable).dtype == np.float16
+        assert np.asarray(variable, np.float64).dtype == np.float64
+        assert np.array(variable).flags.writeable
+        assert np.exp(variable).dtype == np.float16
+        assert np.sum(variable).dtype == np.float16
+        assert np.add.reduce(variable) == 6
+        assert np.concatenate([variable, variable]).dtype == np.float16
+        with pytest.raises(ValueError, match="copy"):
+            np.array(variable, dtype=np.float64, copy=False)
+    assert np.array(variable, copy=False).base is not None
+    assert (variable.shape, variable.ndim, variable.size, variable.nbytes, len(variable)) == ((3,), 1, 3, 12, 3)
+    assert list(variable) == [1, 2, 3]
+
+
+def test_scalars_convert_and_truth_is_refused():
+    scalar = AutoCastVariable(2.6)
+    assert (float(scalar), int(scalar), float(round(scalar))) == (pytest.approx(2.6), 2, 3.0)
+    with pytest.raises(TypeError, match="cannot be used as a boolean"):
+        bool(scalar)
+    with pytest.raises(TypeError):
+        float(_variable())
+
+
+# ---- writes
+
+
+@pytest.mark.parametrize("scope", [None, "float16", "bfloat16"])
+def test_trap_8_writes_keep_the_stored_precision(scope):
+    variable = _variable((1.0,))
+    with autocast_scope(scope):
+        for _ in range(3):
+            variable.assign_add(np.array([2.0**-20]))
+        variable.assign_sub([2.0**-20])
+        assert variable.assign(variable) is variable
+    assert variable.numpy()[0] == 1 + 2.0**-19
+    assert variable.true_dtype == np.float32
+
+
+def test_assignments_chain_or_return_nothing():
+    variable = AutoCastVariable(0.0)
+    assert variable.assign(1).assign_add(3).assign_sub(2).numpy() == 2
+    assert variable.assign(5.0, read_value=False) is None and variable.numpy() == 5
+
+
+def test_assign_checks_the_shape():
+    with pytest.raises(ValueError, match=r"variable\.shape=\(3,\), Received: value\.shape=\(2,\)"):
+        _variable().assign([1, 2])
+    with pytest.raises(ValueError, match="must match"):
+        _variable().assign_add(np.ones((2, 3)))
+
+
+def test_assign_casts_once_to_the_stored_dtype():
+    variable = AutoCastVariable(np.zeros(1, BF16))
+    assert variable.assign(np.array([1.00390626])).numpy().astype(float)[0] == 1.0078125
+
+
+SCATTERS = [  # method, indices, updates, result from [[1, 2], [3, 4], [5, 6]]
+    ("scatter_update", [0, 2], [[9, 9], [8, 8]], [[9, 9], [3, 4], [8, 8]]),
+    ("scatter_add", [1, 1], [[1, 1], [2, 2]], [[1, 2], [6, 7], [5, 6]]),
+    ("scatter_sub", [0], [[1, 1]], [[0, 1], [3, 4], [5, 6]]),
+    ("scatter_mul", [2], [[2, 3]], [[1, 2], [3, 4], [10, 18]]),
+    ("scatter_div", [2], [[5, 3]], [[1, 2], [3, 4], [1, 2]]),
+    ("scatter_min", [1], [[9, 0]], [[1, 2], [3, 0], [5, 6]]),
+    ("scatter_max", [1], [[9, 0]], [[1, 2], [9, 4], [5, 6]]),
+    ("batch_scatter_update", [[1], [0], [1]], [[9], [8], [7]], [[1, 9], [8, 4], [5, 7]]),
+    ("scatter_nd_update", [[0, 1], [2, 0]], [9, 8], [[1, 9], [3, 4], [8, 6]]),
+    ("scatter_nd_add", [[0, 1], [0, 1]], [1, 1], [[1, 4], [3, 4], [5, 6]]),
+    ("scatter_nd_sub", [[1, 0]], [3], [[1, 2], [0, 4], [5, 6]]),
+]
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "int32"])
+@pytest.mark.parametrize(("method", "indices", "updates", "expected"), SCATTERS, ids=[row[0] for row in SCATTERS])
+def test_scatter(method, indices, updates, expected, stored):
+    if (stored, method) == ("int32", "scatter_div"):
+        pytest.skip("true division does not stay an integer")
+    variable = AutoCastVariable([[1, 2], [3, 4], [5, 6]], dtype=stored)
+    before = variable.numpy()
+    with autocast_scope("float16"):
+        assert getattr(variable, method)(indices, updates) is variable
+    np.testing.assert_array_equal(variable.numpy().astype(float), expected)
+    assert before[1, 0] == 3 and variable.true_dtype == stored
+
+
+def test_in_place_operators_are_refused():
+    variable = _variable()
+    with pytest.raises(TypeError, match="use `variable.assign_add"):
+        variable += 1
+    with pytest.raises(TypeError, match="cannot be changed in place"):
+        np.add(variable, 1, out=variable)
+    with pytest.raises(ValueError, match="read-only"):
+        variable.numpy()[0] = 1
+
+
+# ---- storage
+
+
+def test_arrays_of_the_right_dtype_are_kept_without_a_copy(tmp_path):
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "weights")
+    mapped = np.memmap(tmp_path / "weights", np.float32, mode="r")
+    variable = AutoCastVariable(mapped)
+    assert np.shares_memory(variable.numpy(), mapped)
+    variable.assign_add(1.0).scatter_add([0], [1.0])
+    np.testing.assert_array_equal(mapped, [0, 1, 2, 3])
+    variable.assign(mapped, copy=False)
+    assert np.shares_memory(variable.numpy(), mapped)
+    variable.assign(mapped)
+    assert not np.shares_memory(variable.numpy(), mapped)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [(1.0, None, "float32"), ([1.0], None, "float32"), (np.ones(1), None, "float64"), (1, "float16", "float16"),
+     (np.ones(1, ">f4"), None, "float32"), (np.ones(1, BF16), None, "bfloat16")],
+)  # fmt: skip
+def test_stored_dtype(value, dtype, expected):
+    assert AutoCastVariable(value, dtype=dtype).true_dtype == expected
+    assert AutoCastVariable(AutoCastVariable(value, dtype=dtype)).true_dtype == expected
+
+
+def test_derived_values_are_made_once_per_value():
+    variable, calls = _variable(), []
+
+    def make(array):
+        calls.append(array.dtype)
+        return array.sum()
+
+    with autocast_scope("float16"):
+        assert variable.derived("sum", make) == variable.derived("sum", make) == 6
+    assert calls == [np.float32] and variable.version == 0
+    variable.assign([1, 1, 1])
+    assert variable.derived("sum", make) == 3 and variable.version == 1
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))])
+def test_copies_and_pickles_drop_derived_values(clone):
+    variable = _variable(name="kernel", trainable=False)
+    variable.derived("key", lambda array: lambda: "not picklable")
+    again = clone(variable)
+    assert (again.name, again.trainable, again.true_dtype) == ("kernel", False, np.float32)
+    assert again.derived("key", lambda array: "made again") == "made again"
+    again.assign([7, 7, 7])
+    np.testing.assert_array_equal(variable.numpy(), [1, 2, 3])
+    with autocast_scope("float16"):
+        assert again.value().dtype == np.float16
+
+
+def test_readers_never_see_a_mix_of_old_and_new():
+    variable = AutoCastVariable(np.zeros(64, np.float32))
+    stop, mixed = threading.Event(), []
+
+    def read():
+        with autocast_scope("float16"):
+            while not stop.is_set():
+                value = variable.value()
+                if (value != value[0]).any():
+                    mixed.append(value)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(200):
+        variable.assign(np.full(64, number, np.float32))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    with autocast_scope("float16"):
+        assert not mixed and (variable.value() == 199).all()
+
+
+def test_repr():
+    variable = AutoCastVariable(1.0, name="x:0")
+    assert repr(variable) == "<AutoCastVariable 'x:0' shape=() dtype=float32 dtype_to_cast_to=float32, numpy=1.0>"
+    with autocast_scope("float16"):
+        assert "dtype=float32 dtype_to_cast_to=float16" in repr(variable)
