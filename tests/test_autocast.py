@@ -244,11 +244,9 @@ SCATTERS = [  # method, indices, updates, result from [[1, 2], [3, 4], [5, 6]]
 ]
 
 
-@pytest.mark.parametrize("stored", ["float32", "bfloat16", "int32"])
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("method", "indices", "updates", "expected"), SCATTERS, ids=[row[0] for row in SCATTERS])
 def test_scatter(method, indices, updates, expected, stored):
-    if (stored, method) == ("int32", "scatter_div"):
-        pytest.skip("true division does not stay an integer")
     variable = AutoCastVariable([[1, 2], [3, 4], [5, 6]], dtype=stored)
     before = variable.numpy()
     with autocast_scope("float16"):
@@ -259,7 +257,7 @@ def test_scatter(method, indices, updates, expected, stored):
 
 def test_in_place_operators_are_refused():
     variable = _variable()
-    with pytest.raises(TypeError, match="use `variable.assign_add"):
+    with pytest.raises(TypeError, match=r"use `variable\.assign_add"):
         variable += 1
     with pytest.raises(TypeError, match="cannot be changed in place"):
         np.add(variable, 1, out=variable)

@@ -31,7 +31,7 @@ def test_example_of_source_000():
 
 @pytest.mark.parametrize("policy", [12345, None, 1.5, np.float16])
 def test_the_default_must_be_a_name_or_a_policy(policy):
-    with pytest.raises(ValueError, match="Invalid `policy` argument. Expected the string name of a policy"):
+    with pytest.raises(ValueError, match=r"Invalid `policy` argument\. Expected the string name of a policy"):
         mixed_precision.set_dtype_policy(policy)
 
 

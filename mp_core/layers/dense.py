@@ -79,9 +79,8 @@ class Dense(Layer):
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected axis -1 of input shape to '
                 f"have value {self._depth}, but received input with shape {inputs.shape}"
             )
-        bias = None if self.bias is None else self.bias.value()
         fused = activations.FUSED.get(self.activation)
-        outputs = project(inputs, self.kernel, self.kernel_scale, self._depth, bias, fused, self._compute)
+        outputs = project(inputs, self.kernel, self.kernel_scale, self._depth, self.bias, fused, self._compute)
         return self.activation(outputs) if fused is None else outputs
 
     def _quantize_int8(self) -> None:

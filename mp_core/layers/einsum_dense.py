@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core import dtypes, ops
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, project, quantize_kernel
@@ -103,14 +104,13 @@ class EinsumDense(Layer):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs."""
-        bias = None if self.bias is None else self.bias.value()
-        if bias is not None and not self._fuses_bias:
-            return self.activation(self._multiply(inputs) + bias)
+        if self.bias is not None and not self._fuses_bias:
+            return self.activation(self._multiply(inputs) + self.bias.value())
         fused = activations.FUSED.get(self.activation) if self._is_product else None
-        outputs = self._multiply(inputs, None if bias is None else bias.reshape(-1), fused)
+        outputs = self._multiply(inputs, self.bias, fused)
         return self.activation(outputs) if fused is None else outputs
 
-    def _multiply(self, inputs: Array, bias: Array | None = None, activation: Any = None) -> Array:
+    def _multiply(self, inputs: Array, bias: AutoCastVariable | None = None, activation: Any = None) -> Array:
         if not self._is_product:
             return _einsum(self._labels, inputs, self.kernel.value())
         leading = inputs.shape[: inputs.ndim - self._summed_axes]

@@ -63,25 +63,37 @@ def project(
     kernel: AutoCastVariable,
     scale: AutoCastVariable | None,
     depth: int,
-    bias: Array | None = None,
+    bias: AutoCastVariable | None = None,
     activation: Any = None,
     dtype: np.dtype[Any] | None = None,
 ) -> Array:
     """Return ``activation(inputs @ kernel + bias)`` for a kernel whose leading axes, `depth` in all, are summed over.
 
     An int8 kernel means ``codes / scale`` (Keras' scale multiplies); the rows of `inputs` are quantized as they come
-    and the result has type `dtype`. Either kernel is packed once per value.
+    and the result has type `dtype`. Either kernel is packed once per value, and the bias widened for the float32 sums.
     """
+    vector = None if bias is None else _vector(bias)
     if inputs.dtype.kind in "iub":
         inputs = ops.cast(inputs, kernel.dtype if dtype is None else dtype)
     if scale is None:
         read = kernel.dtype
         packed = kernel.derived(("packed", read), lambda stored: _pack(stored.reshape(depth, -1), read))
-        return ops.matmul(inputs, packed, bias=bias, activation=activation)
+        return ops.matmul(inputs, packed, bias=vector, activation=activation)
     stored_scale = scale.numpy()
     packed = kernel.derived(("packed", scale.version), lambda codes: _pack_int8(codes.reshape(depth, -1), stored_scale))
     rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
-    return ops.matmul(rows, packed, out_dtype=dtype, bias=bias, activation=activation)
+    return ops.matmul(rows, packed, out_dtype=dtype, bias=vector, activation=activation)
+
+
+def _vector(bias: AutoCastVariable) -> Array:
+    """Return the bias as it reads here, flat and in float32 (float64 as it is)."""
+    read = bias.dtype
+
+    def widen(stored: Array) -> Array:
+        vector = ops.cast(stored.reshape(-1), read)
+        return vector if read.name == "float64" else ops.cast(vector, "float32")
+
+    return bias.derived(("vector", read), widen)
 
 
 def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
