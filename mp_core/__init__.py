@@ -1,5 +1,68 @@
-"""mp_core: mixed-precision numerics on CPUs for NumPy."""
+"""mp_core: mixed-precision numerics on CPUs for NumPy.
+
+Casts, matrix products with float32 accumulation and int8 quantization for float16, bfloat16 and float8 arrays, with the
+same bits on every instruction set, thread count and batch size; beneath them the dtype policies, autocast variables and
+layers that Keras users know.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from mp_core.core.cpu import __version__
+from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu, silu, softmax
+from mp_core.quantization import QuantizedArray, dequantize, quantize
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from mp_core import autocast, config, dtype_policies, dtypes, layers, mixed_precision, models, ops, quantizers
+    from mp_core.autocast import AutoCastVariable
+
+_MODULES = (
+    "autocast",
+    "config",
+    "dtype_policies",
+    "dtypes",
+    "layers",
+    "mixed_precision",
+    "models",
+    "ops",
+    "quantizers",
+)
+
+__all__ = [
+    "AutoCastVariable",
+    "PackedMatrix",
+    "QuantizedArray",
+    "__version__",
+    "autocast",
+    "cast",
+    "config",
+    "dequantize",
+    "dtype_policies",
+    "dtypes",
+    "gelu",
+    "layer_norm",
+    "layers",
+    "matmul",
+    "mixed_precision",
+    "models",
+    "ops",
+    "pack",
+    "quantize",
+    "quantizers",
+    "relu",
+    "silu",
+    "softmax",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a submodule at its first use: ``import mp_core`` alone stays cheap."""
+    if name in _MODULES:
+        return importlib.import_module(f"mp_core.{name}")
+    if name == "AutoCastVariable":
+        return importlib.import_module("mp_core.autocast").AutoCastVariable
+    raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -107,8 +107,8 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
 
     Notes
     -----
-    float64 is rounded once too: to float32 by rounding to odd, then to nearest even [1]_. To integer types the rule
-    is NumPy's (truncation).
+    float64 is rounded once too: on its way to a narrow type it is rounded to odd in float32, then to nearest even [1]_.
+    To integer types the rule is NumPy's (truncation).
 
     References
     ----------
@@ -134,7 +134,8 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
         if may_overlap(x, result):
             x = x.copy()
     source_format, target_format = FORMATS.get(x.dtype.name), FORMATS.get(target.name)
-    if source_format is not None and target_format is not None and target is not F64:
+    by_kernel = source_format is not None and target_format is not None and target is not F64
+    if by_kernel and not (x.dtype is F64 and target is F32):
         _convert.convert(x, result, source_format, target_format, saturate)
     else:
         _cast_by_numpy(x, result, saturate)
@@ -148,8 +149,11 @@ def may_overlap(x: Array, out: Array) -> bool:
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
-    """Casts from or to integers, and to float64: exact or rounded once by way of float64."""
-    if is_float(out.dtype) and out.dtype is not F64:
+    """Casts from or to integers, to float64, and from float64 to float32; narrow floats from integers by way of float64."""
+    if is_float(out.dtype) and out.dtype not in (F32, F64):
+        if x.dtype.itemsize == 8:  # 64 bits do not fit float64's 53: round to odd, as from float64 to float32
+            inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
+            x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)
         _convert.convert(x.astype(F64), out, FORMATS["float64"], FORMATS[out.dtype.name], saturate)
         return
     if is_float(x.dtype) and x.dtype is not F64:
@@ -161,8 +165,10 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
         else:
             x = np.clip(x.astype(object) if x.dtype.itemsize == 8 else x.astype(np.int64), limits.min, limits.max)
     elif saturate and is_float(out.dtype):
-        x = np.clip(x, -np.finfo(out.dtype).max, np.finfo(out.dtype).max)
-    np.copyto(out, x, casting="unsafe")
+        largest = np.float64(np.finfo(out.dtype).max)
+        x = np.clip(x, -largest, largest)
+    with np.errstate(over="ignore"):
+        np.copyto(out, x, casting="unsafe")
 
 
 def _largest_below(limit: int) -> float:

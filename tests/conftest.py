@@ -1,0 +1,18 @@
+import numpy as np
+import pytest
+
+from mp_core.core import cpu
+
+
+@pytest.fixture(params=cpu.available_isas())
+def isa(request):
+    """Every instruction set of this machine in turn."""
+    before = cpu.isa()
+    cpu.set_isa(request.param)
+    yield request.param
+    cpu.set_isa(before)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20261121)

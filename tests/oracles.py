@@ -1,0 +1,93 @@
+"""What the tests compare with: exact rounding by search, error bounds by theorem, equality of bits."""
+
+import ml_dtypes
+import numpy as np
+
+UNIT = 2.0**-24  # unit roundoff of float32
+NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def codes(dtype):
+    """All values of a format of 8 or 16 bits, by code."""
+    dtype = np.dtype(dtype)
+    return np.arange(2 ** (8 * dtype.itemsize)).astype(f"u{dtype.itemsize}").view(dtype)
+
+
+def exactly(x, dtype):
+    """x.astype(dtype) by NumPy and ml_dtypes, without the warnings about infinities and signaling NaN."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(dtype)
+
+
+def bits(x):
+    return x.view(f"u{x.itemsize}")
+
+
+def assert_same_bits(actual, expected):
+    """Equal dtype, shape and bits; of NaN only the positions count."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    actual, expected = np.ascontiguousarray(actual).reshape(-1), np.ascontiguousarray(expected).reshape(-1)
+    if actual.dtype.kind not in "iub":
+        with np.errstate(invalid="ignore"):
+            nan = np.isnan(expected)
+            np.testing.assert_array_equal(np.isnan(actual), nan)
+        actual, expected = actual[~nan], expected[~nan]
+    np.testing.assert_array_equal(bits(actual), bits(expected))
+
+
+def nearest(x, dtype):
+    """float64 `x` rounded once to `dtype`, to nearest even, by search among all its finite values.
+
+    The values and their midpoints are exact in float64. Beyond half a step above the largest finite value comes
+    infinity, or NaN where the format has none; NaN keeps its sign.
+    """
+    dtype = np.dtype(dtype)
+    values = codes(dtype)
+    order = np.arange(values.size // 2)
+    positive = exactly(values[order], np.float64)
+    finite = np.isfinite(positive)
+    positive, order = positive[finite], order[finite]
+    magnitude = np.abs(x)
+    above = np.clip(np.searchsorted(positive, magnitude), 1, positive.size - 1)
+    middle = (positive[above - 1] + positive[above]) / 2
+    up = (magnitude > middle) | ((magnitude == middle) & (order[above] % 2 == 0))
+    code = np.where(up, order[above], order[above - 1])
+    last_step = positive[-1] - positive[-2]
+    limit = positive[-1] + last_step / 2
+    over = (magnitude > limit) | ((magnitude == limit) & (order[-1] % 2 == 1))
+    top = {"float8_e4m3fn": 0x7F}.get(dtype.name, order[-1] + 1)
+    code = np.where(over, top, code)
+    code = np.where(np.isnan(x), 2 ** (8 * dtype.itemsize - 1) - 1, code)
+    code = code | (np.signbit(x).astype(np.int64) << (8 * dtype.itemsize - 1))
+    return code.astype(f"u{dtype.itemsize}").view(dtype)
+
+
+def gamma(n):
+    """Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1: n u / (1 - n u)."""
+    return n * UNIT / (1 - n * UNIT)
+
+
+def product_bound(a, b, dtype, out_dtype="float32"):
+    """Bound of |C - A B| element by element, for operands that are exact in `dtype`.
+
+    Section 3.1 there: |C - A B| <= gamma_K |A| |B| in any order of summation; products of 16-bit operands are exact in
+    float32 (Blanchard et al., SISC 42(3), 2020), for those of float32 the fused multiply-add leaves one rounding too.
+    Flushed subnormals (bfloat16, float8) add at most 2 K 2^-126 max(1, |A|, |B|); a last narrowing adds half a step of
+    the result.
+    """
+    a64, b64 = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
+    k = a64.shape[-1]
+    bound = gamma(k) * (a64 @ b64)
+    if dtype == "bfloat16" or "float8" in dtype:
+        bound += 2 * k * 2.0**-126 * max(1.0, a64.max(initial=0), b64.max(initial=0))
+    if out_dtype != "float32":
+        exact = np.abs(a.astype(np.float64) @ b.astype(np.float64)) + bound
+        limits = ml_dtypes.finfo(out_dtype)
+        bound += exact * float(limits.eps) / 2 + float(limits.smallest_subnormal) / 2
+    return bound
+
+
+def values(rng, shape, dtype, exponents=4):
+    """Normal deviates times random powers of two, exact in `dtype`."""
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-exponents, exponents + 1, shape)
+    return x.astype(np.float32).astype(np.dtype(dtype))

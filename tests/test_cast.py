@@ -1,0 +1,296 @@
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import NARROW, assert_same_bits, bits, codes, exactly, nearest
+
+import mp_core as mp
+from mp_core.dtypes import ALLOWED, finfo
+
+FLOATS = ("float64", "float32", *NARROW)
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
+
+
+def probes(dtype):
+    """Every value of a narrow format as float32, every midpoint between neighbours, and the float32 on either side."""
+    finite = exactly(codes(dtype), "float32")
+    finite = np.unique(finite[np.isfinite(finite)])
+    middle = ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)
+    largest = finite[-1:].astype(np.float64)
+    overflow = (largest + (largest - finite[-2]) / 2).astype(np.float32)
+    near = [finite, middle, overflow, -overflow]
+    near += [np.nextafter(x, np.float32(side)) for x in near for side in (np.inf, -np.inf)]
+    special = np.array([0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FFFFFFF, 0xFF800001,
+                        1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF], np.uint32).view(np.float32)
+    return np.concatenate([*near, special])
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_widening_is_exact_for_every_code(isa, dtype):
+    x = codes(dtype)
+    expected = exactly(x, "float32")
+    actual = mp.cast(x, "float32")
+    assert_same_bits(actual, expected)
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(actual[nan]), np.signbit(exactly(x[nan], "float32")))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrowing_rounds_once_to_nearest_even(isa, dtype):
+    x = probes(dtype)
+    actual = mp.cast(x, dtype)
+    assert_same_bits(actual, nearest(exactly(x, "float64"), dtype))
+    assert_same_bits(actual, exactly(x, dtype))
+    nan = np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(exactly(actual[nan], "float32")), np.signbit(x[nan]))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrowing_random_bits(isa, dtype, rng):
+    x = rng.integers(0, 2**32, 1 << 18, dtype=np.uint32).view(np.float32)
+    assert_same_bits(mp.cast(x, dtype), exactly(x, dtype))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_round_trip_keeps_every_code_but_nan(isa, dtype):
+    x = codes(dtype)
+    assert_same_bits(mp.cast(mp.cast(x, "float32"), dtype), x)
+    assert_same_bits(mp.cast(x, dtype), x)
+
+
+@pytest.mark.parametrize("dtype", ("float32", *NARROW))
+def test_float64_rounds_once(isa, dtype, rng):
+    """The float64 neighbours of a midpoint round apart; by way of float32 they would first round to the midpoint."""
+    x = exactly(probes(dtype if dtype != "float32" else "float16"), "float64")
+    x = np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf), [1e300, -1e300, 5e-324, 1e-46, -1e-46]])
+    x = np.concatenate([x, rng.standard_normal(4096) * 10.0 ** rng.integers(-50, 50, 4096)])
+    expected = exactly(x, "float32") if dtype == "float32" else nearest(x, dtype)
+    assert_same_bits(mp.cast(x, dtype), expected)
+
+
+@pytest.mark.parametrize("target", NARROW)
+@pytest.mark.parametrize("source", NARROW)
+def test_between_narrow_formats(isa, source, target):
+    x = codes(source)
+    assert_same_bits(mp.cast(x, target), nearest(exactly(x, "float64"), target))
+
+
+@pytest.mark.parametrize("dtype", ("float32", *NARROW))
+def test_saturate_clamps_to_the_largest_finite_value(isa, dtype):
+    largest = float(finfo(dtype).max)
+    x = np.array([np.inf, -np.inf, 1e300, -1e300, largest, -largest, 0.5, np.nan])
+    expected = [largest, -largest, largest, -largest, largest, -largest, 0.5, np.nan]
+    for source in (x, x.astype(np.float64)):
+        np.testing.assert_array_equal(mp.cast(source, dtype, saturate=True).astype(np.float64), expected)
+    np.testing.assert_array_equal(mp.cast(exactly(x, "float32"), dtype, saturate=True).astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("target", (*FLOATS, *INTEGERS))
+@pytest.mark.parametrize("source", (*FLOATS, *INTEGERS))
+def test_every_pair_of_types(source, target):
+    x = np.array([0, 1, 2, 3, 5, 100]).astype(source)
+    result = mp.cast(x, target)
+    assert result.dtype == ALLOWED[target]
+    expected = x.astype(np.float64)
+    if target == "bool":
+        expected = expected != 0
+    elif target == "float8_e4m3fn" or target == "float8_e5m2":
+        expected = nearest(expected, target).astype(np.float64)
+    np.testing.assert_array_equal(result.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("target", NARROW)
+def test_integers_round_once(target, rng):
+    x = rng.integers(-(2**31), 2**31, 4096, dtype=np.int32)
+    assert_same_bits(mp.cast(x, target), nearest(x.astype(np.float64), target))
+
+
+def test_integers_round_once_to_float32(rng):
+    x = rng.integers(-(2**31), 2**31, 4096, dtype=np.int32)
+    np.testing.assert_array_equal(mp.cast(x, "float32"), x.astype(np.float32))
+
+
+@pytest.mark.parametrize(("value", "expected"), [(2**62 + 2**54 + 1, 2**62 + 2**55), (2**62 + 2**54, 2**62),
+                                                 (-(2**62) - 2**54 - 1, -(2**62) - 2**55), (2**62 + 2**54 - 1, 2**62)])
+def test_int64_beside_a_midpoint_of_bfloat16(value, expected):
+    """float64 would first round the neighbours of the midpoint 2^62 + 2^54 to it."""
+    assert int(mp.cast(np.array([value], np.int64), "bfloat16")[0]) == expected
+
+
+@pytest.mark.parametrize("target", ("int8", "uint8", "int32", "int64", "uint64"))
+def test_saturate_to_integers(target):
+    limits = np.iinfo(target)
+    low, high = mp.cast(np.array([-np.inf, np.inf]), target, saturate=True)
+    assert low == limits.min and 0 <= limits.max - int(high) < 2**11
+    assert mp.cast(np.array([2**40], np.int64), "int8", saturate=True)[0] == 127
+
+
+def test_saturated_bfloat16_to_integer():
+    assert mp.cast(np.array([1e30, -1e30], ml_dtypes.bfloat16), "int8", saturate=True).tolist() == [127, -128]
+
+
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.T,
+    "reversed": lambda x: x[::-1, ::-1],
+    "every other column": lambda x: x[:, ::2],
+    "every other row": lambda x: x[::2],
+    "offset": lambda x: x[1:, 3:],
+    "broadcast": lambda x: np.broadcast_to(x[:1], x.shape),
+    "zero columns": lambda x: x[:, :0],
+    "scalar": lambda x: x[0, 0, ...],
+    "three axes": lambda x: x.reshape(6, -1, 11).transpose(1, 2, 0),
+    "swapped": lambda x: x if x.dtype.itemsize == 1 or x.dtype.kind == "V" else x.astype(x.dtype.newbyteorder()),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("source", "target"), [("float32", "bfloat16"), ("bfloat16", "float32"), ("float64", "float16"),
+                                                 ("float8_e5m2", "bfloat16"), ("float16", "float8_e4m3fn")])
+def test_any_layout(layout, source, target, rng):
+    x = LAYOUTS[layout](rng.standard_normal((30, 77)).astype(source))
+    expected = nearest(x.astype(np.float64), target) if target != "float32" else x.astype(np.float32)
+    assert_same_bits(mp.cast(x, target), expected)
+    out = np.full((2, *x.shape[:-1], 2 * (x.shape[-1] if x.ndim else 1)), 7).astype(target)[0, ..., ::-2]
+    out = out if x.ndim else out[0, ...]
+    assert mp.cast(x, target, out=out) is out
+    assert_same_bits(out, expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(0, 100), start=st.integers(0, 7), step=st.integers(-3, 3), seed=st.integers(0, 999))
+def test_lengths_offsets_and_steps(n, start, step, seed):
+    x = np.random.default_rng(seed).standard_normal(400).astype(np.float32)
+    view = np.lib.stride_tricks.as_strided(x[start + 300 * (step < 0):], (n,), (4 * step,))
+    assert_same_bits(mp.cast(view, "bfloat16"), view.astype(ml_dtypes.bfloat16))
+
+
+def test_unaligned_memory(rng):
+    raw = rng.bytes(4 * 100 + 1)
+    x = np.frombuffer(raw, np.uint8)[1:].view(np.float32)
+    assert not x.flags.aligned
+    assert_same_bits(mp.cast(x, "bfloat16"), exactly(x, "bfloat16"))
+
+
+@pytest.mark.parametrize("shift", [-3, -1, 0, 1, 2, 30])
+def test_out_may_overlap_the_input(shift, rng):
+    memory = rng.standard_normal(500).astype(np.float32)
+    x = memory[100:200]
+    expected = x.astype(ml_dtypes.bfloat16)
+    out = memory.view(ml_dtypes.bfloat16)[200 + shift : 300 + shift]
+    assert_same_bits(mp.cast(x, "bfloat16", out=out), expected)
+    same = rng.standard_normal(64).astype(np.float16)
+    wanted = same.astype(np.float32).astype(ml_dtypes.bfloat16)
+    assert_same_bits(mp.cast(same, "bfloat16", out=same.view(ml_dtypes.bfloat16)), wanted)
+
+
+def test_large_arrays_split_over_threads(rng):
+    x = rng.standard_normal(1_000_003).astype(np.float32)
+    expected = x.astype(ml_dtypes.bfloat16)
+    for count in (1, 2, 3):
+        with mp.config.num_threads(count):
+            assert_same_bits(mp.cast(x, "bfloat16"), expected)
+
+
+def test_byte_swapped_out():
+    out = np.empty(3, ">f4")
+    mp.cast([1.0, 2.0, 3.5], "float32", out=out)
+    np.testing.assert_array_equal(out, [1.0, 2.0, 3.5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "error", "message"),
+    [
+        (([1.0], "float99"), {}, TypeError, "`dtype` must be one of float64, .*received 'float99'"),
+        (([1.0], None), {}, TypeError, "`dtype` must be one of .*received None"),
+        ((["a"], "float32"), {}, TypeError, "`x` must be an array of .*received dtype <U1"),
+        (([1j], "float32"), {}, TypeError, "received dtype complex128"),
+        (([[1], [1, 2]], "float32"), {}, TypeError, "`x` must be an array or nested sequence"),
+        (([1.0], "float32"), {"out": [0.0]}, TypeError, "`out` must be a numpy.ndarray; received list"),
+        (([1.0], "float32"), {"out": np.empty(2, np.float32)}, ValueError, r"shape \(1,\); received \(2,\)"),
+        (([1.0], "float32"), {"out": np.empty(1)}, TypeError, "`out` must have dtype float32; received float64"),
+    ],
+)
+def test_errors_name_the_argument(arguments, keywords, error, message):
+    with pytest.raises(error, match=message):
+        mp.cast(*arguments, **keywords)
+
+
+def test_read_only_out_is_refused():
+    out = np.empty(1, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        mp.cast([1.0], "float32", out=out)
+
+
+# ---- DLPack: a producer of a bfloat16 tensor, as torch is one
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+
+
+class Producer:
+    """Exports an array as a DLPack tensor of a type that NumPy's own import refuses."""
+
+    def __init__(self, array, code, device=1):
+        self.array, self.deleted, self.device = array, 0, device
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
+        self.managed = _Managed(_Tensor(array.ctypes.data, device, 0, array.ndim, code, 8 * array.itemsize, 1, shape,
+                                        strides, 0), None, _Deleter(self._delete))
+        self.keep = shape, strides
+
+    def _delete(self, _):
+        self.deleted += 1
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+    def __dlpack__(self, **_):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), b"dltensor", None)
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("bfloat16", 4), ("float8_e4m3fn", 10), ("float8_e5m2", 12)])
+def test_dlpack_tensors_that_numpy_refuses(dtype, code, rng):
+    x = rng.standard_normal((5, 6)).astype(dtype)[::2, 1:]
+    producer = Producer(x, code)
+    assert_same_bits(mp.cast(producer, "float32"), x.astype(np.float32))
+    assert producer.deleted == 1
+
+
+def test_dlpack_of_numpy_types_and_of_other_devices():
+    class Plain:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **keywords):
+            return np.arange(3.0).__dlpack__(**keywords)
+
+    assert mp.cast(Plain(), "float16").tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(TypeError, match="must be in CPU memory"):
+        mp.cast(Producer(np.zeros(2, np.uint16), 4, device=2), "float32")
+    with pytest.raises(TypeError, match="DLPack tensors must be"):
+        mp.cast(Producer(np.zeros(2, np.uint16), 17), "float32")
+
+
+def test_scalars_and_lists_and_zero_dimensions():
+    assert mp.cast(1.5, "bfloat16").shape == ()
+    assert mp.cast(True, "float16") == 1
+    assert bits(mp.cast(np.float32(-0.0), "float16")) == 0x8000
+    assert mp.cast([], "float16").shape == (0,)

@@ -1,0 +1,341 @@
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import assert_same_bits, nearest, product_bound, values
+
+import mp_core as mp
+
+FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+PACKED = ("float32", "float16", "bfloat16")
+
+# Zero, one, odd, the tails of every tile (6 rows, 16 lanes, 64 columns, groups of 2 and 4), blocks of k (1024, 2048).
+SHAPES = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 7, 1), (2, 3, 5), (5, 17, 15), (6, 64, 64), (7, 33, 65),
+          (13, 31, 63), (12, 129, 130), (1, 100, 200), (64, 1, 48), (11, 1025, 17), (3, 2049, 20), (4, 4101, 3)]
+
+
+def integers(rng, shape, dtype="int8"):
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("m", "k", "n"), SHAPES)
+def test_error_bound(isa, dtype, m, k, n, rng):
+    a, b = values(rng, (m, k), dtype), values(rng, (k, n), dtype)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    for out_dtype in ("float32", "bfloat16"):
+        c = mp.matmul(a, b, out_dtype=out_dtype)
+        assert c.dtype == out_dtype
+        assert np.all(np.abs(c.astype(np.float64) - exact) <= product_bound(a, b, dtype, out_dtype))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16"))
+@pytest.mark.parametrize("k", [1, 1000, 20000, 2**20])
+def test_error_bound_for_long_sums_and_wide_exponents(dtype, k, rng):
+    a, b = values(rng, (3, k), dtype, 12), values(rng, (k, 5), dtype, 12)
+    c = mp.matmul(a, b, out_dtype="float32")
+    assert np.all(np.abs(c - a.astype(np.float64) @ b.astype(np.float64)) <= product_bound(a, b, dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_integer_valued_products_are_exact(isa, dtype, rng):
+    largest = 4 if "float8" in dtype else 16
+    a = rng.integers(-largest, largest + 1, (29, 300)).astype(dtype)
+    b = rng.integers(-largest, largest + 1, (300, 70)).astype(dtype)
+    np.testing.assert_array_equal(mp.matmul(a, b, out_dtype="float32"), a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("a_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("m", "k", "n"), SHAPES)
+def test_int8_is_exact(isa, a_dtype, m, k, n, rng):
+    a, b = integers(rng, (m, k), a_dtype), integers(rng, (k, n))
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    for right in (b, mp.pack(b)):
+        c = mp.matmul(a, right)
+        assert c.dtype == np.int32
+        np.testing.assert_array_equal(c, exact)
+
+
+@pytest.mark.parametrize(("x", "y"), [(-128, -128), (-128, 127), (127, 127), (127, -128)])
+def test_int8_extremes_at_the_largest_depth(isa, x, y):
+    a, b = np.full((2, 131071), x, np.int8), np.full((131071, 17), y, np.int8)
+    assert np.all(mp.matmul(a, b) == x * y * 131071)
+
+
+def test_int8_beyond_int32_is_refused():
+    with pytest.raises(ValueError, match=r"k <= 131071 .*received k = 131072"):
+        mp.matmul(np.zeros((1, 131072), np.int8), np.zeros((131072, 1), np.int8))
+    with pytest.raises(ValueError, match="k <= 131071"):
+        mp.pack(np.zeros((131072, 1), np.int8))
+
+
+@pytest.mark.parametrize("dtype", [*PACKED, "int8"])
+def test_same_bits_for_any_batch_packing_stride_and_thread_count(isa, dtype, rng):
+    k, n = (2100, 150)
+    if dtype == "int8":
+        a, b = integers(rng, (64, k)), integers(rng, (k, n))
+    else:
+        a, b = values(rng, (64, k), dtype, 10), values(rng, (k, n), dtype, 10)
+    expected = mp.matmul(a, b)
+    wide_a, wide_b = np.zeros((64, 2 * k), a.dtype), np.zeros((2 * k, 3 * n), b.dtype)
+    wide_a[:, ::2], wide_b[::2, ::3] = a, b
+    rights = {"array": b, "packed": mp.pack(b), "transposed": np.ascontiguousarray(b.T).T, "strided": wide_b[::2, ::3],
+              "reversed": np.ascontiguousarray(b[::-1, ::-1])[::-1, ::-1]}
+    lefts = {"array": a, "transposed": np.ascontiguousarray(a.T).T, "strided": wide_a[:, ::2],
+             "reversed": np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1]}
+    for right in rights.values():
+        assert_same_bits(mp.matmul(a, right), expected)
+    for left in lefts.values():
+        assert_same_bits(mp.matmul(left, b), expected)
+        assert_same_bits(mp.matmul(left, rights["packed"]), expected)
+    for rows in (1, 2, 7):
+        for right in (b, rights["packed"]):
+            assert_same_bits(mp.matmul(a[:rows], right), expected[:rows])
+    for threads in (1, 2, 3, 5):
+        with mp.config.num_threads(threads):
+            for right in (b, rights["packed"]):
+                assert_same_bits(mp.matmul(a, right), expected)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_special_values_reach_the_result(isa, dtype):
+    a = np.array([[np.inf, 1, 0], [np.nan, 0, 0], [0, 0, 0], [1, -np.inf, 0], [np.inf, 0, 1]]).astype(dtype)
+    b = np.array([[1, 0], [1, 2], [3, 4]]).astype(dtype)
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(mp.matmul(a, b, out_dtype="float32"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
+def test_padding_lanes_of_a_group_read_nothing(isa, dtype, k):
+    """An infinity behind the last element of a row must not meet the padding of the panel: Inf * 0 is NaN."""
+    memory = np.full((4, k + 5), np.inf if dtype == "bfloat16" else 127).astype(dtype)
+    memory[:, :k] = 1
+    b = np.ones((k, 3), memory.dtype)
+    assert np.all(mp.matmul(memory[:, :k], b).astype(np.float32) == k)
+
+
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [((4,), (4,)), ((4,), (4, 3)), ((2, 4), (4,)), ((5, 2, 4), (4, 3)), ((5, 2, 4), (5, 4, 3)), ((2, 4), (5, 4, 3)),
+     ((6, 1, 2, 4), (5, 4, 3)), ((5, 2, 4), (4,)), ((4,), (5, 4, 3)), ((0, 2, 4), (4, 3)), ((1, 1, 2, 4), (3, 1, 4, 1))],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
+def test_shapes_of_numpy_matmul(a_shape, b_shape, dtype, rng):
+    a = rng.integers(-8, 9, a_shape).astype(dtype)
+    b = rng.integers(-8, 9, b_shape).astype(dtype)
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    c = mp.matmul(a, b)
+    assert c.shape == expected.shape
+    np.testing.assert_array_equal(c.astype(np.float64), expected)
+    if len(b_shape) >= 2 and dtype != "float64":
+        np.testing.assert_array_equal(mp.matmul(a, mp.pack(b)).astype(np.float64), expected)
+
+
+def test_attention_views(rng):
+    """Heads as views of (batch, tokens, heads, width), the second product written into such a view."""
+    q, k, v = (values(rng, (2, 9, 3, 8), "bfloat16").transpose(0, 2, 1, 3) for _ in range(3))
+    scores = mp.matmul(q, k.transpose(0, 1, 3, 2), out_dtype="float32")
+    expected = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 1, 3, 2)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
+    buffer = np.zeros((2, 9, 3, 8), ml_dtypes.bfloat16)
+    out = buffer.transpose(0, 2, 1, 3)
+    p = mp.cast(scores, "bfloat16")
+    assert mp.matmul(p, v, out=out) is out
+    assert_same_bits(np.ascontiguousarray(out), mp.matmul(p, np.ascontiguousarray(v)))
+
+
+@pytest.mark.parametrize("pair", [("float16", "bfloat16", "float32"), ("float32", "bfloat16", "float32"),
+                                  ("float16", "float32", "float32"), ("bfloat16", "bfloat16", "bfloat16"),
+                                  ("float64", "float16", "float64"), ("float8_e5m2", "float8_e5m2", "float8_e5m2"),
+                                  ("int8", "float32", "float32"), ("float16", "int8", "float16")])
+def test_default_result_type(pair):
+    a_dtype, b_dtype, expected = pair
+    a, b = np.ones((2, 3), a_dtype), np.ones((3, 2), b_dtype)
+    assert mp.matmul(a, b).dtype == expected
+    assert np.all(mp.matmul(a, b).astype(np.float64) == 3)
+
+
+@pytest.mark.parametrize("out_dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64"])
+def test_result_types(isa, dtype, out_dtype, rng):
+    a, b = rng.integers(-9, 9, (5, 40)).astype(dtype), rng.integers(-9, 9, (40, 21)).astype(dtype)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    expected = exact.astype(out_dtype) if out_dtype in ("float64", "float32") else nearest(exact, out_dtype)
+    assert_same_bits(mp.matmul(a, b, out_dtype=out_dtype), expected)
+
+
+OUT = {
+    "contiguous": lambda shape, dtype: np.empty(shape, dtype),
+    "rows apart": lambda shape, dtype: np.empty((shape[0], shape[1] + 9), dtype)[:, 4:-5],
+    "transposed": lambda shape, dtype: np.empty(shape[::-1], dtype).T,
+    "reversed": lambda shape, dtype: np.empty(shape, dtype)[::-1],
+    "columns apart": lambda shape, dtype: np.empty((shape[0], 2 * shape[1]), dtype)[:, ::2],
+    "unaligned": lambda shape, dtype: np.empty(shape[0] * shape[1] * np.dtype(dtype).itemsize + 1, np.uint8)[1:]
+    .view(dtype).reshape(shape),
+}
+
+
+@pytest.mark.parametrize("layout", OUT)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_out(isa, layout, dtype, rng):
+    a, b = values(rng, (7, 20), dtype), values(rng, (20, 33), dtype)
+    out = OUT[layout]((7, 33), dtype)
+    assert mp.matmul(a, b, out=out) is out
+    assert_same_bits(np.ascontiguousarray(out), mp.matmul(a, b))
+
+
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_out_may_overlap_an_operand(which, rng):
+    a, b = values(rng, (20, 20), "float32"), values(rng, (20, 20), "float32")
+    expected = mp.matmul(a, b)
+    mp.matmul(a, b, out={"a": a, "b": b}[which])
+    assert_same_bits({"a": a, "b": b}[which], expected)
+
+
+def erf_gelu(x):
+    from math import erfc
+
+    return x * np.vectorize(lambda v: 0.5 * erfc(-v / np.sqrt(2.0)))(x)
+
+
+REFERENCE = {
+    None: lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": erf_gelu,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("activation", REFERENCE)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_bias_and_activation(isa, dtype, activation, rng):
+    a, b, bias = values(rng, (9, 64), dtype, 1), values(rng, (64, 70), dtype, 1), rng.standard_normal(70)
+    expected = REFERENCE[activation](a.astype(np.float64) @ b.astype(np.float64) + bias)
+    for kind in ("float32", "float16", "bfloat16", "float64"):
+        c = mp.matmul(a, b, bias=bias.astype(kind), activation=activation, out_dtype="float32")
+        error = np.abs(c - expected).max()
+        assert error <= {"float32": 1e-4, "float64": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}[kind]
+
+
+def test_bias_of_an_empty_product_is_the_result():
+    bias = np.array([1.0, -2.0, 3.0], np.float32)
+    c = mp.matmul(np.zeros((2, 0), np.float32), np.zeros((0, 3), np.float32), bias=bias, activation="relu")
+    np.testing.assert_array_equal(c, [[1, 0, 3], [1, 0, 3]])
+
+
+# ---- quantized operands
+
+
+def test_quantized_product_is_the_rescaled_integer_product(isa, rng):
+    x, w, bias = rng.standard_normal((9, 300)), rng.standard_normal((300, 50)), rng.standard_normal(50)
+    q, k = mp.quantize(x, axis=0), mp.quantize(w, axis=1)
+    total = (q.values.astype(np.int64) @ k.values.astype(np.int64)).astype(np.float32)
+    expected = total * q.scale * k.scale + bias.astype(np.float32)
+    for right in (k, mp.pack(k)):
+        assert_same_bits(mp.matmul(q, right, bias=bias), expected)
+    assert mp.matmul(q, mp.pack(k), out_dtype="bfloat16").dtype == ml_dtypes.bfloat16
+
+
+def test_quantized_batch(rng):
+    x, w = rng.standard_normal((2, 5, 40)), rng.standard_normal((40, 7))
+    q, k = mp.quantize(x, axis=(0, 1)), mp.quantize(w, axis=1)
+    c = mp.matmul(q, mp.pack(k))
+    for i in range(2):
+        row = mp.quantize(x[i], axis=0)
+        assert_same_bits(c[i], mp.matmul(row, k))
+
+
+@pytest.mark.parametrize("a_quantized", [True, False])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_quantized_operand_beside_a_float_is_dequantized(a_quantized, symmetric, rng):
+    x, w = rng.standard_normal((4, 30)).astype(np.float32), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(x if a_quantized else w, axis=1, symmetric=symmetric)
+    a, b = (q, w) if a_quantized else (x, q)
+    expected = mp.matmul(*(mp.dequantize(z) if z is q else z for z in (a, b)))
+    assert_same_bits(mp.matmul(a, b), expected)
+    if symmetric and not a_quantized:
+        assert_same_bits(mp.matmul(a, mp.pack(q)), expected)
+
+
+# ---- packed matrices
+
+
+@pytest.mark.parametrize("dtype", [*PACKED, "int8"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (1, 1), (3, 17), (65, 130), (2, 3, 33, 20), (2, 0, 4)])
+def test_unpack_gives_the_matrix_back(isa, dtype, shape, rng):
+    b = integers(rng, shape) if dtype == "int8" else values(rng, shape, dtype)
+    packed = mp.pack(b)
+    assert packed.shape == shape and packed.dtype == b.dtype
+    assert_same_bits(packed.unpack(), b)
+    assert_same_bits(mp.pack(np.asfortranarray(b)).unpack(), b)
+
+
+@pytest.mark.parametrize("dtype", [*PACKED, "int8"])
+def test_packed_matrices_pickle_with_buffers_out_of_band(dtype, rng):
+    b = integers(rng, (130, 70)) if dtype == "int8" else values(rng, (130, 70), dtype)
+    packed = mp.pack(mp.quantize(b, axis=1)) if dtype == "int8" else mp.pack(b)
+    buffers = []
+    data = pickle.dumps(packed, protocol=5, buffer_callback=buffers.append)
+    assert len(data) < 2000 and buffers
+    again = pickle.loads(data, buffers=buffers)
+    assert_same_bits(again.unpack(), packed.unpack())
+    a = b.T.copy() if dtype != "int8" else mp.quantize(b.T, axis=0)
+    assert_same_bits(mp.matmul(a, again), mp.matmul(a, packed))
+
+
+def test_packed_memory_is_the_narrow_bytes():
+    for dtype, size in (("float32", 4), ("float16", 2), ("bfloat16", 2)):
+        assert mp.pack(np.zeros((384, 1536), dtype)).nbytes == 384 * 1536 * size
+    assert mp.pack(np.zeros((384, 1536), np.int8)).nbytes <= 384 * 1536 * 1.02
+
+
+def test_packing_casts_and_float8_becomes_bfloat16(rng):
+    b = values(rng, (20, 20), "float32")
+    assert_same_bits(mp.pack(b, dtype="bfloat16").unpack(), b.astype(ml_dtypes.bfloat16))
+    b8 = values(rng, (20, 20), "float8_e4m3fn")
+    packed = mp.pack(b8)
+    assert packed.dtype == ml_dtypes.bfloat16
+    assert_same_bits(mp.matmul(b8, packed, out_dtype="float32"), mp.matmul(b8, b8, out_dtype="float32"))
+
+
+def test_packed_beside_a_wider_left_operand(rng):
+    a, b = values(rng, (3, 20), "float32"), values(rng, (20, 4), "bfloat16")
+    assert_same_bits(mp.matmul(a, mp.pack(b)), mp.matmul(a, b))
+
+
+# ---- errors
+
+F = np.zeros((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: mp.matmul(F, F), ValueError, r"received shapes \(2, 3\) and \(2, 3\)"),
+        (lambda: mp.matmul(F, np.float32(1)), ValueError, "at least 1 axis"),
+        (lambda: mp.matmul(F, F.T, activation="tan"), ValueError, "`activation` must be .*received 'tan'"),
+        (lambda: mp.matmul(F, F.T, bias=np.zeros(3)), ValueError, r"`bias` must have shape \(2,\); received \(3,\)"),
+        (lambda: mp.matmul(F, F.T, out_dtype="int8"), TypeError, "`out_dtype` must be a float type"),
+        (lambda: mp.matmul(F, F.T, out_dtype="int32"), TypeError, "`out_dtype` must be a float type"),
+        (lambda: mp.matmul(F, F.T, out=np.zeros((3, 3), np.float32)), ValueError, "`out` must have shape"),
+        (lambda: mp.matmul(F, F.T, out=np.zeros((2, 2))), TypeError, "`out` must have dtype float32"),
+        (lambda: mp.matmul(F.astype(np.int32), F.T.astype(np.int32)), TypeError, "received int32 and int32"),
+        (lambda: mp.matmul(F.astype(np.int8), F.T.astype(np.int8), bias=np.zeros(2)), TypeError, "need a float"),
+        (lambda: mp.matmul(np.zeros((2, 2, 3), "f4"), np.zeros((3, 3, 2), "f4")), ValueError, "must broadcast"),
+        (lambda: mp.matmul(F.astype("float8_e4m3fn"), F.T.astype("float8_e5m2")), TypeError, "never promote"),
+        (lambda: mp.matmul("ab", F), TypeError, "`a` must be an array"),
+        (lambda: mp.pack(np.zeros(3, np.float32)), ValueError, "at least 2 axes"),
+        (lambda: mp.pack(np.zeros((3, 3))), TypeError, "received float64"),
+        (lambda: mp.pack(F, dtype="int8"), TypeError, "quantize it first"),
+        (lambda: mp.pack(mp.quantize(F), dtype="int8"), TypeError, "`dtype` must be None"),
+        (lambda: mp.pack(mp.quantize(F, symmetric=False)), ValueError, "symmetric"),
+        (lambda: mp.pack(mp.quantize(F, axis=0)), ValueError, "one scale or one per column"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
