@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mp_core import autocast, ops
+from mp_core import ops
 from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
+from mp_core.autocast import variable as variable_module
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -29,7 +30,9 @@ def casts(monkeypatch):
         calls.append(np.dtype(dtype))
         return ops.cast(x, dtype)
 
-    monkeypatch.setattr(autocast, "ops", type("Counting", (), {"cast": staticmethod(cast), "matmul": ops.matmul}))
+    monkeypatch.setattr(
+        variable_module, "ops", type("Counting", (), {"cast": staticmethod(cast), "matmul": ops.matmul})
+    )
     return calls
 
 

@@ -104,8 +104,10 @@ class EinsumDense(Layer):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs."""
+        outputs: Array
         if self.bias is not None and not self._fuses_bias:
-            return self.activation(self._multiply(inputs) + self.bias.value())
+            outputs = self.activation(self._multiply(inputs) + self.bias.value())
+            return outputs
         fused = activations.FUSED.get(self.activation) if self._is_product else None
         outputs = self._multiply(inputs, self.bias, fused)
         return self.activation(outputs) if fused is None else outputs

@@ -115,6 +115,7 @@ class Layer(VariableOwner):
     def _apply_policy(self) -> None:
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
         policy = self._policy()
+        self._convert_input = policy.convert_input
         self.compute_dtype = policy.compute_dtype
         self.variable_dtype = policy.variable_dtype
         self.quantization_mode = policy.quantization_mode
@@ -149,8 +150,10 @@ class Layer(VariableOwner):
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype."""
         if not self.built:
             return self._first_call(args, kwargs)
-        if len(args) != 1 or kwargs or type(args[0]) is not np.ndarray or args[0].dtype is not self._compute:
+        if kwargs or len(args) != 1 or type(args[0]) is not np.ndarray:
             args, kwargs = self._cast_inputs(args, kwargs)
+        elif args[0].dtype is not self._compute:
+            args = (self._cast_input(args[0]),)
         outer = scope_dtype.get(_UNSCOPED)
         scope = self._outer_scope if outer is _UNSCOPED else self._nested_scope
         if scope is outer:
@@ -187,21 +190,19 @@ class Layer(VariableOwner):
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if "training" in kwargs and not _takes_training(type(self).call):
             kwargs = {key: value for key, value in kwargs.items() if key != "training"}
-        convert = self._policy().convert_input
+        return map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
 
-        def cast(x: Any) -> Any:
-            return convert(x, self.autocast, self.input_dtype)
+    def _cast_positional(self, x: Any) -> Any:
+        x = self._cast_input(x)
+        if x is None or isinstance(x, np.ndarray):
+            return x
+        raise ValueError(
+            "Only input tensors may be passed as positional arguments. The following argument value should be "
+            f"passed as a keyword argument: {x} (of type {type(x)})"
+        )
 
-        def cast_positional(x: Any) -> Any:
-            x = cast(x)
-            if x is None or isinstance(x, np.ndarray):
-                return x
-            raise ValueError(
-                "Only input tensors may be passed as positional arguments. The following argument value should be "
-                f"passed as a keyword argument: {x} (of type {type(x)})"
-            )
-
-        return map_leaves(cast_positional, args), map_leaves(cast, kwargs)
+    def _cast_input(self, x: Any) -> Any:
+        return self._convert_input(x, self.autocast, self.compute_dtype)
 
     def _cast_output(self, x: Any) -> Any:
         floating = isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)

@@ -63,9 +63,9 @@ def project(
     kernel: AutoCastVariable,
     scale: AutoCastVariable | None,
     depth: int,
-    bias: AutoCastVariable | None = None,
-    activation: Any = None,
-    dtype: np.dtype[Any] | None = None,
+    bias: AutoCastVariable | None,
+    activation: Any,
+    dtype: np.dtype[Any],
 ) -> Array:
     """Return ``activation(inputs @ kernel + bias)`` for a kernel whose leading axes, `depth` in all, are summed over.
 
@@ -74,13 +74,13 @@ def project(
     """
     vector = None if bias is None else _vector(bias)
     if inputs.dtype.kind in "iub":
-        inputs = ops.cast(inputs, kernel.dtype if dtype is None else dtype)
+        inputs = ops.cast(inputs, dtype)
     if scale is None:
         read = kernel.dtype
         packed = kernel.derived(("packed", read), lambda stored: _pack(stored.reshape(depth, -1), read))
         return ops.matmul(inputs, packed, bias=vector, activation=activation)
-    stored_scale = scale.numpy()
-    packed = kernel.derived(("packed", scale.version), lambda codes: _pack_int8(codes.reshape(depth, -1), stored_scale))
+    multiplier = scale.numpy()
+    packed = kernel.derived(("packed", scale.version), lambda codes: _pack_int8(codes.reshape(depth, -1), multiplier))
     rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
     return ops.matmul(rows, packed, out_dtype=dtype, bias=vector, activation=activation)
 

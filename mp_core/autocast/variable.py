@@ -1,8 +1,6 @@
-"""Variables that read in the compute dtype, and the scope that says which dtype that is."""
+"""Variables that are stored in one dtype and read in another."""
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
 from typing import Any, Self, SupportsIndex, TypeVar
 
 import numpy as np
@@ -10,52 +8,13 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
+from mp_core.autocast.scope import scope_dtype
 from mp_core.dtype_policies import standardize_dtype
 
-__all__ = ["AutoCastVariable", "autocast_scope", "enable_auto_cast_variables", "scope_dtype"]
+__all__ = ["AutoCastVariable"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-
-scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
-"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast."""
-
-
-@contextmanager
-def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
-    """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task only.
-
-    Parameters
-    ----------
-    dtype : dtype or None
-        A floating-point dtype; None reads the stored values.
-
-    Raises
-    ------
-    ValueError
-        `dtype` is not floating-point.
-
-    Examples
-    --------
-    >>> variable = AutoCastVariable([1.0, 2.0])
-    >>> with autocast_scope("float16"):
-    ...     variable * 3
-    array([3., 6.], dtype=float16)
-    """
-    target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
-    if target is not None and not dtypes.is_float(target):
-        raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
-    token = scope_dtype.set(target)
-    try:
-        yield
-    finally:
-        scope_dtype.reset(token)
-
-
-def enable_auto_cast_variables(dtype: DTypeLike | None) -> Any:
-    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast."""
-    floating = dtype is not None and dtypes.is_float(dtypes.parse(dtype))
-    return autocast_scope(dtype if floating else None)
 
 
 def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
@@ -109,6 +68,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
+    >>> from mp_core.autocast import autocast_scope
     >>> with autocast_scope("float16"):
     ...     print(variable.assign_add([0.0001, 0.0]))
     ...     variable + 0

@@ -1,0 +1,55 @@
+"""The scope that says in which dtype variables read."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from mp_core import dtypes
+from mp_core.dtype_policies import standardize_dtype
+
+__all__ = ["autocast_scope", "enable_auto_cast_variables", "scope_dtype"]
+
+scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
+"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast."""
+
+
+@contextmanager
+def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
+    """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task only.
+
+    Parameters
+    ----------
+    dtype : dtype or None
+        A floating-point dtype; None reads the stored values.
+
+    Raises
+    ------
+    ValueError
+        `dtype` is not floating-point.
+
+    Examples
+    --------
+    >>> from mp_core.autocast import AutoCastVariable
+    >>> variable = AutoCastVariable([1.0, 2.0])
+    >>> with autocast_scope("float16"):
+    ...     variable * 3
+    array([3., 6.], dtype=float16)
+    """
+    target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
+    if target is not None and not dtypes.is_float(target):
+        raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
+    token = scope_dtype.set(target)
+    try:
+        yield
+    finally:
+        scope_dtype.reset(token)
+
+
+def enable_auto_cast_variables(dtype: DTypeLike | None) -> AbstractContextManager[None]:
+    """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast."""
+    floating = dtype is not None and dtypes.is_float(dtypes.parse(dtype))
+    return autocast_scope(dtype if floating else None)
