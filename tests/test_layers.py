@@ -200,6 +200,12 @@ def test_set_weights_checks_before_it_changes(weights, text):
     assert all(a is b for a, b in zip(layer.get_weights(), before, strict=True))
 
 
+def test_float8_policies_compute():
+    layer = layers.Dense(2, kernel_initializer="ones", dtype=DTypePolicy("float8_e4m3fn"))
+    y = layer(np.array([[1.0, 2.0, 3.0]]))
+    assert y.dtype == "float8_e4m3fn" and y.astype(float).tolist() == [[6, 6]]
+
+
 def test_packed_kernels_follow_assignments():
     layer, x = layers.Dense(2, use_bias=False, dtype="mixed_bfloat16"), np.ones((1, 3), np.float32)
     layer(x)

@@ -97,8 +97,8 @@ def _vector(bias: AutoCastVariable) -> Array:
 
 
 def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
-    matrix = ops.cast(matrix, dtype)
-    return matrix if dtype.name == "float64" else ops.pack(matrix)
+    packable = dtype.name in ("float32", "float16", "bfloat16")
+    return ops.pack(matrix, dtype=dtype) if packable else ops.cast(matrix, dtype)
 
 
 def _pack_int8(codes: Array, scale: Array) -> PackedMatrix:
