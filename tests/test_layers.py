@@ -592,6 +592,12 @@ class MyDense(layers.Dense):
     """A subclass without an own implementation."""
 
 
+def _composite_twice():
+    layer = layers.MultiHeadAttention(2, 4, dtype="int8_from_float32")
+    layer.build((None, None, 8))
+    layer.quantize("int8")
+
+
 def _subclass():
     layer = MyDense(2)
     layer.build((None, 3))
@@ -601,6 +607,7 @@ def _subclass():
 QUANTIZE_ERRORS = [
     (lambda: layers.Dense(2).quantize("int8"), ValueError, "Cannot quantize a layer that isn't yet built"),
     (_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'"),
+    (_composite_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'"),
     (lambda: _built().quantize("int7"), ValueError, "Invalid quantization mode"),
     (lambda: _built(dtype="mixed_float16").quantize("int8"), ValueError, "doesn't work well"),
     (lambda: _built().quantize("float8"), NotImplementedError, "Invalid quantization mode"),

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from mp_core import dtypes, ops
+from mp_core import dtypes
+from mp_core.arrays import cast
 
 __all__ = ["DTypePolicy", "FloatDTypePolicy", "dtype_policy", "replace_default", "scoped_default", "standardize_dtype"]
 
@@ -176,7 +177,7 @@ class DTypePolicy:
             x = np.asarray(x)
         if not autocast or not dtypes.is_float(x.dtype) or x.dtype == dtypes.parse(dtype):
             return x
-        return ops.cast(x, dtype)
+        return cast(x, dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that construct an equal policy."""

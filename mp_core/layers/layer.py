@@ -90,7 +90,7 @@ class Layer(VariableOwner):
     @dtype_policy.setter
     def dtype_policy(self, value: Any) -> None:
         policy = dtype_policies.get(value)
-        quantizes = self.built and not self.quantized and isinstance(policy, QuantizedDTypePolicy)
+        quantizes = self.built and not self._is_quantized() and isinstance(policy, QuantizedDTypePolicy)
         if quantizes and policy.quantization_mode == "gptq":
             raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
         if quantizes:
@@ -202,6 +202,8 @@ class Layer(VariableOwner):
         )
 
     def _cast_input(self, x: Any) -> Any:
+        if type(x) is np.ndarray and x.dtype is self._compute:
+            return x
         return self._convert_input(x, self.autocast, self.compute_dtype)
 
     def _cast_output(self, x: Any) -> Any:
@@ -228,7 +230,7 @@ class Layer(VariableOwner):
         """
         if not self.built:
             raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
-        if self.quantized:
+        if self._is_quantized():
             raise ValueError(
                 f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. "
                 f"Received: mode={mode}"
@@ -250,6 +252,10 @@ class Layer(VariableOwner):
         if self not in layers:
             self._set_policy(own)
         self.quantized = True
+
+    def _is_quantized(self) -> bool:
+        """Whether this layer, or as its policy says those below it, hold quantized weights already."""
+        return self.quantized or self.quantization_mode is not None
 
     def _has_int8(self, type_check: bool) -> bool:
         """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
