@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from functools import cache
 from threading import RLock
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from mp_core import dtype_policies, dtypes, ops
 from mp_core.autocast import scope_dtype
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
 from mp_core.layers import activations
-from mp_core.layers.paths import enclosing_path, placed, unique_name
+from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
 from mp_core.layers.tree import map_leaves
 from mp_core.layers.variables import VariableOwner
 
@@ -170,25 +169,15 @@ class Layer(VariableOwner):
         args, kwargs = self._cast_inputs(args, kwargs)
         with _build_lock:
             if not self.built:
-                self._build_for(args, kwargs)
+                build_for(self, args, kwargs)
         token = enclosing_path.set(self._path or "")
         try:
             return self(*args, **kwargs)
         finally:
             enclosing_path.reset(token)
 
-    def _build_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call ``build`` with the shapes of the arguments: its one parameter, or ``<argument>_shape`` each."""
-        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        shapes = {f"{name}_shape": map_leaves(_shape, value) for name, value in arguments.items()}
-        parameters = inspect.signature(self.build).parameters
-        if len(parameters) == 1:
-            self.build(map_leaves(_shape, args[0] if args else next(iter(kwargs.values()), None)))
-        else:
-            self.build(**{name: shape for name, shape in shapes.items() if name in parameters})
-
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if "training" in kwargs and not _takes_training(type(self).call):
+        if "training" in kwargs and not takes_training(type(self).call):
             kwargs = {key: value for key, value in kwargs.items() if key != "training"}
         return map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
 
@@ -299,12 +288,3 @@ class Layer(VariableOwner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
-
-
-def _shape(x: Any) -> tuple[int, ...] | None:
-    return None if x is None else np.shape(x)
-
-
-@cache
-def _takes_training(call: Callable[..., Any]) -> bool:
-    return "training" in inspect.signature(call).parameters

@@ -1,13 +1,18 @@
-"""Names of layers, and the paths that they form."""
+"""How layers get their names, their paths and the shapes they are built for."""
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
-__all__ = ["enclosing_path", "placed", "unique_name"]
+import numpy as np
+
+from mp_core.layers.tree import map_leaves
+
+__all__ = ["build_for", "enclosing_path", "placed", "takes_training", "unique_name"]
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
@@ -44,3 +49,24 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
                 layer._path = None
 
     return build_placed
+
+
+def build_for(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call ``layer.build`` with the shapes of a call's arguments: of the first one, or ``<argument>_shape`` each."""
+    parameters = inspect.signature(layer.build).parameters
+    if len(parameters) == 1:
+        layer.build(map_leaves(_shape, args[0] if args else next(iter(kwargs.values()), None)))
+        return
+    arguments = inspect.signature(layer.call).bind(*args, **kwargs).arguments
+    shapes = {f"{name}_shape": map_leaves(_shape, value) for name, value in arguments.items()}
+    layer.build(**{name: shape for name, shape in shapes.items() if name in parameters})
+
+
+def _shape(x: Any) -> tuple[int, ...] | None:
+    return None if x is None else np.shape(x)
+
+
+@cache
+def takes_training(call: Callable[..., Any]) -> bool:
+    """Whether a layer's ``call`` has the argument ``training``."""
+    return "training" in inspect.signature(call).parameters
