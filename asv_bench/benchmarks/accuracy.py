@@ -1,0 +1,86 @@
+"""Accuracy on the same charts as speed: errors in units in the last place (ULP) and as shares of the proved bound."""
+
+import math
+
+import numpy as np
+
+import mp_core as mp
+
+from .common import ISAS, PerIsa, normal
+
+UNIT = 2.0**-24
+BLOCK = {"float32": 1024, "float16": 1024, "bfloat16": 2048}
+
+
+def every(step, low, high):
+    """Every `step`-th float32 number from `low` to `high`, by code."""
+    x = np.arange(0, 2**32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    with np.errstate(invalid="ignore"):
+        return x[(x >= low) & (x <= high)]
+
+
+def ulps(y, exact):
+    """|y - exact| in units in the last place of float32 at `exact`."""
+    return np.abs(y.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+
+
+def exp(x):
+    """e^x for x < -19.5, by softmax: 15 such terms beside a 0 leave the sum of the row at exactly 1."""
+    rows = np.zeros((len(x) // 15, 16), np.float32)
+    rows[:, 1:] = x.reshape(-1, 15)
+    return mp.softmax(rows)[:, 1:].reshape(-1)
+
+
+def exact_gelu(x):
+    return x * [0.5 * math.erfc(v) for v in x * -math.sqrt(0.5)]
+
+
+# Function, float64 reference, the arguments for which the error is a matter of ULP.
+FUNCTIONS = {
+    "exp": (exp, np.exp, -87.33, -19.5),
+    "gelu": (mp.gelu, exact_gelu, -20.0, 20.0),
+    "silu": (mp.silu, lambda x: x / (1 + np.exp(-x)), -88.7, 100.0),
+}
+
+
+def max_ulp(name, step):
+    """Return the largest error of a function and the argument where it occurs, on every `step`-th float32."""
+    function, reference, low, high = FUNCTIONS[name]
+    x = every(step, low, high)
+    x = x[: len(x) // 15 * 15]
+    errors = ulps(function(x), reference(x.astype(np.float64)))
+    return float(errors.max()), float(x[errors.argmax()])
+
+
+class Functions(PerIsa):
+    params = (ISAS, ("exp", "gelu", "silu"))
+    param_names = ("isa", "function")
+
+    def track_max_ulp(self, isa, function):
+        return max_ulp(function, 65521)[0]
+
+    track_max_ulp.unit = "ULP"
+
+
+class ProductError(PerIsa):
+    """The largest |C - A B| / (gamma |A| |B|): 1 is the bound of docs/numerics.md."""
+
+    params = (ISAS, ("float32", "float16", "bfloat16"), (64, 1024, 4096))
+    param_names = ("isa", "type", "k")
+
+    def track_error_over_bound(self, isa, dtype, k):
+        a, b = normal(8, k, dtype=dtype, seed=1), normal(k, 32, dtype=dtype, seed=2)
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        block = BLOCK[dtype]
+        roundings = min(k, block) + math.ceil(k / block) - 1
+        gamma = roundings * UNIT / (1 - roundings * UNIT)
+        errors = np.abs(mp.matmul(a, b, out_dtype="float32") - wide_a @ wide_b)
+        return float((errors / (gamma * (np.abs(wide_a) @ np.abs(wide_b)))).max())
+
+    track_error_over_bound.unit = "of the bound"
+
+
+if __name__ == "__main__":
+    for name in FUNCTIONS:
+        error, where = max_ulp(name, 257)
+        print(f"{name}: {error:.2f} ULP at {where!r}")

@@ -1,0 +1,86 @@
+"""Matrix products m x k by k x n, one thread; int8 counts an integer operation as a floating-point one."""
+
+import numpy as np
+
+import mp_core as mp
+
+from .common import ISAS, PerIsa, normal, seconds
+
+TYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "int8")
+SHAPES = ("1x1024x1024", "8x1024x1024", "128x768x3072", "512x512x512")  # m x k x n
+
+
+def operand(rows, columns, dtype, seed):
+    if dtype == "int8":
+        return np.random.default_rng(seed).integers(-128, 128, (rows, columns), dtype=np.int8)
+    return normal(rows, columns, dtype=dtype, seed=seed)
+
+
+class Product(PerIsa):
+    params = (ISAS, TYPES, SHAPES, ("packed", "array"))
+    param_names = ("isa", "type", "shape", "b")
+
+    def prepare(self, isa, dtype, shape, layout):
+        m, k, n = map(int, shape.split("x"))
+        if isa == "scalar" and m * k * n > 1 << 24:
+            raise NotImplementedError("seconds a call")
+        self.operations = 2 * m * k * n
+        self.a, self.b = operand(m, k, dtype, 1), operand(k, n, dtype, 2)
+        out_dtype = mp.matmul(self.a[:1], self.b).dtype
+        if layout == "packed":
+            self.b = mp.pack(self.b)
+        self.out = np.empty((m, n), out_dtype)
+
+    def multiply(self):
+        mp.matmul(self.a, self.b, out=self.out, out_dtype=self.out.dtype)
+
+    def time_matmul(self, isa, dtype, shape, layout):
+        self.multiply()
+
+    def track_rate(self, isa, dtype, shape, layout):
+        return self.operations / seconds(self.multiply) / 1e9
+
+    track_rate.unit = "GFLOP/s"
+
+
+class Epilogue(PerIsa):
+    """What bias and activation add to a product."""
+
+    params = (ISAS, ("none", "bias", "relu", "gelu", "silu"))
+    param_names = ("isa", "epilogue")
+
+    def prepare(self, isa, epilogue):
+        self.a, self.b = normal(64, 384, dtype="bfloat16", seed=1), mp.pack(normal(384, 384, dtype="bfloat16", seed=2))
+        self.bias = None if epilogue == "none" else normal(384, seed=3)
+        self.activation = epilogue if epilogue in ("relu", "gelu", "silu") else None
+
+    def time_matmul(self, isa, epilogue):
+        mp.matmul(self.a, self.b, bias=self.bias, activation=self.activation)
+
+
+class Pack(PerIsa):
+    params = (ISAS, TYPES, ("rows", "columns"))
+    param_names = ("isa", "type", "contiguous")
+
+    def prepare(self, isa, dtype, contiguous):
+        b = operand(768, 768, dtype, 2)
+        self.b = b if contiguous == "rows" else b.T
+
+    def time_pack(self, isa, dtype, contiguous):
+        mp.pack(self.b)
+
+
+class PeakMemory:
+    """A product holds its operands, its result and some scratch, and no widened copy of either operand."""
+
+    params = ("bfloat16", "int8")
+    param_names = ("type",)
+
+    def setup(self, dtype):
+        self.a, self.b = operand(1024, 4096, dtype, 1), operand(4096, 4096, dtype, 2)
+
+    def peakmem_matmul(self, dtype):
+        mp.matmul(self.a, self.b)
+
+    def peakmem_reference(self, dtype):
+        """The interpreter, the imports and the operands: asv measures the whole process."""
