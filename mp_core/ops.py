@@ -475,7 +475,7 @@ def _rows(x: Array, out: Array) -> tuple[Array, Array]:
     """Return both as C-contiguous native arrays that the row kernels can use, `out` replaced where it cannot be written."""
     if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
         out = np.empty(x.shape, x.dtype)
-    return np.ascontiguousarray(x), out
+    return np.asarray(x, order="C"), out
 
 
 # ---- float64, on NumPy's own routines

@@ -110,7 +110,7 @@ def quantize(
     if target.name not in ("int8", "uint8"):
         raise TypeError(f"`dtype` must be int8 or uint8; received {target.name}")
     axes = _axes(axis, x.ndim)
-    x = cast(x, F32) if x.dtype.name == "float64" else np.ascontiguousarray(x)
+    x = cast(x, F32) if x.dtype.name == "float64" else np.asarray(x, order="C")
     shape = tuple(length if i in axes else 1 for i, length in enumerate(x.shape))
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
@@ -122,7 +122,7 @@ def quantize(
         return QuantizedArray(values, scales, None, axes)
 
     order, (outer, channels, inner) = _blocks(x.shape, axes)
-    moved = x if order is None else np.ascontiguousarray(x.transpose(order))
+    moved = x if order is None else np.asarray(x.transpose(order), order="C")
     fmt = FORMATS[x.dtype.name]
     qmin, qmax = (-128, 127) if target.name == "int8" else (0, 255)
     zeros: Array
@@ -144,7 +144,7 @@ def quantize(
     values = np.empty(moved.shape, target)
     _quantize.quantize(moved, fmt, values, scales, zeros, outer, channels, inner, qmin, qmax)
     if order is not None:
-        values = np.ascontiguousarray(values.transpose(np.argsort(order)))
+        values = np.asarray(values.transpose(np.argsort(order)), order="C")
     kept = zeros.reshape(shape) if (zero_point is not None or (scale is None and not symmetric)) else None
     return QuantizedArray(values, scales.reshape(shape), kept, axes)
 
@@ -174,13 +174,13 @@ def dequantize(q: QuantizedArray, dtype: DTypeLike = "float32") -> Array:
     if not is_float(target):
         raise TypeError(f"`dtype` must be a float type; received {target.name}")
     order, (outer, channels, inner) = _blocks(q.values.shape, q.axis)
-    moved = np.ascontiguousarray(q.values if order is None else q.values.transpose(order))
+    moved = np.asarray(q.values if order is None else q.values.transpose(order), order="C")
     scales = np.ascontiguousarray(q.scale, dtype=np.float32).reshape(-1)
     zeros = np.zeros(channels, np.int32) if q.zero_point is None else np.ascontiguousarray(q.zero_point, dtype=np.int32)
     x = np.empty(moved.shape, np.float32)
     _quantize.dequantize(moved, x, scales, zeros.reshape(-1), outer, channels, inner, q.values.dtype.name == "int8")
     if order is not None:
-        x = np.ascontiguousarray(x.transpose(np.argsort(order)))
+        x = np.asarray(x.transpose(np.argsort(order)), order="C")
     return x if target is F32 else cast(x, target)
 
 

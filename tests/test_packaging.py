@@ -1,0 +1,58 @@
+"""What a user installs: the size of the wheel, what it needs, what an import costs in modules."""
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder), "."]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_is_small_and_holds_no_sources_of_kernels(wheel):
+    assert wheel.stat().st_size < 3e6
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if "kernels/" in name or name.endswith((".c", ".h", ".pyx", ".o", ".a"))]
+    assert [name for name in names if name.startswith("mp_core/core/cpu.")]
+
+
+def test_the_wheel_needs_numpy_and_ml_dtypes_only(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = email.message_from_bytes(archive.read(name))
+    needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(line.split(">")[0].replace("-", "_") for line in needed) == ["ml_dtypes", "numpy"]
+    extras = {"demo", "io", "cli", "bench", "docs", "test", "dask"}
+    assert extras <= set(metadata.get_all("Provides-Extra"))
+
+
+def test_the_installed_wheel_works_and_imports_nothing_but_numpy_and_ml_dtypes(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = f"""
+import sys, numpy, ml_dtypes
+before = set(sys.modules)
+sys.path.insert(0, {str(tmp_path)!r})
+sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in type(finder).__module__]
+import mp_core as mp
+assert mp.__file__.startswith({str(tmp_path)!r}), mp.__file__
+assert (mp.matmul(numpy.eye(3, dtype="f4"), mp.pack(numpy.eye(3, dtype="f4"))) == numpy.eye(3)).all()
+loaded = {{name.split(".")[0] for name in set(sys.modules) - before}} - set(sys.stdlib_module_names)
+print(sorted(name for name in loaded if not name.startswith(("_cython", "cython_runtime", "numpy", "ml_dtypes"))))
+print("mp_core.layers" in sys.modules)
+mp.layers, mp.models, mp.config
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert run.stdout.split("\n")[:2] == ["['mp_core']", "False"]

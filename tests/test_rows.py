@@ -1,0 +1,201 @@
+"""softmax, layer_norm and the activations against float64."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import NARROW, assert_same_bits, values
+
+import mp_core as mp
+
+SHAPES = [(1,), (15,), (16,), (17,), (3, 33), (2, 3, 64), (5, 1), (4, 1000), (0, 4), (4, 0)]
+
+
+def exact_softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def exact_layer_norm(x, epsilon):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+
+
+def step(dtype):
+    return float(mp.dtypes.finfo(dtype).eps)
+
+
+def ulps(actual, exact):
+    """Distance in units in the last place of the exact value, as float32."""
+    unit = np.maximum(np.abs(np.spacing(exact.astype(np.float32))).astype(np.float64), 2.0**-149)
+    return np.abs(actual.astype(np.float64) - exact) / unit
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float64", "float32", *NARROW])
+def test_softmax(isa, shape, dtype, rng):
+    x = values(rng, shape, dtype, 2)
+    y = mp.softmax(x)
+    assert y.dtype == x.dtype and y.shape == x.shape
+    exact = exact_softmax(x.astype(np.float64))
+    error = np.abs(y.astype(np.float64) - exact)
+    smallest = float(mp.dtypes.finfo(dtype).smallest_subnormal)
+    depth = np.abs(x.astype(np.float64) - x.astype(np.float64).max(axis=-1, keepdims=True, initial=-np.inf))
+    assert np.all(error <= exact * (step(dtype) / 2 + 1e-6 + 2.0**-24 * depth) + smallest)  # x - max rounds, then exp
+
+
+def test_softmax_sums_in_float32_whatever_the_storage():
+    x = np.zeros(512, "bfloat16")
+    assert mp.softmax(x).astype(np.float32).sum() == 1.0
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -2])
+def test_softmax_along_any_axis(axis, rng):
+    x = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    np.testing.assert_allclose(mp.softmax(x, axis=axis), exact_softmax(x.astype(np.float64), axis), rtol=1e-6)
+    assert_same_bits(mp.softmax(x, axis=axis, out=x.copy()), mp.softmax(x, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_softmax_scale_and_mask(isa, dtype, rng):
+    x = values(rng, (2, 3, 4, 37), dtype, 1)
+    mask = rng.random((2, 1, 1, 37)) < 0.6
+    mask[..., 0] = True
+    y = mp.softmax(x, scale=0.25, mask=mask).astype(np.float64)
+    exact = exact_softmax(np.where(mask, 0.25 * x.astype(np.float64), -np.inf))
+    np.testing.assert_allclose(y, exact, rtol=step(dtype) + 1e-6, atol=0)
+    full = np.broadcast_to(mask, x.shape)
+    for form in (np.ascontiguousarray(full), np.asfortranarray(full), mask.tolist()):
+        np.testing.assert_array_equal(mp.softmax(x, scale=0.25, mask=form).astype(np.float64), y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_row_without_any_kept_element_is_uniform(isa, dtype):
+    y = mp.softmax(np.array([[1, 2, 3, 4], [1, 2, 3, 4]], dtype), mask=[[False] * 4, [True] + [False] * 3])
+    np.testing.assert_array_equal(y, np.array([[0.25] * 4, [1, 0, 0, 0]], dtype))
+
+
+def test_softmax_of_infinities_and_nan(isa):
+    x = np.float32([[0, -np.inf, 0], [np.nan, 0, 0], [np.inf, 0, 0], [-np.inf, -np.inf, -np.inf], [3e38, -3e38, 3e38]])
+    y = mp.softmax(x)
+    np.testing.assert_array_equal(y[[0, 4]], np.float32([[0.5, 0, 0.5], [0.5, 0, 0.5]]))
+    assert np.isnan(y[1]).all() and np.isnan(y[2, 0]) and np.isnan(y[3]).all()
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[-1]])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_layer_norm(isa, shape, dtype, rng):
+    x, residual = values(rng, shape, dtype, 1), values(rng, shape, dtype, 1)
+    gamma, beta = rng.standard_normal(shape[-1]), rng.standard_normal(shape[-1])
+    gamma, beta = gamma.astype(np.float32), beta.astype("bfloat16")
+    for extra in (None, residual):
+        y = mp.layer_norm(x, gamma, beta, epsilon=1e-5, residual=extra)
+        assert y.dtype == x.dtype and y.shape == x.shape
+        total = x.astype(np.float64) + (0 if extra is None else extra.astype(np.float64))
+        exact = exact_layer_norm(total, 1e-5) * gamma.astype(np.float64) + beta.astype(np.float64)
+        scale = np.abs(exact) + np.abs(beta.astype(np.float64)) + np.abs(gamma)
+        assert np.all(np.abs(y.astype(np.float64) - exact) <= scale * (step(dtype) + 3e-6))
+
+
+def test_layer_norm_of_large_means_uses_two_passes(isa):
+    x = (np.arange(64) % 2 + 4096).astype(np.float32)
+    np.testing.assert_allclose(mp.layer_norm(x, epsilon=0.0), np.where(np.arange(64) % 2, 1, -1), rtol=1e-6)
+
+
+def test_layer_norm_in_place_and_overlapping_residual(rng):
+    x, r = (rng.standard_normal((5, 20)).astype(np.float32) for _ in range(2))
+    expected = mp.layer_norm(x, residual=r)
+    assert_same_bits(mp.layer_norm(x.copy(), residual=r, out=(out := r.copy())), expected)
+    again = x.copy()
+    assert mp.layer_norm(again, residual=r, out=again) is again
+    assert_same_bits(again, expected)
+    shared = r.copy()
+    assert_same_bits(mp.layer_norm(x, residual=shared, out=shared), expected)
+    assert out.shape == x.shape
+
+
+def gelu(x):
+    return x * np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)))(x)
+
+
+# Name -> (function, float64 reference, bound in ULP of float32 over the range where the result is normal).
+ACTIVATIONS = {
+    "relu": (mp.relu, lambda x: np.maximum(x, 0.0), 0),
+    "gelu": (mp.gelu, gelu, 6),
+    "silu": (mp.silu, lambda x: x / (1 + np.exp(-x)), 4),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_error_in_ulp(isa, name, rng):
+    function, reference, bound = ACTIVATIONS[name]
+    x = np.concatenate([np.linspace(-20, 20, 40001), rng.standard_normal(5000) * 1e-3, [0.0, 1e-30, -1e-30, 1e30]])
+    x = x.astype(np.float32)
+    exact = reference(x.astype(np.float64))
+    normal = (np.abs(exact) > 2.0**-120) | (exact == 0)
+    error = ulps(function(x), exact)
+    assert error[normal].max() <= bound
+    assert np.abs(function(x)[~normal] - exact[~normal]).max(initial=0) <= 2.0**-120
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_at_the_ends(isa, name):
+    function = ACTIVATIONS[name][0]
+    y = function(np.float32([np.inf, -np.inf, np.nan, 0.0, 3e38, -3e38]))
+    np.testing.assert_array_equal(y[[0, 2, 3, 4]], np.float32([np.inf, np.nan, 0, 3e38]))
+    assert y[1] == 0 and y[5] == 0
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["float64", *NARROW])
+def test_activations_of_other_types(isa, name, dtype, rng):
+    function = ACTIVATIONS[name][0]
+    x = values(rng, (3, 700), dtype, 1)
+    y = function(x)
+    assert y.dtype == x.dtype
+    if dtype == "float64":
+        np.testing.assert_allclose(y, ACTIVATIONS[name][1](x), rtol=1e-13, atol=1e-300)
+    else:
+        assert_same_bits(y, mp.cast(function(mp.cast(x, "float32")), dtype))
+
+
+@pytest.mark.parametrize("function", [mp.softmax, mp.layer_norm, mp.gelu])
+def test_any_layout_and_out(function, rng):
+    x = rng.standard_normal((6, 40)).astype(np.float32)
+    expected = function(x)
+    for view in (np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2], x.astype(">f4")):
+        assert_same_bits(function(view), expected)
+    for out in (np.empty((6, 80), "f4")[:, ::2], np.empty((40, 6), "f4").T):
+        assert function(x, out=out) is out
+        assert_same_bits(np.ascontiguousarray(out), expected)
+
+
+def test_threads_do_not_change_bits(rng):
+    x = rng.standard_normal((400, 300)).astype(np.float32)
+    for function in (mp.softmax, mp.layer_norm, mp.gelu):
+        with mp.config.num_threads(1):
+            one = function(x)
+        with mp.config.num_threads(5):
+            assert_same_bits(function(x), one)
+
+
+X = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: mp.softmax(X, axis=2), ValueError, "`axis` must lie in"),
+        (lambda: mp.softmax(np.float32(1)), ValueError, "`axis` must lie in"),
+        (lambda: mp.softmax(X, mask=np.ones(3)), TypeError, "`mask` must be boolean"),
+        (lambda: mp.softmax(X, mask=[True] * 4), ValueError, "`mask` must broadcast"),
+        (lambda: mp.softmax(X, out=np.empty((2, 3))), TypeError, "`out` must have dtype float32"),
+        (lambda: mp.layer_norm(np.float32(1)), ValueError, "at least 1 axis"),
+        (lambda: mp.layer_norm(X, np.ones(2)), ValueError, r"`gamma` must have shape \(3,\)"),
+        (lambda: mp.layer_norm(X, None, np.ones((1, 3))), ValueError, r"`beta` must have shape \(3,\)"),
+        (lambda: mp.layer_norm(X, residual=np.ones(3)), ValueError, "`residual` must have shape"),
+        (lambda: mp.gelu("x"), TypeError, "`x` must be an array"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

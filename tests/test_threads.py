@@ -1,0 +1,139 @@
+"""How many threads run, and that nothing depends on it: contexts, environment, fork, concurrent callers."""
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from oracles import assert_same_bits
+
+import mp_core as mp
+from mp_core import config
+
+
+@pytest.fixture
+def operands(rng):
+    return tuple(rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
+
+
+def test_a_scope_ends_and_nests():
+    outer = config.get_num_threads()
+    with config.num_threads(3):
+        assert config.get_num_threads() == 3
+        with config.num_threads(1):
+            assert config.get_num_threads() == 1
+        assert config.get_num_threads() == 3
+    assert config.get_num_threads() == outer
+
+
+def test_a_scope_ends_on_an_error():
+    outer = config.get_num_threads()
+    with pytest.raises(KeyError), config.num_threads(7):
+        raise KeyError
+    assert config.get_num_threads() == outer
+
+
+def test_a_scope_belongs_to_its_thread_and_task():
+    seen = []
+    with config.num_threads(5):
+        thread = threading.Thread(target=lambda: seen.append(config.get_num_threads()))
+        thread.start()
+        thread.join()
+    assert seen != [5]
+
+    async def scoped(count):
+        with config.num_threads(count):
+            await asyncio.sleep(0.01)
+            return config.get_num_threads()
+
+    async def both():
+        return await asyncio.gather(scoped(2), scoped(4))
+
+    assert asyncio.run(both()) == [2, 4]
+
+
+@pytest.mark.parametrize("bad", [0, -1, "x", None, 1.5])
+def test_a_bad_count_is_refused(bad):
+    with pytest.raises(ValueError, match="`count` must be a positive integer"):
+        config.set_num_threads(bad)
+    with pytest.raises(ValueError, match="`count` must be a positive integer"), config.num_threads(bad):
+        pass
+
+
+def reported(**environment):
+    clean = {key: value for key, value in os.environ.items() if key not in ("MP_CORE_NUM_THREADS", "OMP_NUM_THREADS")}
+    code = "from mp_core.core.cpu import threads_and_reason as t; print(*t(), sep='|')"
+    return subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"MP_CORE_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, "3|MP_CORE_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": "5"}, "5|OMP_NUM_THREADS"),
+        ({"OMP_NUM_THREADS": "4,2"}, "4|OMP_NUM_THREADS"),
+    ],
+)
+def test_the_environment_decides(environment, expected):
+    assert reported(**environment).stdout.strip() == expected
+
+
+def test_a_bad_environment_variable_is_refused():
+    run = reported(MP_CORE_NUM_THREADS="many")
+    assert run.returncode and "`MP_CORE_NUM_THREADS` must be a positive integer; received 'many'" in run.stderr
+
+
+def test_the_default_is_what_this_process_may_use():
+    count, reason = reported().stdout.strip().split("|")
+    assert 1 <= int(count) <= len(os.sched_getaffinity(0)) and reason in ("CPU affinity", "cgroup CPU quota")
+
+
+def test_concurrent_callers_get_the_same_bits(operands):
+    a, b = operands
+    packed, q = mp.pack(b, dtype="bfloat16"), mp.cast(a, "bfloat16")
+    work = {
+        "float32": lambda: mp.matmul(a, b),
+        "packed": lambda: mp.matmul(q, packed),
+        "softmax": lambda: mp.softmax(a),
+        "quantize": lambda: mp.quantize(a, axis=0).values,
+        "float16": lambda: mp.matmul(mp.cast(a, "float16"), mp.cast(b, "float16")),
+    }
+    expected = {name: run() for name, run in work.items()}
+    names = list(work) * 16
+    with ThreadPoolExecutor(8) as pool:
+        for name, result in zip(names, pool.map(lambda name: work[name](), names), strict=True):
+            assert_same_bits(result, expected[name])
+
+
+def _product_in_child(operands, connection):
+    with config.num_threads(4):
+        connection.send(mp.matmul(*operands))
+    connection.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12+: fork with threads
+def test_a_forked_child_computes_instead_of_hanging(operands):
+    """GNU OpenMP cannot run a team in the child of a process that has run one: the child stays on its own thread."""
+    with config.num_threads(4):
+        expected = mp.matmul(*operands)  # starts the team
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_product_in_child, args=(operands, sender))
+    child.start()
+    assert receiver.poll(60), "the child hangs"
+    assert_same_bits(receiver.recv(), expected)
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_show_config_reports_what_is_in_use(capsys):
+    report = config.show_config(as_dict=True)
+    assert report["isa"] == config.isa() and report["threads"] == config.get_num_threads()
+    assert all(report["isa"] in kernel for kernel in report["kernels"].values())
+    assert config.show_config() is None
+    assert "thread_reason: " in capsys.readouterr().out
