@@ -39,7 +39,7 @@ class Overhead:
 
 
 class ImportTime:
-    """Fresh interpreters. mp_core is looked for beforehand: that keeps the build check of an editable install out of it."""
+    """Fresh interpreters. Finding mp_core first keeps the build check of an editable install out of the time."""
 
     def timeraw_import_mp_core_after_numpy(self):
         return "import mp_core", "import numpy, importlib.util; importlib.util.find_spec('mp_core')"
