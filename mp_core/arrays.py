@@ -14,9 +14,10 @@ __all__ = ["Array", "as_float", "asarray", "cast", "check_out", "may_overlap"]
 
 Array = np.ndarray[Any, Any]
 
-FORMATS: dict[str, int] = _convert.FORMATS
-"""Name -> number of the formats that the kernels read; those below float64 are also written."""
+FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in _convert.FORMATS.items()}
+"""Float type -> its number in the kernels, which read them all and write all but float64."""
 
+_CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64, BF16 = ALLOWED["float32"], ALLOWED["float64"], ALLOWED["bfloat16"]
 
 
@@ -38,9 +39,14 @@ def asarray(x: Any, argument: str = "x") -> Array:
     """
     if type(x) is not np.ndarray:
         x = _import(x, argument)
+    canonical = _CANONICAL.get(x.dtype)
+    if canonical is x.dtype:
+        return x  # type: ignore[no-any-return]
+    if canonical is not None:  # equal, but from a pickle: from here on types are compared by identity
+        return x.view(canonical)  # type: ignore[no-any-return]
     if x.dtype.name not in ALLOWED:
         raise TypeError(f"`{argument}` must be an array of {', '.join(ALLOWED)}; received dtype {x.dtype}")
-    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    return x.astype(ALLOWED[x.dtype.name])  # type: ignore[no-any-return]
 
 
 def _import(x: Any, argument: str) -> Array:
@@ -65,7 +71,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
     if out.shape != shape:
         raise ValueError(f"`out` must have shape {shape}; received {out.shape}")
-    if out.dtype.name != dtype.name:
+    if out.dtype is not dtype and out.dtype.name != dtype.name:
         raise TypeError(f"`out` must have dtype {dtype}; received {out.dtype}")
     if not out.flags.writeable:
         raise ValueError("`out` must be writeable; received a read-only array")
@@ -133,7 +139,7 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
             return out
         if may_overlap(x, result):
             x = x.copy()
-    source_format, target_format = FORMATS.get(x.dtype.name), FORMATS.get(target.name)
+    source_format, target_format = FORMATS.get(x.dtype), FORMATS.get(target)
     by_kernel = source_format is not None and target_format is not None and target is not F64
     if by_kernel and not (x.dtype is F64 and target is F32):
         _convert.convert(x, result, source_format, target_format, saturate)
@@ -154,7 +160,7 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
         if x.dtype.itemsize == 8:  # 64 bits do not fit float64's 53: round to odd, as from float64 to float32
             inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
             x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)
-        _convert.convert(x.astype(F64), out, FORMATS["float64"], FORMATS[out.dtype.name], saturate)
+        _convert.convert(x.astype(F64), out, FORMATS[F64], FORMATS[out.dtype], saturate)
         return
     if is_float(x.dtype) and x.dtype is not F64:
         x = cast(x, F32)  # exact, and NumPy's loops from float32 are fast

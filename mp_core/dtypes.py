@@ -29,6 +29,10 @@ ALLOWED: dict[str, np.dtype[Any]] = {
 }
 """Name -> dtype of every type that :func:`mp_core.cast` reads and writes."""
 
+# What parse() knows at once. A dtype that came out of a pickle equals its original, but is another object.
+_PARSED: dict[Any, np.dtype[Any]] = {**ALLOWED, **{dtype: dtype for dtype in ALLOWED.values()}}
+_FLOAT_DTYPES = frozenset(ALLOWED[name] for name in _FLOATS)
+_INTEGER_DTYPES = frozenset(ALLOWED[name] for name in _INTEGERS)
 _WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _floatx = "float32"
 
@@ -53,28 +57,25 @@ def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
     >>> parse("bfloat16")
     dtype(bfloat16)
     """
-    known = ALLOWED.get(dtype) if isinstance(dtype, str) else None
-    if known is not None:
-        return known
     try:
-        if dtype is None:
-            raise TypeError
-        name = np.dtype(dtype).name
+        known = _PARSED.get(dtype)
+        if known is None and dtype is not None:
+            known = ALLOWED.get(np.dtype(dtype).name)
     except TypeError:
-        name = None
-    if name not in ALLOWED:
+        known = None
+    if known is None:
         raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")
-    return ALLOWED[name]
+    return known
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`."""
-    return dtype.name in _FLOATS
+    return dtype in _FLOAT_DTYPES or dtype.name in _FLOATS  # another byte order is another dtype
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`."""
-    return dtype.name in _INTEGERS
+    return dtype in _INTEGER_DTYPES or dtype.name in _INTEGERS
 
 
 def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:

@@ -22,6 +22,9 @@ __all__ = ["PackedMatrix", "cast", "gelu", "layer_norm", "matmul", "pack", "relu
 
 Activation = Literal["relu", "gelu", "silu"]
 
+_KINDS = {ALLOWED[name]: kind for name, kind in _matmul.KINDS.items()}
+_OUT_FORMATS = {ALLOWED[name]: number for name, number in _matmul.OUT_FORMATS.items()}
+_SAME = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16", "float64"))  # multiply without a cast
 _I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 _PACKABLE = ("float32", "float16", "bfloat16", "int8")
 _INT8_DEPTH = 131071  # the largest k with 128^2 k < 2^31
@@ -181,7 +184,8 @@ def matmul(
             b_matrix = np.broadcast_to(b_matrix, (*batch, k, n))
     if row_scale is not None:
         row_scale = np.ascontiguousarray(np.broadcast_to(row_scale, (*shape[:-1], 1)))
-    _matmul.product(a_matrix, b_matrix, full, row_scale=row_scale, bias=bias, activation=activation)
+    kind, code, chosen = _KINDS[a.dtype], _OUT_FORMATS[full.dtype], _matmul.ACTIVATIONS[activation]
+    _matmul.product(a_matrix, b_matrix, full, kind, a.dtype is _I8, code, chosen, row_scale, bias)
     if view is not result:
         np.copyto(result, view, casting="unsafe")
     return result
@@ -220,9 +224,9 @@ def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
 
 def _common_type(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
     """Return the operands in the type that the product reads, and the default type of its result."""
-    if a.dtype is b.dtype and a.dtype.name in ("float32", "float16", "bfloat16", "float64"):
+    if a.dtype is b.dtype and a.dtype in _SAME:
         return a, b, a.dtype
-    if b.dtype.name == "int8" and a.dtype.name in ("int8", "uint8"):
+    if b.dtype is _I8 and (a.dtype is _I8 or a.dtype is _U8):
         return a, b, _I32
     if not (is_float(a.dtype) or is_float(b.dtype)):
         raise TypeError("`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
@@ -240,7 +244,7 @@ def _common_type(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | Pack
 
 def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtype[Any]) -> np.dtype[Any]:
     target = default if dtype is None else parse(dtype, "out_dtype")
-    if not is_float(target) and not (target is _I32 and compute in (_I8, _U8)):
+    if not is_float(target) and not (target is _I32 and (compute is _I8 or compute is _U8)):
         raise TypeError(f"`out_dtype` must be a float type, or int32 for an int8 product; received {target.name}")
     return target
 
@@ -263,6 +267,8 @@ def _kernel_writes(out: Array, a: Array, b: Array | PackedMatrix, given: bool) -
 
 def _vector(x: ArrayLike, n: int, argument: str) -> Array:
     """Return a float32 vector of n elements, contiguous."""
+    if type(x) is np.ndarray and x.dtype is F32 and x.shape == (n,) and x.flags.c_contiguous:
+        return x
     array = as_float(x, argument)
     if array.shape != (n,):
         raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
@@ -344,7 +350,7 @@ def softmax(
         keep = np.ascontiguousarray(keep)
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
     x, work = _rows(x, view)
-    fmt = FORMATS[x.dtype.name]
+    fmt = FORMATS[x.dtype]
     _pointwise.softmax(x, fmt, work, fmt, scale, keep)
     if work is not view:
         view[...] = work
@@ -411,7 +417,7 @@ def layer_norm(
     if out is not None and other is not None and np.may_share_memory(other, out):
         other = other.copy()
     x, work = _rows(x, result)
-    fmt = FORMATS[x.dtype.name]
+    fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(x, fmt, work, fmt, epsilon, scale, offset, other)
     if work is not result:
         result[...] = work
@@ -458,7 +464,7 @@ def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
         np.copyto(result, _FLOAT64[name](x))
         return result
     x, work = _rows(x, result)
-    fmt = FORMATS[x.dtype.name]
+    fmt = FORMATS[x.dtype]
     _pointwise.activate(x, fmt, work, fmt, _matmul.ACTIVATIONS[name])
     if work is not result:
         result[...] = work

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arrays import F32, FORMATS, Array, as_float, asarray, cast
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast
 from mp_core.core import quantize as _quantize
 from mp_core.dtypes import ALLOWED, is_float, parse
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
+
+_I8, _U8 = ALLOWED["int8"], ALLOWED["uint8"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,24 +109,24 @@ def quantize(
     """
     x = as_float(x)
     target = parse(dtype)
-    if target.name not in ("int8", "uint8"):
+    if target is not _I8 and target is not _U8:
         raise TypeError(f"`dtype` must be int8 or uint8; received {target.name}")
     axes = _axes(axis, x.ndim)
-    x = cast(x, F32) if x.dtype.name == "float64" else np.asarray(x, order="C")
+    x = cast(x, F32) if x.dtype is F64 else np.asarray(x, order="C")
     shape = tuple(length if i in axes else 1 for i, length in enumerate(x.shape))
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
 
-    if scale is None and symmetric and target.name == "int8" and axes == tuple(range(x.ndim - 1)) and x.ndim:
+    if scale is None and symmetric and target is _I8 and axes == tuple(range(x.ndim - 1)) and x.ndim:
         values, scales = np.empty(x.shape, target), np.empty(shape, F32)
         rows = scales.size
-        _quantize.quantize_rows(x, FORMATS[x.dtype.name], values, scales, rows, x.shape[-1])
+        _quantize.quantize_rows(x, FORMATS[x.dtype], values, scales, rows, x.shape[-1])
         return QuantizedArray(values, scales, None, axes)
 
     order, (outer, channels, inner) = _blocks(x.shape, axes)
     moved = x if order is None else np.asarray(x.transpose(order), order="C")
-    fmt = FORMATS[x.dtype.name]
-    qmin, qmax = (-128, 127) if target.name == "int8" else (0, 255)
+    fmt = FORMATS[x.dtype]
+    qmin, qmax = (-128, 127) if target is _I8 else (0, 255)
     zeros: Array
     if scale is not None:
         scales = _given(scale, shape, axes, F32, "scale")

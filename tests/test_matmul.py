@@ -287,9 +287,12 @@ def test_packed_matrices_pickle_with_buffers_out_of_band(dtype, rng):
     assert_same_bits(mp.matmul(a, again), mp.matmul(a, packed))
 
 
-def test_packed_memory_is_the_narrow_bytes():
-    for dtype, size in (("float32", 4), ("float16", 2), ("bfloat16", 2)):
-        assert mp.pack(np.zeros((384, 1536), dtype)).nbytes == 384 * 1536 * size
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 2), ("bfloat16", 2), ("int8", 1)])
+def test_packed_memory_is_the_narrow_bytes(dtype, size):
+    for shape in ((384, 1536), (64, 64), (4, 16), (1000, 80)):
+        packed = [mp.pack(np.zeros(shape, dtype)) for _ in range(5)]
+        for one in packed:
+            assert one.data.nbytes == shape[0] * shape[1] * size and one.data.ctypes.data % 64 == 0
     assert mp.pack(np.zeros((384, 1536), np.int8)).nbytes <= 384 * 1536 * 1.02
 
 

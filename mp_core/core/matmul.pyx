@@ -118,7 +118,7 @@ cdef inline Py_ssize_t panel_row(int kind, Py_ssize_t k) noexcept nogil:
 def aligned_empty(Py_ssize_t nbytes):
     """Return an uninitialized uint8 array that starts at a multiple of 64 bytes."""
     cdef cnp.ndarray block = np.empty(nbytes + 64, np.uint8)
-    cdef Py_ssize_t shift = -<Py_ssize_t><size_t>cnp.PyArray_BYTES(block) % 64
+    cdef Py_ssize_t shift = <Py_ssize_t>(63 - (<size_t>cnp.PyArray_BYTES(block) + 63) % 64)
     return block[shift:shift + nbytes]
 
 
@@ -317,21 +317,22 @@ cdef const float *floats(object array) except? NULL:
     return <const float *>cnp.PyArray_DATA(<cnp.ndarray>array)
 
 
-def product(cnp.ndarray a not None, b, cnp.ndarray out not None, *, row_scale=None, bias=None, activation=None):
+def product(cnp.ndarray a not None, b, cnp.ndarray out not None, int kind, bint signed, int out_format, int activation,
+            row_scale, bias):
     """out = narrow(activation((a @ b) * row_scale * col_scale + bias)); the arguments are checked by mp_core.ops.
 
     `a` (..., m, k), `b` (..., k, n) and `out` (..., m, n) have equal batch axes (zero strides where broadcast; a
-    PackedMatrix has its own batch shape, broadcast here); `a` and `b` share a kind; `out` has unit stride along n and
-    overlaps neither. `row_scale` float32 (matrices * m,), `bias` float32 (n,), both contiguous.
+    PackedMatrix has its own batch shape, broadcast here) and share a `kind`; `signed`: `a` is int8, not uint8; `out` has
+    unit stride along n, is of a type of :data:`OUT_FORMATS` and overlaps neither. `row_scale` float32 (matrices * m,)
+    and `bias` float32 (n,) are contiguous or None.
     """
     cdef Product p
     cdef int ndim = cnp.PyArray_NDIM(a), axis, threads, lead
-    cdef Py_ssize_t matrices = 1, tasks
+    cdef Py_ssize_t matrices = 1, step = 1, tasks
     cdef PackedMatrix packed = None
     cdef cnp.ndarray b_array = None
-    cdef str a_name = a.dtype.name
     memset(&p, 0, sizeof(p))
-    p.kernels, p.kind = kernels(), KINDS[a_name]
+    p.kernels, p.kind = kernels(), kind
     p.m, p.k = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_DIM(a, ndim - 1)
     p.n = cnp.PyArray_DIM(out, ndim - 1)
     p.a, p.a_size = cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
@@ -343,14 +344,13 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, *, row_scale=No
     if isinstance(b, PackedMatrix):
         packed = b
         p.packed, p.b, p.matrix_bytes = True, cnp.PyArray_BYTES(packed.data), packed.matrix_bytes
-        if packed.column_sums is not None and a_name == "int8":
+        if signed:
             p.sums, p.sums_step = <const int32_t *>cnp.PyArray_DATA(packed.column_sums), packed.column_sums.shape[1]
         p.common.col_scale = floats(packed.scale)
     else:
         b_array = b
         p.b = cnp.PyArray_BYTES(b_array)
         p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
-    cdef Py_ssize_t step = 1
     for axis in range(ndim - 3, -1, -1):
         p.batch_shape[axis] = cnp.PyArray_DIM(out, axis)
         p.a_batch[axis], p.out_batch[axis] = cnp.PyArray_STRIDE(a, axis), cnp.PyArray_STRIDE(out, axis)
@@ -366,9 +366,8 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, *, row_scale=No
         return
     p.row_scale = floats(row_scale)
     p.common.bias = floats(bias)
-    p.common.a_flip = 0x80808080u if a_name == "int8" else 0
-    p.common.activation = <mp_activation><int>ACTIVATIONS[activation]
-    p.common.out_format = <mp_format><int>OUT_FORMATS[out.dtype.name]
+    p.common.a_flip = 0x80808080u if signed else 0
+    p.common.activation, p.common.out_format = <mp_activation>activation, <mp_format>out_format
     p.common.ldo = p.out_rs // p.out_size
     threads = threads_for(<double>matrices * p.m * p.n * max(p.k, 1), WORTHWHILE)
     split(&p, matrices, threads)

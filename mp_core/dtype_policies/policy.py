@@ -175,9 +175,8 @@ class DTypePolicy:
             if not hasattr(x, "__array__"):
                 return x
             x = np.asarray(x)
-        if not autocast or not dtypes.is_float(x.dtype) or x.dtype == dtypes.parse(dtype):
-            return x
-        return cast(x, dtype)
+        target = dtypes.parse(dtype)
+        return cast(x, target) if autocast and x.dtype is not target and dtypes.is_float(x.dtype) else x
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that construct an equal policy."""
