@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.layers.tree import map_leaves
+from mp_core.tree import map_leaves
 
 __all__ = ["build_for", "enclosing_path", "placed", "takes_training", "unique_name"]
 

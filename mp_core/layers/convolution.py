@@ -86,8 +86,10 @@ class Conv2D(Layer):
         if not channels or channels % self.groups:
             raise ValueError(f"`groups`={self.groups} must divide the channels of the inputs; received {input_shape}")
         shape = (*self.kernel_size, channels // self.groups, self.filters)
-        self.kernel = self.add_weight(shape, self.kernel_initializer, name="kernel")
-        self.bias = self.add_weight((self.filters,), self.bias_initializer, name="bias") if self.use_bias else None
+        self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.filters,), initializer=self.bias_initializer, name="bias")
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, height, width, filters), or with the channels at axis 1."""

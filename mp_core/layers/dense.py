@@ -70,7 +70,9 @@ class Dense(Layer):
         self._depth = input_shape[-1]
         shape = (self._depth, self.units)
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, (self.units,))
-        self.bias = self.add_weight((self.units,), self.bias_initializer, name="bias") if self.use_bias else None
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.units,), initializer=self.bias_initializer, name="bias")
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs)."""

@@ -99,7 +99,7 @@ class EinsumDense(Layer):
         if self.bias_axes:
             labelled = labels.outputs[min(labels.outputs.index(label) for label in self.bias_axes) :]
             bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
-            self.bias = self.add_weight(bias_shape, self.bias_initializer, name="bias")
+            self.bias = self.add_weight(shape=bias_shape, initializer=self.bias_initializer, name="bias")
         self._fuses_bias = self._is_product and self.bias is not None and self.bias.shape == self._tail
 
     def call(self, inputs: Array) -> Array:

@@ -12,8 +12,8 @@ from mp_core.autocast import scope_dtype
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
 from mp_core.layers import activations
 from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
-from mp_core.layers.tree import map_leaves
 from mp_core.layers.variables import VariableOwner
+from mp_core.tree import map_leaves
 
 __all__ = ["Layer"]
 
@@ -50,6 +50,7 @@ class Layer(VariableOwner):
     array([1., 2.], dtype=float16)
     """
 
+    _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
 
@@ -63,7 +64,7 @@ class Layer(VariableOwner):
         self.built = False
         self.quantized = False
         self._path: str | None = None
-        self._dtype_policy = dtype_policies.get(dtype)
+        self._dtype_policy = self._get_policy(dtype)
         self._apply_policy()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -88,7 +89,7 @@ class Layer(VariableOwner):
 
     @dtype_policy.setter
     def dtype_policy(self, value: Any) -> None:
-        policy = dtype_policies.get(value)
+        policy = self._get_policy(value)
         quantizes = self.built and not self._is_quantized() and isinstance(policy, QuantizedDTypePolicy)
         if quantizes and policy.quantization_mode == "gptq":
             raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")

@@ -61,9 +61,9 @@ class LayerNormalization(Layer):
         shape = tuple(input_shape[axis] or 0 for axis in self._axes)
         self.gamma = self.beta = None
         if self.scale:
-            self.gamma = self.add_weight(shape, self.gamma_initializer, autocast=False, name="gamma")
+            self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, autocast=False, name="gamma")
         if self.center:
-            self.beta = self.add_weight(shape, self.beta_initializer, autocast=False, name="beta")
+            self.beta = self.add_weight(shape=shape, initializer=self.beta_initializer, autocast=False, name="beta")
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""

@@ -27,7 +27,7 @@ def add_kernel(
         The policy asks for a quantization mode other than int8.
     """
     if layer.quantization_mode is None:
-        return layer.add_weight(shape, initializer, name=name), None
+        return layer.add_weight(shape=shape, initializer=initializer, name=name), None
     if layer.quantization_mode != "int8":
         raise NotImplementedError(
             f"Invalid quantization mode. {type(layer).__name__} computes unquantized or in 'int8'. "
@@ -53,8 +53,8 @@ def _add_int8(
     layer: Layer, name: str, codes: Any, shape: tuple[int, ...], scale: Any, scale_shape: tuple[int, ...]
 ) -> tuple[AutoCastVariable, AutoCastVariable]:
     return (
-        layer.add_weight(shape, codes, "int8", trainable=False, autocast=False, name=name),
-        layer.add_weight(scale_shape, scale, trainable=False, name=f"{name}_scale"),
+        layer.add_weight(shape=shape, initializer=codes, dtype="int8", trainable=False, autocast=False, name=name),
+        layer.add_weight(shape=scale_shape, initializer=scale, trainable=False, name=f"{name}_scale"),
     )
 
 
