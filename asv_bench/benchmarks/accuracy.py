@@ -1,6 +1,7 @@
 """Accuracy on the same charts as speed: errors in units in the last place (ULP) and as shares of the proved bound."""
 
 import math
+import sys
 
 import numpy as np
 
@@ -13,10 +14,13 @@ BLOCK = {"float32": 1024, "float16": 1024, "bfloat16": 2048}
 
 
 def every(step, low, high):
-    """Every `step`-th float32 number from `low` to `high`, by code."""
-    x = np.arange(0, 2**32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    with np.errstate(invalid="ignore"):
-        return x[(x >= low) & (x <= high)]
+    """Every `step`-th float32 number from `low` to `high`, by code, each sign from the number nearest to 0."""
+
+    def magnitudes(near, far):
+        first, last = np.array([near, max(near, far)], np.float32).view(np.uint32)
+        return np.arange(first, last, step, dtype=np.uint32).view(np.float32)
+
+    return np.concatenate([-magnitudes(max(-high, 0.0), -low), magnitudes(max(low, 0.0), high)])
 
 
 def ulps(y, exact):
@@ -43,10 +47,10 @@ FUNCTIONS = {
 }
 
 
-def max_ulp(name, step):
+def max_ulp(name, step, low=None, high=None):
     """Return the largest error of a function and the argument where it occurs, on every `step`-th float32."""
-    function, reference, low, high = FUNCTIONS[name]
-    x = every(step, low, high)
+    function, reference, first, last = FUNCTIONS[name]
+    x = every(step, first if low is None else low, last if high is None else high)
     x = x[: len(x) // 15 * 15]
     errors = ulps(function(x), reference(x.astype(np.float64)))
     return float(errors.max()), float(x[errors.argmax()])
@@ -80,7 +84,8 @@ class ProductError(PerIsa):
     track_error_over_bound.unit = "of the bound"
 
 
-if __name__ == "__main__":
-    for name in FUNCTIONS:
-        error, where = max_ulp(name, 257)
-        print(f"{name}: {error:.2f} ULP at {where!r}")
+if __name__ == "__main__":  # [FUNCTION STEP LOW HIGH]
+    chosen = [(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:5]))] if sys.argv[1:] else []
+    for arguments in chosen or [(name, 257) for name in FUNCTIONS]:
+        error, where = max_ulp(*arguments)
+        print(f"{arguments[0]}: {error:.2f} ULP at {where!r}")

@@ -1,0 +1,121 @@
+"""The documentation and the benchmarks say what is there: examples run, files exist, literal tables agree."""
+
+import doctest
+import importlib
+import json
+import pkgutil
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import mp_core as mp
+from mp_core.core import cpu
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [info.name for info in pkgutil.walk_packages(mp.__path__, "mp_core.") if info.name != "mp_core.__main__"]
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    """Examples may change the settings of the process."""
+    before = cpu.isa(), mp.config.floatx(), mp.config.dtype_policy()
+    yield
+    cpu.set_isa(before[0])
+    mp.config.set_floatx(before[1])
+    mp.config.set_dtype_policy(before[2])
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "asv_bench")
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def by_name(path):
+    return path.name
+
+
+def failures(test):
+    """Run the examples of a DocTest and return what they print about those that fail."""
+    lines = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=lines.append)
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_examples_of_pages_run(page):
+    text = page.read_text().replace("```", "")
+    assert not failures(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_pages_that_must_have_examples_have_them(page):
+    assert len(doctest.DocTestParser().get_examples((ROOT / page).read_text())) >= 5
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_modules_run(name):
+    module = importlib.import_module(name)
+    reports = [failures(test) for test in doctest.DocTestFinder().find(module, name) if test.examples]
+    assert not "".join(reports)
+
+
+def test_modules_are_found():
+    assert {"mp_core.ops", "mp_core.core.cpu", "mp_core.layers.dense"} <= set(MODULES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_named_files_exist(page):
+    """A word in backticks whose first part is a folder or file of the repository's root is a path; * is a glob."""
+    text = page.read_text()
+    words = {word for word in re.findall(r"`([\w./*-]+)`", text) if (ROOT / word.split("/")[0]).exists()}
+    links = {link for link in re.findall(r"\]\(([\w./-]+)\)", text) if not link.startswith("http")}
+    missing = [word for word in words if not any(ROOT.glob(word.rstrip("/")))]
+    missing += [link for link in links if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_benchmarks_list_the_instruction_sets_and_formats(benchmarks):
+    common = benchmarks("common")
+    assert cpu.isas() == common.ISAS
+    floats = {name for name, dtype in mp.dtypes.ALLOWED.items() if mp.dtypes.is_float(dtype)}
+    assert set(common.FORMATS) == floats - {"float64"}
+
+
+def test_stated_block_lengths_are_those_of_the_header(benchmarks):
+    header = (ROOT / "mp_core/core/include/mp_core.h").read_text()
+    blocks = {name.lower(): int(length) for name, length in re.findall(r"MP_BLOCK_(\w+) = (\d+)", header)}
+    blocks = {name: blocks[code] for name, code in (("float32", "f32"), ("float16", "f16"), ("bfloat16", "bf16"))}
+    page = (ROOT / "docs/numerics.md").read_text()
+    stated = re.findall(r"^\| `(\w+)` \|.*\| float32 \| (\d+) \|$", page, re.MULTILINE)
+    assert {name: int(length) for name, length in stated} == blocks
+    assert blocks == benchmarks("accuracy").BLOCK
+
+
+def test_architecture_lists_the_rooms_in_import_order():
+    rows = re.findall(r"^\| \d+ \| (.*?) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    stated = [
+        {path.removesuffix(".py").strip("/").replace("/", ".") for path in re.findall("`(.*?)`", row)} for row in rows
+    ]
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = pyproject["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert stated == [set(layer.split(" | ")) for layer in layers]
+
+
+def test_asv_installs_what_the_project_needs():
+    lines = (ROOT / "asv_bench/asv.conf.json").read_text().splitlines()
+    asv = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = pyproject["project"]
+    extras = project["optional-dependencies"]
+    needed = pyproject["build-system"]["requires"] + project["dependencies"]
+    needed += extras["cli"] + extras["io"] + [name for name in extras["demo"] if not name.startswith("mp-core")]
+    assert asv["project"] == project["name"].replace("-", "_")
+    assert set(asv["matrix"]["req"]) == {"ninja"} | {re.match(r"[\w-]+", name).group() for name in needed}
+
+
+def test_changelog_names_the_version():
+    assert mp.__version__ in (ROOT / "CHANGELOG.md").read_text()
