@@ -21,9 +21,9 @@ test: $(VENV)/.test
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint mp_core
+	$(RUN) $(BIN)/cython-lint mp_core
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/lint_imports.py
 
 bench: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes

@@ -124,9 +124,9 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     Examples
     --------
     >>> cast([1.0, 1.00390625, 3e38], "bfloat16")
-    array([1, 1, 3.00416e+38], dtype=bfloat16)
-    >>> cast([1000.0], "float8_e4m3fn", saturate=True)
-    array([448], dtype=float8_e4m3fn)
+    array([1, 1, 3.00406e+38], dtype=bfloat16)
+    >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
+    [448.0, -448.0]
     """
     x = asarray(x)
     target = parse(dtype)
@@ -140,8 +140,8 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
         if may_overlap(x, result):
             x = x.copy()
     source_format, target_format = FORMATS.get(x.dtype), FORMATS.get(target)
-    by_kernel = source_format is not None and target_format is not None and target is not F64
-    if by_kernel and not (x.dtype is F64 and target is F32):
+    by_numpy = target is F64 or (x.dtype is F64 and target is F32)
+    if source_format is not None and target_format is not None and not by_numpy:
         _convert.convert(x, result, source_format, target_format, saturate)
     else:
         _cast_by_numpy(x, result, saturate)
@@ -155,7 +155,7 @@ def may_overlap(x: Array, out: Array) -> bool:
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
-    """Casts from or to integers, to float64, and from float64 to float32; narrow floats from integers by way of float64."""
+    """Casts from or to integers, to float64, and from float64 to float32; integers go to narrow floats by float64."""
     if is_float(out.dtype) and out.dtype not in (F32, F64):
         if x.dtype.itemsize == 8:  # 64 bits do not fit float64's 53: round to odd, as from float64 to float32
             inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)

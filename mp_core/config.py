@@ -67,7 +67,9 @@ _VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors"}
 def _kernels(name: str) -> dict[str, str]:
     chosen = {operation: f"{name}: {table[name]}" for operation, table in _KERNELS.items()}
     vectors = f"{name}: {_VECTORS.get(name, '512-bit vectors')}"
-    return chosen | dict.fromkeys(("cast bfloat16, float8", "quantize", "softmax", "layer_norm", "activations"), vectors)
+    return chosen | dict.fromkeys(
+        ("cast bfloat16, float8", "quantize", "softmax", "layer_norm", "activations"), vectors
+    )
 
 
 @overload

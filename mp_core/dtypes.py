@@ -97,7 +97,9 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     if a.name == b.name:
         return a
     if "float8" in a.name or "float8" in b.name:
-        raise TypeError(f"float8 types never promote implicitly: cast one operand first; received {a.name} and {b.name}")
+        raise TypeError(
+            f"float8 types never promote implicitly: cast one operand first; received {a.name} and {b.name}"
+        )
     if is_float(a) and is_float(b):
         if _WIDTH[a.name] == _WIDTH[b.name]:
             return ALLOWED["float32"]
@@ -115,7 +117,7 @@ def finfo(dtype: DTypeLike) -> Any:
     >>> float(finfo("float8_e4m3fn").max)
     448.0
     """
-    return ml_dtypes.finfo(parse(dtype))
+    return ml_dtypes.finfo(parse(dtype))  # type: ignore[no-untyped-call]
 
 
 def floatx() -> str:

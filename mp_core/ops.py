@@ -39,7 +39,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     Parameters
     ----------
     b : array-like or QuantizedArray
-        Shape (..., k, n). A :class:`QuantizedArray` must be an int8 matrix, symmetric, with one scale or one per column.
+        Shape (..., k, n). A :class:`QuantizedArray`: one int8 matrix, symmetric, with one scale or one per column.
     dtype : {"float32", "float16", "bfloat16", "int8"}, optional
         Cast to this type first. Default: the type of `b`; float8 becomes bfloat16, which holds it exactly.
 
@@ -65,8 +65,10 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
         if dtype is not None:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
         if not _multiplies_as_integers(b, -2):
-            raise ValueError("a quantized `b` must be one int8 matrix, symmetric, with one scale or one per column "
-                             f"(axis=1); received {b.values.dtype} of shape {b.shape} with scales {b.scale.shape}")
+            raise ValueError(
+                "a quantized `b` must be one int8 matrix, symmetric, with one scale or one per column "
+                f"(axis=1); received {b.values.dtype} of shape {b.shape} with scales {b.scale.shape}"
+            )
         scale = np.ascontiguousarray(np.broadcast_to(b.scale.reshape(-1), (b.shape[-1],)), dtype=np.float32)
         b = b.values
     b = asarray(b, "b")
@@ -130,7 +132,8 @@ def matmul(
     Operands of different float types are promoted first (float16 with bfloat16: float32). Two quantized operands,
     `a` with one scale or one per row, `b` with one or one per column, multiply as integers and are rescaled:
     ``float(sum) * row_scale * col_scale``. Any other quantized operand is dequantized, to the other one's type.
-    For float32, float16 and bfloat16, ``|C - A B| <= gamma_k |A| |B|`` before the last rounding (see the numerics page).
+    For float32, float16 and bfloat16, ``|C - A B| <= gamma_k |A| |B|`` before the last rounding (the numerics page
+    has the proof).
 
     Examples
     --------
@@ -158,12 +161,14 @@ def matmul(
     b_matrix = b if len(b.shape) > 1 else b[:, np.newaxis]
     k, n = b_matrix.shape[-2:]
     if a.shape[-1] != k:
-        raise ValueError(f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
-                         f"and {b.shape}")
+        raise ValueError(
+            f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
+            f"and {b.shape}"
+        )
     if a.dtype is _I8 or a.dtype is _U8:
         _check_int8_depth(k)
     if bias is not None:
-        bias = _vector(bias, n, "bias")
+        bias = _vector(bias, n, "bias", F64 if a.dtype is F64 else F32)
     batch = a_matrix.shape[:-2]
     if len(b_matrix.shape) > 2:
         batch = _broadcast(batch, b_matrix.shape[:-2])
@@ -202,8 +207,13 @@ def _is_quantized(b: Any) -> bool:
 
 def _multiplies_as_integers(q: QuantizedArray, shared: int) -> bool:
     """Whether the scale of q can be applied after an integer product over axis `shared`."""
-    return (q.values.dtype is _I8 and q.zero_point is None and q.values.ndim >= 2 and q.scale.shape[shared] == 1
-            and (shared == -1 or q.values.ndim == 2))
+    return (
+        q.values.dtype is _I8
+        and q.zero_point is None
+        and q.values.ndim >= 2
+        and q.scale.shape[shared] == 1
+        and (shared == -1 or q.values.ndim == 2)
+    )
 
 
 def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
@@ -215,7 +225,9 @@ def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
             return a.values, pack(b), a.scale
     if _is_quantized(b):
         b = QuantizedArray(b.unpack(), b.scale[np.newaxis], None, (1,))
-    others = [asarray(x, name).dtype for x, name in ((a, "a"), (b, "b")) if not isinstance(x, QuantizedArray | PackedMatrix)]
+    others = [
+        asarray(x, name).dtype for x, name in ((a, "a"), (b, "b")) if not isinstance(x, QuantizedArray | PackedMatrix)
+    ]
     target = others[0] if others and is_float(others[0]) else F32
     a = dequantize(a, target) if isinstance(a, QuantizedArray) else a
     b = dequantize(b, target) if isinstance(b, QuantizedArray) else b
@@ -229,8 +241,10 @@ def _common_type(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | Pack
     if b.dtype is _I8 and (a.dtype is _I8 or a.dtype is _U8):
         return a, b, _I32
     if not (is_float(a.dtype) or is_float(b.dtype)):
-        raise TypeError("`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
-                        f"{a.dtype.name} and {b.dtype.name}")
+        raise TypeError(
+            "`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
+            f"{a.dtype.name} and {b.dtype.name}"
+        )
     if isinstance(b, PackedMatrix) and b.dtype is BF16 and "float8" in a.dtype.name:
         promoted = BF16
     else:
@@ -265,14 +279,14 @@ def _kernel_writes(out: Array, a: Array, b: Array | PackedMatrix, given: bool) -
     return aligned and unit and out.dtype.isnative and not overlaps
 
 
-def _vector(x: ArrayLike, n: int, argument: str) -> Array:
-    """Return a float32 vector of n elements, contiguous."""
-    if type(x) is np.ndarray and x.dtype is F32 and x.shape == (n,) and x.flags.c_contiguous:
+def _vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -> Array:
+    """Return a contiguous vector of n elements of type `dtype`."""
+    if type(x) is np.ndarray and x.dtype is dtype and x.shape == (n,) and x.flags.c_contiguous:
         return x
     array = as_float(x, argument)
     if array.shape != (n,):
         raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
-    return np.ascontiguousarray(array) if array.dtype is F32 else cast(array, F32)
+    return np.ascontiguousarray(array) if array.dtype is dtype else cast(array, dtype)
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -283,7 +297,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | None) -> Array:
-    result = np.matmul(a, b)
+    result: Array = np.matmul(a, b)
     if bias is not None:
         result = result + bias
     return result if activation is None else _FLOAT64[activation](result)
@@ -478,7 +492,7 @@ def _axis(axis: int, ndim: int) -> int:
 
 
 def _rows(x: Array, out: Array) -> tuple[Array, Array]:
-    """Return both as C-contiguous native arrays that the row kernels can use, `out` replaced where it cannot be written."""
+    """Return both as C-contiguous native arrays for the row kernels, `out` replaced where they cannot write it."""
     if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
         out = np.empty(x.shape, x.dtype)
     return np.asarray(x, order="C"), out
@@ -489,23 +503,25 @@ def _rows(x: Array, out: Array) -> tuple[Array, Array]:
 
 def _softmax_float64(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
     y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
-    e = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
-    return e / e.sum(axis=axis, keepdims=True)
+    e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
+    return np.divide(e, e.sum(axis=axis, keepdims=True), out=e)
 
 
 def _layer_norm_float64(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
-    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+    y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     y = y if gamma is None else y * cast(gamma, F64)
     return y if beta is None else y + cast(beta, F64)
 
 
 def _gelu_float64(x: Array) -> Array:
-    return x * np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)), otypes=[np.float64])(x)
+    phi: Array = np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)), otypes=[np.float64])(x)
+    return x * phi
 
 
 def _silu_float64(x: Array) -> Array:
     with np.errstate(over="ignore"):
-        return x / (1.0 + np.exp(-x))
+        y: Array = x / (1.0 + np.exp(-x))
+    return y
 
 
 _FLOAT64 = {"relu": lambda x: np.maximum(x, 0.0), "gelu": _gelu_float64, "silu": _silu_float64}

@@ -49,7 +49,8 @@ class QuantizedArray:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the values."""
-        return self.values.shape
+        shape: tuple[int, ...] = self.values.shape
+        return shape
 
     @property
     def nbytes(self) -> int:
@@ -104,8 +105,8 @@ def quantize(
 
     Examples
     --------
-    >>> quantize([0.0, 0.5, 1.0], symmetric=False, dtype="uint8").values
-    array([  0, 128, 255], dtype=uint8)
+    >>> quantize([-1.0, 0.0, 1.55], symmetric=False, dtype="uint8").values
+    array([  0, 100, 255], dtype=uint8)
     """
     x = as_float(x)
     target = parse(dtype)
@@ -235,8 +236,11 @@ def _asymmetric(lo: Array, hi: Array, qmin: int, qmax: int) -> tuple[Array, Arra
     with np.errstate(over="ignore"):
         spread = hi - lo
     # A range wider than float32 can express is scaled by parts.
-    scale = np.where(np.isfinite(spread), spread / np.float32(qmax - qmin),
-                     hi / np.float32(qmax - qmin) - lo / np.float32(qmax - qmin)).astype(np.float32)
+    scale = np.where(
+        np.isfinite(spread),
+        spread / np.float32(qmax - qmin),
+        hi / np.float32(qmax - qmin) - lo / np.float32(qmax - qmin),
+    ).astype(np.float32)
     scale = np.where(spread > 0, np.maximum(scale, np.float32(1.401298464324817e-45)), np.float32(1))
     zeros = np.clip(np.rint(np.float32(qmin) - lo / scale), qmin, qmax).astype(np.int32)
     return scale, zeros

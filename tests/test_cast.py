@@ -23,8 +23,26 @@ def probes(dtype):
     overflow = (largest + (largest - finite[-2]) / 2).astype(np.float32)
     near = [finite, middle, overflow, -overflow]
     near += [np.nextafter(x, np.float32(side)) for x in near for side in (np.inf, -np.inf)]
-    special = np.array([0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FFFFFFF, 0xFF800001,
-                        1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF], np.uint32).view(np.float32)
+    special = np.array(
+        [
+            0,
+            0x80000000,
+            0x7F800000,
+            0xFF800000,
+            0x7FC00000,
+            0xFFC00000,
+            0x7F800001,
+            0x7FFFFFFF,
+            0xFF800001,
+            1,
+            0x80000001,
+            0x007FFFFF,
+            0x00800000,
+            0x7F7FFFFF,
+            0xFF7FFFFF,
+        ],
+        np.uint32,
+    ).view(np.float32)
     return np.concatenate([*near, special])
 
 
@@ -113,8 +131,15 @@ def test_integers_round_once_to_float32(rng):
     np.testing.assert_array_equal(mp.cast(x, "float32"), x.astype(np.float32))
 
 
-@pytest.mark.parametrize(("value", "expected"), [(2**62 + 2**54 + 1, 2**62 + 2**55), (2**62 + 2**54, 2**62),
-                                                 (-(2**62) - 2**54 - 1, -(2**62) - 2**55), (2**62 + 2**54 - 1, 2**62)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (2**62 + 2**54 + 1, 2**62 + 2**55),
+        (2**62 + 2**54, 2**62),
+        (-(2**62) - 2**54 - 1, -(2**62) - 2**55),
+        (2**62 + 2**54 - 1, 2**62),
+    ],
+)
 def test_int64_beside_a_midpoint_of_bfloat16(value, expected):
     """float64 would first round the neighbours of the midpoint 2^62 + 2^54 to it."""
     assert int(mp.cast(np.array([value], np.int64), "bfloat16")[0]) == expected
@@ -148,8 +173,16 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("source", "target"), [("float32", "bfloat16"), ("bfloat16", "float32"), ("float64", "float16"),
-                                                 ("float8_e5m2", "bfloat16"), ("float16", "float8_e4m3fn")])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float32", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("float64", "float16"),
+        ("float8_e5m2", "bfloat16"),
+        ("float16", "float8_e4m3fn"),
+    ],
+)
 def test_any_layout(layout, source, target, rng):
     x = LAYOUTS[layout](rng.standard_normal((30, 77)).astype(source))
     expected = nearest(x.astype(np.float64), target) if target != "float32" else x.astype(np.float32)
@@ -164,7 +197,7 @@ def test_any_layout(layout, source, target, rng):
 @given(n=st.integers(0, 100), start=st.integers(0, 7), step=st.integers(-3, 3), seed=st.integers(0, 999))
 def test_lengths_offsets_and_steps(n, start, step, seed):
     x = np.random.default_rng(seed).standard_normal(400).astype(np.float32)
-    view = np.lib.stride_tricks.as_strided(x[start + 300 * (step < 0):], (n,), (4 * step,))
+    view = np.lib.stride_tricks.as_strided(x[start + 300 * (step < 0) :], (n,), (4 * step,))
     assert_same_bits(mp.cast(view, "bfloat16"), view.astype(ml_dtypes.bfloat16))
 
 
@@ -230,10 +263,18 @@ def test_read_only_out_is_refused():
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -250,8 +291,11 @@ class Producer:
         self.array, self.deleted, self.device = array, 0, device
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
-        self.managed = _Managed(_Tensor(array.ctypes.data, device, 0, array.ndim, code, 8 * array.itemsize, 1, shape,
-                                        strides, 0), None, _Deleter(self._delete))
+        self.managed = _Managed(
+            _Tensor(array.ctypes.data, device, 0, array.ndim, code, 8 * array.itemsize, 1, shape, strides, 0),
+            None,
+            _Deleter(self._delete),
+        )
         self.keep = shape, strides
 
     def _delete(self, _):

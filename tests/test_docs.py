@@ -6,8 +6,10 @@ import json
 import pkgutil
 import re
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mp_core as mp
@@ -93,6 +95,72 @@ def test_stated_block_lengths_are_those_of_the_header(benchmarks):
     stated = re.findall(r"^\| `(\w+)` \|.*\| float32 \| (\d+) \|$", page, re.MULTILINE)
     assert {name: int(length) for name, length in stated} == blocks
     assert blocks == benchmarks("accuracy").BLOCK
+
+
+# The order of operations that docs/numerics.md states, in exact arithmetic with one rounding where it says so.
+
+
+def to_float32(q):
+    """A Fraction, rounded once to the nearest float32 number, as a Fraction."""
+    if not q:
+        return q
+    exponent = max(abs(q).numerator.bit_length() - q.denominator.bit_length() - 1, -126)
+    exponent += exponent > -126 and abs(q) >= Fraction(2) ** (exponent + 1)
+    step = Fraction(2) ** (exponent - 23)
+    return round(q / step) * step
+
+
+def stated_product(a, b, block, pairs):
+    def flushed(q):
+        return Fraction(0) if pairs and abs(q) < Fraction(2) ** -126 else q
+
+    a, b = ([flushed(Fraction(float(x))) for x in operand] for operand in (a, b))
+    total = Fraction(0)
+    for first in range(0, len(a), block):
+        terms = list(range(first, min(first + block, len(a))))
+        if pairs:
+            terms = [term for i in range(0, len(terms), 2) for term in reversed(terms[i : i + 2])]
+        s = Fraction(0)
+        for p in terms:
+            s = flushed(to_float32(a[p] * b[p] + s))
+        total = flushed(to_float32(total + s))
+    return float(total)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 1024, 1025, 2051, 4099])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_products_are_computed_in_the_stated_order(dtype, k, rng, benchmarks):
+    a, b = (mp.cast(rng.standard_normal(k), dtype) for _ in "ab")
+    stated = stated_product(a, b, benchmarks("accuracy").BLOCK[dtype], dtype == "bfloat16")
+    assert float(mp.matmul(a, b, out_dtype="float32")) == stated
+
+
+def test_bfloat16_products_flush_as_stated(isa, rng):
+    a = mp.cast(rng.standard_normal(501) * 2.0**-70, "bfloat16")
+    b = mp.cast(rng.standard_normal(501) * 2.0**-56, "bfloat16")
+    stated = stated_product(a, b, 2048, pairs=True)
+    assert stated != stated_product(a, b, 2048, pairs=False)
+    assert float(mp.matmul(a, b, out_dtype="float32")) == stated
+
+
+@pytest.mark.parametrize("n", [5, 16, 37, 384])
+def test_layer_norm_is_computed_in_the_stated_order(n, rng):
+    def tree(lanes):
+        for half in (8, 4, 2, 1):
+            lanes = [np.float32(lanes[i] + lanes[i + half]) for i in range(half)]
+        return lanes[0]
+
+    x, residual, gamma, beta = rng.standard_normal((4, n), np.float32)
+    y = x + residual
+    sums, squares = [np.float32(0)] * 16, [Fraction(0)] * 16
+    for i, value in enumerate(y):
+        sums[i % 16] += value
+    d = y - np.float32(tree(sums) / np.float32(n))
+    for i, value in enumerate(d):
+        squares[i % 16] = to_float32(Fraction(float(value)) ** 2 + squares[i % 16])
+    v = np.float32(tree([np.float32(float(q)) for q in squares]) / np.float32(n))
+    r = np.float32(1) / np.sqrt(v + np.float32(1e-3))
+    np.testing.assert_array_equal(mp.layer_norm(x, gamma, beta, residual=residual), ((d * r) * gamma) + beta)
 
 
 def test_architecture_lists_the_rooms_in_import_order():

@@ -27,7 +27,11 @@ def tiny(rng, shape, dtype):
 
 def flushed(rng, shape, dtype):
     """Subnormal operands beside normal ones."""
-    return (rng.standard_normal(shape) * 2.0 ** rng.choice([-130, -128, -126, 0, 1], shape)).astype(np.float32).astype(dtype)
+    return (
+        (rng.standard_normal(shape) * 2.0 ** rng.choice([-130, -128, -126, 0, 1], shape))
+        .astype(np.float32)
+        .astype(dtype)
+    )
 
 
 def product(kind, dtype):
@@ -86,7 +90,9 @@ def quantized(rng):
 
 
 CASES = {
-    **{f"{kind.__name__} {dtype}": product(kind, dtype) for kind in (normal, hostile) for dtype in ("float32", *NARROW)},
+    **{
+        f"{kind.__name__} {dtype}": product(kind, dtype) for kind in (normal, hostile) for dtype in ("float32", *NARROW)
+    },
     "around the smallest normal, bfloat16": product(tiny, "bfloat16"),
     "around the smallest normal, float32": product(tiny, "float32"),
     "subnormal bfloat16 operands": product(flushed, "bfloat16"),
@@ -128,7 +134,7 @@ def test_isa_names_and_features():
 
 def test_an_unknown_isa_is_refused_with_the_choices():
     before = cpu.isa()
-    with pytest.raises(ValueError, match="`name` must be one of .*scalar; received 'mmx', which is unknown"):
+    with pytest.raises(ValueError, match=r"`name` must be one of .*scalar; received 'mmx', which is unknown"):
         cpu.set_isa("mmx")
     assert cpu.isa() == before
 
@@ -151,5 +157,7 @@ def test_the_environment_variable_must_name_an_isa():
 
 def test_an_unsupported_isa_is_refused(monkeypatch):
     monkeypatch.setattr(cpu, "available_isas", lambda: ("scalar",))
-    with pytest.raises(ValueError, match="must be one of scalar; received 'avx2', which is not supported by this machine"):
+    with pytest.raises(
+        ValueError, match="must be one of scalar; received 'avx2', which is not supported by this machine"
+    ):
         cpu.set_isa("avx2")

@@ -11,8 +11,24 @@ FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 PACKED = ("float32", "float16", "bfloat16")
 
 # Zero, one, odd, the tails of every tile (6 rows, 16 lanes, 64 columns, groups of 2 and 4), blocks of k (1024, 2048).
-SHAPES = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 7, 1), (2, 3, 5), (5, 17, 15), (6, 64, 64), (7, 33, 65),
-          (13, 31, 63), (12, 129, 130), (1, 100, 200), (64, 1, 48), (11, 1025, 17), (3, 2049, 20), (4, 4101, 3)]
+SHAPES = [
+    (0, 3, 4),
+    (3, 0, 4),
+    (3, 4, 0),
+    (1, 1, 1),
+    (1, 7, 1),
+    (2, 3, 5),
+    (5, 17, 15),
+    (6, 64, 64),
+    (7, 33, 65),
+    (13, 31, 63),
+    (12, 129, 130),
+    (1, 100, 200),
+    (64, 1, 48),
+    (11, 1025, 17),
+    (3, 2049, 20),
+    (4, 4101, 3),
+]
 
 
 def integers(rng, shape, dtype="int8"):
@@ -81,10 +97,19 @@ def test_same_bits_for_any_batch_packing_stride_and_thread_count(isa, dtype, rng
     expected = mp.matmul(a, b)
     wide_a, wide_b = np.zeros((64, 2 * k), a.dtype), np.zeros((2 * k, 3 * n), b.dtype)
     wide_a[:, ::2], wide_b[::2, ::3] = a, b
-    rights = {"array": b, "packed": mp.pack(b), "transposed": np.ascontiguousarray(b.T).T, "strided": wide_b[::2, ::3],
-              "reversed": np.ascontiguousarray(b[::-1, ::-1])[::-1, ::-1]}
-    lefts = {"array": a, "transposed": np.ascontiguousarray(a.T).T, "strided": wide_a[:, ::2],
-             "reversed": np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1]}
+    rights = {
+        "array": b,
+        "packed": mp.pack(b),
+        "transposed": np.ascontiguousarray(b.T).T,
+        "strided": wide_b[::2, ::3],
+        "reversed": np.ascontiguousarray(b[::-1, ::-1])[::-1, ::-1],
+    }
+    lefts = {
+        "array": a,
+        "transposed": np.ascontiguousarray(a.T).T,
+        "strided": wide_a[:, ::2],
+        "reversed": np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
+    }
     for right in rights.values():
         assert_same_bits(mp.matmul(a, right), expected)
     for left in lefts.values():
@@ -120,8 +145,19 @@ def test_padding_lanes_of_a_group_read_nothing(isa, dtype, k):
 
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"),
-    [((4,), (4,)), ((4,), (4, 3)), ((2, 4), (4,)), ((5, 2, 4), (4, 3)), ((5, 2, 4), (5, 4, 3)), ((2, 4), (5, 4, 3)),
-     ((6, 1, 2, 4), (5, 4, 3)), ((5, 2, 4), (4,)), ((4,), (5, 4, 3)), ((0, 2, 4), (4, 3)), ((1, 1, 2, 4), (3, 1, 4, 1))],
+    [
+        ((4,), (4,)),
+        ((4,), (4, 3)),
+        ((2, 4), (4,)),
+        ((5, 2, 4), (4, 3)),
+        ((5, 2, 4), (5, 4, 3)),
+        ((2, 4), (5, 4, 3)),
+        ((6, 1, 2, 4), (5, 4, 3)),
+        ((5, 2, 4), (4,)),
+        ((4,), (5, 4, 3)),
+        ((0, 2, 4), (4, 3)),
+        ((1, 1, 2, 4), (3, 1, 4, 1)),
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
 def test_shapes_of_numpy_matmul(a_shape, b_shape, dtype, rng):
@@ -148,10 +184,19 @@ def test_attention_views(rng):
     assert_same_bits(np.ascontiguousarray(out), mp.matmul(p, np.ascontiguousarray(v)))
 
 
-@pytest.mark.parametrize("pair", [("float16", "bfloat16", "float32"), ("float32", "bfloat16", "float32"),
-                                  ("float16", "float32", "float32"), ("bfloat16", "bfloat16", "bfloat16"),
-                                  ("float64", "float16", "float64"), ("float8_e5m2", "float8_e5m2", "float8_e5m2"),
-                                  ("int8", "float32", "float32"), ("float16", "int8", "float16")])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("float16", "bfloat16", "float32"),
+        ("float32", "bfloat16", "float32"),
+        ("float16", "float32", "float32"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+        ("float64", "float16", "float64"),
+        ("float8_e5m2", "float8_e5m2", "float8_e5m2"),
+        ("int8", "float32", "float32"),
+        ("float16", "int8", "float16"),
+    ],
+)
 def test_default_result_type(pair):
     a_dtype, b_dtype, expected = pair
     a, b = np.ones((2, 3), a_dtype), np.ones((3, 2), b_dtype)
@@ -174,8 +219,9 @@ OUT = {
     "transposed": lambda shape, dtype: np.empty(shape[::-1], dtype).T,
     "reversed": lambda shape, dtype: np.empty(shape, dtype)[::-1],
     "columns apart": lambda shape, dtype: np.empty((shape[0], 2 * shape[1]), dtype)[:, ::2],
-    "unaligned": lambda shape, dtype: np.empty(shape[0] * shape[1] * np.dtype(dtype).itemsize + 1, np.uint8)[1:]
-    .view(dtype).reshape(shape),
+    "unaligned": lambda shape, dtype: (
+        np.empty(shape[0] * shape[1] * np.dtype(dtype).itemsize + 1, np.uint8)[1:].view(dtype).reshape(shape)
+    ),
 }
 
 
@@ -218,6 +264,10 @@ def test_bias_and_activation(isa, dtype, activation, rng):
     for kind in ("float32", "float16", "bfloat16", "float64"):
         c = mp.matmul(a, b, bias=bias.astype(kind), activation=activation, out_dtype="float32")
         error = np.abs(c - expected).max()
+        if dtype == kind == "float64":
+            np.testing.assert_allclose(
+                mp.matmul(a, b, bias=bias, activation=activation), expected, rtol=1e-12, atol=1e-12
+            )
         assert error <= {"float32": 1e-4, "float64": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}[kind]
 
 

@@ -16,7 +16,18 @@ ROOT = Path(__file__).parents[1]
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        str(folder),
+        ".",
+    ]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     (built,) = folder.glob("*.whl")
     return built

@@ -12,9 +12,27 @@ def onnx_quantize(x, scale, zero_point, qmin, qmax):
     return np.clip(np.rint(x / scale) + zero_point, qmin, qmax)
 
 
-AXES = [((40,), None), ((40,), 0), ((7, 33), None), ((7, 33), 0), ((7, 33), 1), ((7, 33), (0, 1)), ((3, 5, 17), 1),
-        ((3, 5, 17), (0, 1)), ((3, 5, 17), (0, 2)), ((3, 5, 17), (1, 2)), ((3, 5, 17), -1), ((2, 3, 4, 5), (1, 3)),
-        ((1500, 3), 1), ((3, 1500), 1), ((3, 1500), 0), ((), None), ((0, 4), 1), ((4, 0), 0), ((0,), None)]
+AXES = [
+    ((40,), None),
+    ((40,), 0),
+    ((7, 33), None),
+    ((7, 33), 0),
+    ((7, 33), 1),
+    ((7, 33), (0, 1)),
+    ((3, 5, 17), 1),
+    ((3, 5, 17), (0, 1)),
+    ((3, 5, 17), (0, 2)),
+    ((3, 5, 17), (1, 2)),
+    ((3, 5, 17), -1),
+    ((2, 3, 4, 5), (1, 3)),
+    ((1500, 3), 1),
+    ((3, 1500), 1),
+    ((3, 1500), 0),
+    ((), None),
+    ((0, 4), 1),
+    ((4, 0), 0),
+    ((0,), None),
+]
 
 
 def reduced(shape, axis):
@@ -46,8 +64,10 @@ def test_asymmetric_follows_dynamic_quantize_linear(isa, shape, axis, dtype, rng
     x = (rng.standard_normal(shape) + 0.5).astype(np.float32)
     q = mp.quantize(x, axis=axis, dtype=dtype, symmetric=False)
     over, (qmin, qmax) = reduced(shape, axis), RANGES[dtype]
-    lo, hi = (f(x, axis=over, keepdims=True, initial=0) if over else g(x, np.float32(0))
-              for f, g in ((np.min, np.minimum), (np.max, np.maximum)))
+    lo, hi = (
+        f(x, axis=over, keepdims=True, initial=0) if over else g(x, np.float32(0))
+        for f, g in ((np.min, np.minimum), (np.max, np.maximum))
+    )
     scale = np.where(hi > lo, (hi - lo) / np.float32(255), np.float32(1)).astype(np.float32)
     zero = np.clip(np.rint(qmin - lo / scale), qmin, qmax)
     assert_same_bits(q.scale, scale)
@@ -86,9 +106,13 @@ def test_division_is_true_division(isa):
 @pytest.mark.parametrize("zero_point", [0, 5, 127])
 def test_ties_clamps_and_special_values(isa, dtype, zero_point):
     qmin, qmax = RANGES[dtype]
-    x = np.float32([0.5, 1.5, 2.5, -0.5, -1.5, 1e10, -1e10, 3e38, -3e38, np.inf, -np.inf, np.nan, -np.nan, 0, -0.0, 1e-45])
+    x = np.float32(
+        [0.5, 1.5, 2.5, -0.5, -1.5, 1e10, -1e10, 3e38, -3e38, np.inf, -np.inf, np.nan, -np.nan, 0, -0.0, 1e-45]
+    )
     q = mp.quantize(x, scale=1.0, zero_point=zero_point, dtype=dtype)
-    expected = np.where(np.isnan(x), zero_point, onnx_quantize(np.nan_to_num(x, posinf=1e30, neginf=-1e30), 1, zero_point, qmin, qmax))
+    expected = np.where(
+        np.isnan(x), zero_point, onnx_quantize(np.nan_to_num(x, posinf=1e30, neginf=-1e30), 1, zero_point, qmin, qmax)
+    )
     np.testing.assert_array_equal(q.values, expected)
 
 

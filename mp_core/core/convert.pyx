@@ -3,7 +3,7 @@
 cimport numpy as cnp
 from libc.string cimport memcpy
 
-from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport kernels, parallel_for, threads_for
 from mp_core.core.header cimport MP_F32, MP_FLOATS, mp_kernels
 
 cnp.import_array()

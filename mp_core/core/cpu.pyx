@@ -56,7 +56,7 @@ def cpu_features():
 def isa():
     """Return the name of the instruction set in use.
 
-    It is the best one the machine has, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa` chose another.
+    The best one the machine has, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa` chose another.
     """
     return mp_active().isa.decode()
 
@@ -133,7 +133,9 @@ def _find_default():
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdigit() and int(first) > 0:
         return min(int(first), 1024), "OMP_NUM_THREADS"
-    count, why = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, "CPU affinity"
+    count, why = os.cpu_count() or 1, "CPU count"
+    if hasattr(os, "sched_getaffinity"):
+        count, why = len(os.sched_getaffinity(0)), "CPU affinity"
     quota = _cgroup_quota()
     if quota is not None and quota < count:
         count, why = max(1, int(quota + 0.5)), "cgroup CPU quota"

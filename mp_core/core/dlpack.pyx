@@ -80,9 +80,10 @@ def from_capsule(capsule, dict dtypes not None):
     tensor = &managed.tensor
     name = NAMES.get((tensor.dtype.code, tensor.dtype.bits))
     if name is None or tensor.dtype.lanes != 1 or tensor.device.device_type != 1 or tensor.ndim > 64:
-        raise TypeError(f"DLPack tensors must be on the CPU, of at most 64 axes, in {', '.join(NAMES.values())} or a type "
-                        f"of NumPy; received type code {tensor.dtype.code} with {tensor.dtype.bits} bits on device type "
-                        f"{tensor.device.device_type}")
+        raise TypeError(
+            f"DLPack tensors must be on the CPU, of at most 64 axes, in {', '.join(NAMES.values())} or a type of "
+            f"NumPy; received type code {tensor.dtype.code} with {tensor.dtype.bits} bits on device type "
+            f"{tensor.device.device_type}")
     PyCapsule_SetName(capsule, "used_dltensor")
     owner.managed = managed
     dtype = dtypes[name]

@@ -5,7 +5,7 @@ packing, the strides, the threads or the instruction set: k is cut into blocks w
 """
 
 cimport numpy as cnp
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
@@ -30,9 +30,9 @@ cdef Py_ssize_t *GROUP = [1, 1, 2, 4]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_F32, MP_BLOCK_F16, MP_BLOCK_BF16, MP_BLOCK_I8]
 
 cdef enum:
-    PACKED_ROWS = 192    # rows of a that pass one packed panel before the next: the panel stays in the second-level cache
-    SCRATCH_ROWS = 1020  # rows per panel that is packed on the fly: packing it costs about 1/1000 of its product
-    COPY_BYTES = 1 << 19 # a in scratch, where it must be widened or made contiguous
+    PACKED_ROWS = 192     # rows of a that pass one packed panel before the next, which stays in the second-level cache
+    SCRATCH_ROWS = 1020   # rows per panel that is packed on the fly: packing it costs about 1/1000 of its product
+    COPY_BYTES = 1 << 19  # a in scratch, where it must be widened or made contiguous
     TILE_ROWS = 6
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
@@ -162,7 +162,9 @@ def pack(cnp.ndarray b not None, scale=None):
         matrix = b[place]
         p.src = cnp.PyArray_BYTES(matrix)
         p.dst = cnp.PyArray_BYTES(packed.data) + <Py_ssize_t>index * packed.matrix_bytes
-        p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * cnp.PyArray_DIM(sums, 1)
+        p.sums = NULL
+        if sums is not None:
+            p.sums = <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * cnp.PyArray_DIM(sums, 1)
         with nogil:
             parallel_for(threads, p.panels, pack_panel, &p)
     return packed
@@ -322,8 +324,8 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, int kind, bint 
     """out = narrow(activation((a @ b) * row_scale * col_scale + bias)); the arguments are checked by mp_core.ops.
 
     `a` (..., m, k), `b` (..., k, n) and `out` (..., m, n) have equal batch axes (zero strides where broadcast; a
-    PackedMatrix has its own batch shape, broadcast here) and share a `kind`; `signed`: `a` is int8, not uint8; `out` has
-    unit stride along n, is of a type of :data:`OUT_FORMATS` and overlaps neither. `row_scale` float32 (matrices * m,)
+    PackedMatrix has its own batch shape, broadcast here) and share a `kind`; `signed`: `a` is int8, not uint8. `out`
+    has unit stride along n, a type of :data:`OUT_FORMATS` and overlaps neither. `row_scale` float32 (matrices * m,)
     and `bias` float32 (n,) are contiguous or None.
     """
     cdef Product p

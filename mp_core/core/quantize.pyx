@@ -3,7 +3,6 @@
 cimport numpy as cnp
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
-from libc.string cimport memcpy
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport MP_F32, mp_kernels
@@ -78,8 +77,8 @@ cdef void quantize_share(void *context, Py_ssize_t index) noexcept nogil:
             n = min(length - i, <Py_ssize_t>CHUNK)
             channel = i if step else run % b.channels
             if b.result == NULL:
-                b.kernels.quantize(as_f32(b, start + i, n, middle), n, b.scale + channel, b.zero_point + channel, step,
-                                   b.qmin, b.qmax, b.q + start + i)
+                b.kernels.quantize(as_f32(b, start + i, n, middle), n, b.scale + channel, b.zero_point + channel,
+                                   step, b.qmin, b.qmax, b.q + start + i)
             else:
                 b.kernels.dequantize(b.q + start + i, n, b.qmin < 0, b.scale + channel, b.zero_point + channel, step,
                                      b.result + start + i)
@@ -98,7 +97,7 @@ cdef int run_shares(Blocks *b) except -1:
 
 
 def value_range(cnp.ndarray x not None, int fmt, Py_ssize_t outer, Py_ssize_t channels, Py_ssize_t inner):
-    """Return (lo, hi), float32 (channels,): the finite range of each channel of C-contiguous `x`; +Inf, -Inf if none."""
+    """Return (lo, hi), float32 (channels,): each channel's finite range in C-contiguous `x`; +Inf, -Inf if none."""
     cdef cnp.ndarray lo = np.full(channels, np.inf, np.float32), hi = np.full(channels, -np.inf, np.float32)
     cdef Blocks b
     cdef int threads = threads_for(<double>outer * channels * inner, WORTHWHILE)
@@ -117,7 +116,7 @@ def value_range(cnp.ndarray x not None, int fmt, Py_ssize_t outer, Py_ssize_t ch
 def quantize(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
              cnp.ndarray zero_point not None, Py_ssize_t outer, Py_ssize_t channels, Py_ssize_t inner,
              int qmin, int qmax):
-    """q = clamp(round(x / scale) + zero_point); all C-contiguous, `scale` float32 and `zero_point` int32 (channels,)."""
+    """q = clamp(round(x / scale) + zero_point); all C-contiguous, float32 `scale`, int32 `zero_point` (channels,)."""
     cdef Blocks b
     b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
     b.outer, b.channels, b.inner, b.result = outer, channels, inner, NULL
@@ -167,17 +166,17 @@ def symmetric_scales(cnp.ndarray lo not None, cnp.ndarray hi not None, int qmax)
     """The scale of each channel's range [lo, hi]; see symmetric_scale."""
     cdef cnp.ndarray scales = np.empty(lo.shape[0], np.float32)
     cdef float *s = <float *>cnp.PyArray_DATA(scales)
-    cdef const float *l = <const float *>cnp.PyArray_DATA(lo)
-    cdef const float *h = <const float *>cnp.PyArray_DATA(hi)
+    cdef const float *low = <const float *>cnp.PyArray_DATA(lo)
+    cdef const float *high = <const float *>cnp.PyArray_DATA(hi)
     cdef Py_ssize_t i
     for i in range(lo.shape[0]):
-        s[i] = symmetric_scale(max(h[i], -l[i]), qmax)
+        s[i] = symmetric_scale(max(high[i], -low[i]), qmax)
     return scales
 
 
 def quantize_rows(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
                   Py_ssize_t rows, Py_ssize_t length):
-    """Symmetric int8 with a scale per row, found and applied in one pass over memory; writes `q` and `scale` (rows,)."""
+    """Symmetric int8, a scale per row found and applied in one pass over memory; writes `q` and `scale` (rows,)."""
     cdef Blocks b
     cdef int32_t zero = 0
     cdef int threads = threads_for(<double>rows * length, WORTHWHILE)

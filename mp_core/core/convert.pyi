@@ -1,0 +1,9 @@
+from typing import Any
+
+import numpy as np
+
+FORMATS: dict[str, int]
+
+def convert(
+    src: np.ndarray[Any, Any], dst: np.ndarray[Any, Any], src_format: int, dst_format: int, saturate: bool
+) -> None: ...

@@ -1,0 +1,82 @@
+"""No kernel touches a byte outside its operands: each ends, or begins, at a page that must not be touched."""
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+from oracles import NARROW
+
+import mp_core as mp
+
+PAGE = mmap.PAGESIZE
+_mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+_mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Guarded:
+    """Memory between two pages without access; arrays are placed against either end."""
+
+    def __init__(self, pages=40):
+        self.memory = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.bytes = np.frombuffer(self.memory, np.uint8)
+        self.start, self.size = self.bytes.ctypes.data, pages * PAGE
+        for guard in (self.start, self.start + PAGE + self.size):
+            assert _mprotect(guard, PAGE, 0) == 0
+
+    def place(self, x, end):
+        """Return a copy of `x` that ends (or begins) where access ends (begins)."""
+        assert x.nbytes <= self.size
+        first = PAGE + (self.size - x.nbytes if end else 0)
+        view = self.bytes[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+        view[...] = x
+        return view
+
+
+@pytest.fixture(scope="module")
+def guards():
+    return [Guarded() for _ in range(5)]
+
+
+@pytest.fixture(params=[True, False], ids=["against the end", "against the start"])
+def place(request, guards):
+    places = iter(guards)
+    return lambda x: next(places).place(x, request.param)
+
+
+@pytest.mark.parametrize("n", [1, 7, 15, 16, 17, 31, 100])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_casts(isa, place, n, dtype, rng):
+    x, out = place(rng.standard_normal(n).astype(np.float32)), place(np.zeros(n, dtype))
+    back = place(np.zeros(n, np.float32))
+    mp.cast(x, dtype, out=out)
+    mp.cast(out, "float32", out=back)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+def test_products(isa, place, dtype, m, k, n, rng):
+    a, b = (place(rng.integers(-9, 9, shape).astype(dtype)) for shape in ((m, k), (k, n)))
+    out = place(np.zeros((m, n), "int32" if dtype == "int8" else dtype))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    for right in (b, mp.pack(b)):
+        mp.matmul(a, right, out=out)
+        if dtype != "bfloat16" and dtype != "float16":
+            np.testing.assert_array_equal(out.astype(np.float64), exact)
+    if dtype != "int8":
+        bias = place(np.zeros(n, np.float32))
+        mp.matmul(a, b, out=out, bias=bias, activation="gelu")
+    transposed = place(np.ascontiguousarray(b.T)).T
+    mp.matmul(a, transposed, out=out)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 40])
+def test_rows_and_quantization(isa, place, n, rng):
+    x, out = place(rng.standard_normal((3, n)).astype(np.float32)), place(np.zeros((3, n), np.float32))
+    mask, gamma = place(rng.random((3, n)) < 0.5), place(np.ones(n, np.float32))
+    mp.softmax(x, mask=mask, out=out)
+    mp.layer_norm(x, gamma, gamma, residual=x, out=out)
+    mp.gelu(x, out=out)
+    for axis in (None, 0, 1):
+        q = mp.quantize(x, axis=axis)
+        mp.dequantize(q)
