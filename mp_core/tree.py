@@ -1,9 +1,9 @@
 """Nested structures of arguments: tuples (named ones too), lists and dicts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["map_leaves"]
+__all__ = ["leaves", "map_leaves"]
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -22,3 +22,18 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, list):
         return items
     return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield everything in `tree` that is not a tuple, list or dict, in order.
+
+    Examples
+    --------
+    >>> list(leaves({"a": (1, [2])}))
+    [1, 2]
+    """
+    if isinstance(tree, (tuple, list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(item)
+    else:
+        yield tree

@@ -55,19 +55,22 @@ cdef extern from "mp_core.h" nogil:
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int saturate) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         void (*gemm[4])(const mp_gemm *g) noexcept nogil
-        void (*pack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs, void *dst) noexcept nogil
+        void (*pack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
+                        void *dst) noexcept nogil
         void (*unpack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
-        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t factor, int32_t *sums) noexcept nogil
+        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t factor,
+                            int32_t *sums) noexcept nogil
         void (*value_range)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
         void (*value_range_columns)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
-        void (*quantize)(const float *x, Py_ssize_t n, const float *scale, const int32_t *zero_point, Py_ssize_t step,
-                         int32_t qmin, int32_t qmax, void *q) noexcept nogil
-        void (*dequantize)(const void *q, Py_ssize_t n, int is_signed, const float *scale, const int32_t *zero_point,
-                           Py_ssize_t step, float *x) noexcept nogil
+        void (*quantize)(const float *x, Py_ssize_t n, const float *scale, const int32_t *zero_point,
+                         Py_ssize_t step, int32_t qmin, int32_t qmax, void *q) noexcept nogil
+        void (*dequantize)(const void *q, Py_ssize_t n, int is_signed, const float *scale,
+                           const int32_t *zero_point, Py_ssize_t step, float *x) noexcept nogil
         void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
         void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
                            Py_ssize_t n, float *out) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
+        int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
 
 cdef extern from "kernels/cpu.h" nogil:
     enum mp_cpu_feature:

@@ -136,3 +136,14 @@ def activate(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, in
     if r.rows * r.length < cnp.PyArray_SIZE(x):
         tail = r.rows * r.length
         activate(x.reshape(-1)[tail:], in_format, out.reshape(-1)[tail:], out_format, activation)
+
+
+def all_finite(cnp.ndarray x not None, int in_format):
+    """Whether no element of `x`, which fills its memory without gaps, is infinite or NaN."""
+    cdef const mp_kernels *table = kernels()
+    cdef const void *data = cnp.PyArray_DATA(x)
+    cdef Py_ssize_t n = cnp.PyArray_SIZE(x)
+    cdef bint finite
+    with nogil:
+        finite = table.all_finite[in_format](data, n)
+    return finite

@@ -89,6 +89,9 @@ typedef struct {
     void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
                        ptrdiff_t n, float *out);
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+
+    /* 1 if no element is infinite or NaN, else 0. */
+    int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
 } mp_kernels;
 
 #endif

@@ -1,0 +1,138 @@
+"""Loss scales as immutable states, and the test whether gradients are finite."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core import dtypes
+from mp_core.arrays import FORMATS, asarray, cast
+from mp_core.core import pointwise
+from mp_core.tree import leaves, map_leaves
+
+__all__ = ["DynamicLossScale", "LossScale", "all_finite", "multiply"]
+
+Array = np.ndarray[Any, Any]
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def all_finite(tree: Any) -> bool:
+    """Whether no number in a tree of arrays is infinite or NaN; the first kilobytes that hold one end the search.
+
+    Parameters
+    ----------
+    tree : array-like, None, or a nested tuple, list or dict of these
+        None is skipped, so no gradient at all is finite.
+
+    Examples
+    --------
+    >>> all_finite({"kernel": np.ones(3), "bias": None})
+    True
+    >>> all_finite([np.ones(3), np.array([1.0, np.nan], np.float16)])
+    False
+    """
+    return all(leaf is None or _is_finite(asarray(leaf, "tree")) for leaf in leaves(tree))
+
+
+def _is_finite(x: Array) -> bool:
+    if not dtypes.is_float(x.dtype):
+        return True
+    if x.dtype.name == "float64":
+        return bool(np.isfinite(x).all())
+    gapless = x.flags.c_contiguous or x.flags.f_contiguous
+    finite: bool = pointwise.all_finite(x if gapless else np.ascontiguousarray(x), FORMATS[x.dtype])
+    return finite
+
+
+def multiply(tree: Any, factor: float) -> Any:
+    """Return `tree`, its floating-point leaves multiplied by `factor`, each in its own dtype; overflow is no error."""
+
+    def scaled(x: Any) -> Any:
+        if not hasattr(x, "dtype"):
+            return x * factor if isinstance(x, float) else x
+        return x * cast(factor, x.dtype) if dtypes.is_float(x.dtype) else x
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tree if factor == 1.0 else map_leaves(scaled, tree)
+
+
+def _float32(x: float) -> float:
+    return float(cast(x, "float32"))
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """A loss scale that stays as it is; 1 does nothing.
+
+    Parameters
+    ----------
+    loss_scale : float
+        The factor.
+
+    Examples
+    --------
+    >>> loss_scale = LossScale(1024.0)
+    >>> loss_scale.unscale(loss_scale.scale({"loss": np.float16(0.5), "step": 3}))
+    {'loss': np.float16(0.5), 'step': 3}
+    """
+
+    loss_scale: float = 1.0
+
+    def scale(self, tree: Any) -> Any:
+        """Return `tree` with its floating-point leaves multiplied by the factor, each in its own dtype."""
+        return multiply(tree, self.loss_scale)
+
+    def unscale(self, tree: Any) -> Any:
+        """Return `tree` with its floating-point leaves multiplied by the reciprocal, each in its own dtype."""
+        return multiply(tree, 1.0 / self.loss_scale)
+
+    def adjust(self, grads_finite: bool) -> Self:
+        """Return the state of the next step, now that this step's gradients were finite or not."""
+        return self
+
+
+@dataclass(frozen=True)
+class DynamicLossScale(LossScale):
+    """A loss scale that grows after `period` finite steps in a row and shrinks after every other step.
+
+    The factor is a float32 number at every step. The defaults are tf.keras'; Keras 3 has neither limit
+    (``min_loss_scale=0, max_loss_scale=math.inf``).
+
+    Parameters
+    ----------
+    loss_scale : float
+        The factor at this step.
+    counter : int
+        The finite steps since the last change.
+    period : int
+        How many of them make it grow.
+    factor : float
+        By which it grows and shrinks.
+    min_loss_scale : float
+        It shrinks no further than to this.
+    max_loss_scale : float
+        It does not grow if it would exceed this; the count starts again all the same.
+
+    Examples
+    --------
+    >>> loss_scale = DynamicLossScale(4.0, period=2)
+    >>> loss_scale.adjust(True).adjust(True).loss_scale, loss_scale.adjust(False).loss_scale
+    (8.0, 2.0)
+    """
+
+    loss_scale: float = 2.0**15
+    counter: int = 0
+    period: int = 2000
+    factor: float = 2.0
+    min_loss_scale: float = 1.0
+    max_loss_scale: float = _FLOAT32_MAX
+
+    def adjust(self, grads_finite: bool) -> Self:
+        """Return the state of the next step, now that this step's gradients were finite or not."""
+        if not grads_finite:
+            smaller = _float32(self.loss_scale / self.factor)
+            return replace(self, loss_scale=max(smaller, self.min_loss_scale), counter=0)
+        if self.counter + 1 < self.period:
+            return replace(self, counter=self.counter + 1)
+        larger = _float32(self.loss_scale * self.factor)
+        return replace(self, loss_scale=larger if larger <= self.max_loss_scale else self.loss_scale, counter=0)
