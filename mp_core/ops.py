@@ -504,7 +504,8 @@ def _rows(x: Array, out: Array) -> tuple[Array, Array]:
 def _softmax_float64(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
     y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
     e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
-    return np.divide(e, e.sum(axis=axis, keepdims=True), out=e)
+    e /= e.sum(axis=axis, keepdims=True)
+    return e
 
 
 def _layer_norm_float64(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
