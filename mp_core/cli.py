@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or co
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -146,7 +147,9 @@ def _read_texts(names: list[str]) -> Iterator[str]:
 
 
 def _write_npy(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    np.save(stream, embeddings)
+    buffer = io.BytesIO()  # numpy.save asks a file for its position, which a pipe does not have
+    np.save(buffer, embeddings)
+    stream.write(buffer.getbuffer())
 
 
 def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
