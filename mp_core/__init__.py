@@ -13,7 +13,19 @@ from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu
 from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 if TYPE_CHECKING:
-    from mp_core import autocast, config, dtype_policies, dtypes, layers, mixed_precision, models, ops, quantizers
+    from mp_core import (
+        autocast,
+        config,
+        dtype_policies,
+        dtypes,
+        layers,
+        loss_scale,
+        mixed_precision,
+        models,
+        ops,
+        quantizers,
+        tf_keras,
+    )
     from mp_core.autocast import AutoCastVariable
 
 _MODULES = (
@@ -22,10 +34,12 @@ _MODULES = (
     "dtype_policies",
     "dtypes",
     "layers",
+    "loss_scale",
     "mixed_precision",
     "models",
     "ops",
     "quantizers",
+    "tf_keras",
 )
 
 __all__ = [
@@ -42,6 +56,7 @@ __all__ = [
     "gelu",
     "layer_norm",
     "layers",
+    "loss_scale",
     "matmul",
     "mixed_precision",
     "models",
@@ -52,6 +67,7 @@ __all__ = [
     "relu",
     "silu",
     "softmax",
+    "tf_keras",
 ]
 
 

@@ -94,7 +94,8 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     """
-    classes = {cls.__name__: cls for cls in _subclasses(DTypePolicy)} | (custom_objects or {})
+    known = reversed([*_subclasses(DTypePolicy)])  # a class comes before its subclass of the same name
+    classes = {cls.__name__: cls for cls in known} | (custom_objects or {})
     name = config.get("class_name")
     if name not in classes:
         raise ValueError(f"Unknown policy class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")

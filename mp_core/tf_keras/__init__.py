@@ -1,0 +1,14 @@
+"""The face of tf.keras: its policies, loss scaling and layer rules, over the same default policy and variables.
+
+Examples
+--------
+>>> mixed_precision.set_global_policy("mixed_float16")
+>>> layers.Dense(10).dtype_policy
+<Policy "mixed_float16">
+>>> mixed_precision.set_global_policy("float32")
+"""
+
+from mp_core.tf_keras import layers, mixed_precision
+from mp_core.tf_keras.layer import Layer
+
+__all__ = ["Layer", "layers", "mixed_precision"]

@@ -1,0 +1,147 @@
+"""The base of the layers under tf.keras' rules."""
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from mp_core import dtypes, layers
+from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
+from mp_core.dtype_policies import standardize_dtype
+from mp_core.layers.building import takes_training
+from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize
+from mp_core.tree import leaves, map_leaves
+
+__all__ = ["Layer"]
+
+
+class Layer(layers.Layer):
+    """A function with variables, computed under a dtype policy by the rules of tf.keras.
+
+    Only the arrays of the first argument of ``call`` are cast to the compute dtype, and to a floating-point one only;
+    variables follow it where it is not the variable dtype.
+
+    Parameters
+    ----------
+    **kwargs
+        Those of :class:`mp_core.layers.Layer`; ``dtype`` defaults to
+        :func:`~mp_core.tf_keras.mixed_precision.global_policy`.
+
+    Examples
+    --------
+    >>> class Scale(Layer):
+    ...     def build(self, input_shape):
+    ...         self.scale = self.add_weight("scale", (input_shape[-1],), initializer="ones")
+    ...
+    ...     def call(self, inputs, offset):
+    ...         return inputs * self.scale, offset
+    >>> layer = Scale(dtype="mixed_float16")
+    >>> layer(np.array([1.0, 2.0]), np.array([3.0]))
+    (array([1., 2.], dtype=float16), array([3.]))
+    >>> layer.scale.dtype, layer.dtype
+    (dtype('float32'), 'float32')
+    """
+
+    _get_policy = staticmethod(get)
+    _regularized: tuple[tuple[Callable[[AutoCastVariable], Any], AutoCastVariable], ...] = ()
+
+    def add_weight(  # type: ignore[override]
+        self,
+        name: str | None = None,
+        shape: Any = None,
+        dtype: DTypeLike | None = None,
+        initializer: Any = None,
+        regularizer: Callable[[AutoCastVariable], Any] | None = None,
+        trainable: bool = True,
+        *,
+        experimental_autocast: bool = True,
+        autocast: bool | None = None,
+        **unknown: Any,
+    ) -> AutoCastVariable:
+        """Create a variable of this layer.
+
+        Parameters
+        ----------
+        name : str, optional
+        shape : int or sequence of int, optional
+            Default: a scalar.
+        dtype : dtype, optional
+            Default: the layer's variable dtype. A layer that infers its policy takes it from here.
+        initializer : str, dict or callable, optional
+            As in :meth:`mp_core.layers.Layer.add_weight`.
+        regularizer : callable, optional
+            A function of the variable, which :attr:`losses` calls.
+        trainable : bool
+            Whether the variable comes first in :attr:`weights`.
+        experimental_autocast, autocast : bool
+            Whether a floating-point variable reads in the compute dtype, if that is another than the variable dtype;
+            `autocast` wins.
+
+        Raises
+        ------
+        TypeError
+            Another keyword argument.
+        """
+        if unknown:
+            raise TypeError(f"Unknown keyword argument: {next(iter(unknown))}")
+        target = standardize_dtype(dtype or self.dtype)
+        if self.dtype_policy.name == "_infer":
+            self.dtype_policy = Policy(target)
+        follows = experimental_autocast if autocast is None else autocast
+        variable = super().add_weight(
+            shape=() if shape is None else shape,
+            initializer=initializer,
+            dtype=target,
+            trainable=trainable,
+            autocast=follows and self.compute_dtype != self.variable_dtype,
+            name=name or "variable",
+        )
+        if regularizer is not None:
+            self._regularized += ((regularizer, variable),)
+        return variable
+
+    @property
+    def losses(self) -> list[Any]:
+        """What the regularizers of this layer and those below it return, computed in the variables' own dtypes."""
+        own = [layer for layer in self.flatten() if isinstance(layer, Layer)]
+        with enable_auto_cast_variables(None):
+            return [regularizer(variable) for layer in own for regularizer, variable in layer._regularized]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        return super().get_config() | {"dtype": serialize(self.dtype_policy)}
+
+    def _apply_policy(self) -> None:
+        super()._apply_policy()
+        floating = self._compute is not None and dtypes.is_float(self._compute)
+        self._outer_scope = self._nested_scope = self._compute if floating else None
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self._cast_inputs(args, kwargs)
+        if self.dtype_policy.name == "_infer":
+            self.dtype_policy = Policy(next(leaves(args[0])).dtype.name)
+        return super()._first_call(args, kwargs)
+
+    def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        call = type(self).call
+        if "training" in kwargs and not takes_training(call):
+            kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+        if not args:
+            name = _first_argument(call)
+            if name not in kwargs:
+                raise ValueError(f"The first argument of {type(self).__name__}.call, `{name}`, must be passed.")
+            args, kwargs = (kwargs[name],), {key: value for key, value in kwargs.items() if key != name}
+        return (map_leaves(self._cast_input, args[0]), *args[1:]), kwargs
+
+    def _cast_input(self, x: Any) -> Any:
+        if type(x) in (bool, int, float):
+            x = np.asarray(x, standardize_dtype(type(x)))
+        return super()._cast_input(x)
+
+
+@cache
+def _first_argument(call: Callable[..., Any]) -> str:
+    return list(inspect.signature(call).parameters)[1]

@@ -1,0 +1,167 @@
+"""The loss scales of the experimental policies: objects that change, around the states of :mod:`mp_core.loss_scale`."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core import loss_scale as states
+
+__all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
+
+
+class LossScale(ABC):
+    """What a loss scale can do: give its value when called, and follow the gradients."""
+
+    @abstractmethod
+    def __call__(self) -> np.float32:
+        """Return the value at this step."""
+
+    @abstractmethod
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Take note of a step's gradients: an array or any nest of them, None skipped.
+
+        Returns
+        -------
+        update : None
+            The place of TensorFlow's operation.
+        should_apply : bool
+            Whether the gradients are to be applied.
+        """
+
+    @abstractmethod
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the loss scale with the arguments `config`."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={value}' for key, value in self.get_config().items())})"
+
+
+class FixedLossScale(LossScale):
+    """A loss scale that stays as it is.
+
+    Parameters
+    ----------
+    loss_scale_value : int or float
+
+    Raises
+    ------
+    ValueError
+        The value is no number, or below 1.
+
+    Examples
+    --------
+    >>> loss_scale = FixedLossScale(2)
+    >>> loss_scale, loss_scale(), loss_scale.update(np.array([np.inf]))
+    (FixedLossScale(2.0), np.float32(2.0), (None, True))
+    """
+
+    def __init__(self, loss_scale_value: float) -> None:
+        if not isinstance(loss_scale_value, (int, float)):
+            raise ValueError(f"loss_scale_value must be a Python int or float. Received: {loss_scale_value!r}")
+        if loss_scale_value < 1:
+            raise ValueError(f"loss_scale_value must be at least 1. Received: {loss_scale_value}")
+        self._value = float(loss_scale_value)
+
+    def __call__(self) -> np.float32:
+        """Return the value."""
+        return np.float32(self._value)
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Change nothing: gradients are applied whatever they are."""
+        return None, True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"loss_scale_value": self._value}
+
+    def __repr__(self) -> str:
+        return f"FixedLossScale({self._value})"
+
+
+class DynamicLossScale(LossScale):
+    """A loss scale that grows after a period of finite gradients, and shrinks, down to 1, after others.
+
+    Parameters
+    ----------
+    initial_loss_scale : float
+    increment_period : int
+        How many steps with finite gradients in a row make it grow, unless it would exceed float32.
+    multiplier : float
+        By which it grows and shrinks.
+
+    Examples
+    --------
+    >>> loss_scale = DynamicLossScale(4, increment_period=2)
+    >>> loss_scale.update([np.array([1.0, np.nan]), None])
+    (None, False)
+    >>> loss_scale()
+    np.float32(2.0)
+    """
+
+    def __init__(
+        self, initial_loss_scale: float = 2.0**15, increment_period: int = 2000, multiplier: float = 2.0
+    ) -> None:
+        self.initial_loss_scale = float(initial_loss_scale)
+        self.increment_period = int(increment_period)
+        self.multiplier = float(multiplier)
+        self.state = states.DynamicLossScale(
+            self.initial_loss_scale, period=self.increment_period, factor=self.multiplier
+        )
+
+    def __call__(self) -> np.float32:
+        """Return the value at this step."""
+        return np.float32(self.state.loss_scale)
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Grow or shrink by a step's gradients, which are to be applied if they are finite."""
+        finite = states.all_finite(grads)
+        self.state = self.state.adjust(finite)
+        return None, finite
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            "initial_loss_scale": self.initial_loss_scale,
+            "increment_period": self.increment_period,
+            "multiplier": self.multiplier,
+        }
+
+    def __repr__(self) -> str:
+        progress = f"current_loss_scale={self.state.loss_scale}, num_good_steps={self.state.counter}"
+        return super().__repr__().replace("(", f"({progress}, ", 1)
+
+
+def get(identifier: Any) -> LossScale | None:
+    """Return the loss scale that `identifier` stands for.
+
+    Parameters
+    ----------
+    identifier : LossScale, int, float, str, dict or None
+        A loss scale (returned as it is), the value of a fixed one, ``"dynamic"``, a configuration, or None.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+    """
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    if isinstance(identifier, (int, float)):
+        return FixedLossScale(identifier)
+    if identifier == "dynamic":
+        return DynamicLossScale()
+    classes: dict[str, type[LossScale]] = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
+    if isinstance(identifier, dict) and identifier.get("class_name") in classes:
+        return classes[identifier["class_name"]].from_config(identifier["config"])
+    raise ValueError(f"Could not interpret loss scale identifier: {identifier}")
+
+
+def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
+    """Return the configuration that :func:`get` takes back."""
+    return None if loss_scale is None else {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}

@@ -1,0 +1,108 @@
+"""The policy of TensorFlow 2.4's ``experimental``: one with a loss scale."""
+
+import logging
+from typing import Any, Self
+
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.layers import Layer
+from mp_core.tf_keras.mixed_precision.experimental import loss_scale as loss_scales
+from mp_core.tf_keras.mixed_precision.experimental.loss_scale import LossScale
+from mp_core.tf_keras.mixed_precision.policy import Policy
+
+__all__ = ["PolicyV1", "get_layer_policy", "serialize"]
+
+_logger = logging.getLogger(__name__)
+
+
+class PolicyV1(Policy):
+    """A policy with a loss scale, which is for whoever trains the model: layers ignore it.
+
+    Parameters
+    ----------
+    name : str
+        As for :class:`~mp_core.tf_keras.mixed_precision.Policy`.
+    loss_scale : LossScale, int, float, dict, "dynamic", "auto" or None
+        ``"auto"`` is dynamic for ``"mixed_float16"``, none for all others.
+
+    Raises
+    ------
+    ValueError
+        `loss_scale` is none of these.
+
+    Examples
+    --------
+    >>> PolicyV1("float32"), PolicyV1("float16", loss_scale=2)
+    (<PolicyV1 "float32", loss_scale=None>, <PolicyV1 "float16", loss_scale=FixedLossScale(2.0)>)
+    """
+
+    __slots__ = ("_is_default", "_loss_scale")
+    _RECEIVED = "Got: "
+    _DEFAULT = "auto"
+
+    def __init__(self, name: str, loss_scale: Any = _DEFAULT) -> None:
+        super().__init__(name)
+        self._is_default = loss_scale == self._DEFAULT
+        if self._is_default:
+            loss_scale = "dynamic" if name == "mixed_float16" else None
+        self._loss_scale = loss_scales.get(loss_scale)
+        if self._loss_scale is not None and self.compute_dtype not in (None, "float16"):
+            _logger.warning(
+                "Creating a Policy with a loss scale is only useful for float16 policies. You passed loss_scale=%s for "
+                "policy %s. Consider not passing any loss_scale instead.",
+                loss_scale,
+                name,
+            )
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The loss scale."""
+        return self._loss_scale
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that construct an equal policy."""
+        return super().get_config() | (
+            {} if self._is_default else {"loss_scale": loss_scales.serialize(self.loss_scale)}
+        )
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the policy with the arguments `config`."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__} "{self.name}", loss_scale={self.loss_scale}>'
+
+    def _key(self) -> tuple[Any, ...]:
+        scale = self.loss_scale
+        return (self.name, None if scale is None else (type(scale), *scale.get_config().items()))
+
+
+def get_layer_policy(layer: Layer) -> DTypePolicy:
+    """Return the policy of a layer.
+
+    Raises
+    ------
+    ValueError
+        `layer` is not a layer.
+    """
+    if not isinstance(layer, Layer):
+        raise ValueError(f"get_policy can only be called on a layer, but got: {layer}")
+    return layer.dtype_policy
+
+
+def serialize(policy: Policy) -> str | dict[str, Any] | None:
+    """Return the configuration of a policy as these generations wrote it.
+
+    A ``Policy`` of a single dtype without a loss scale of its own is its name, ``"_infer"`` is None; all others are a
+    class name and a configuration.
+
+    Examples
+    --------
+    >>> serialize(PolicyV1("float16", loss_scale=2))["config"]
+    {'name': 'float16', 'loss_scale': {'class_name': 'FixedLossScale', 'config': {'loss_scale_value': 2.0}}}
+    """
+    config = policy.get_config()
+    kind = type(policy).__name__
+    if kind == "Policy" and config.keys() == {"name"} and policy.compute_dtype == policy.variable_dtype:
+        return None if policy.name == "_infer" else policy.name
+    return {"class_name": kind, "config": config}

@@ -1,0 +1,192 @@
+"""tf.keras' loss scale around an optimizer."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from mp_core.autocast import AutoCastVariable
+from mp_core.loss_scale import (
+    DynamicLossScale,
+    LossScale,
+    Optimizer,
+    all_finite,
+    deserialize_optimizer,
+    serialize_optimizer,
+)
+
+__all__ = ["LossScaleOptimizer", "arguments_of"]
+
+_logger = logging.getLogger(__name__)
+_wrapped: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+class LossScaleOptimizer:
+    """A loss scale around an optimizer: gradients that are not finite are skipped.
+
+    Scale the loss with :meth:`get_scaled_loss`, compute gradients, and pass them through
+    :meth:`get_unscaled_gradients` to :meth:`apply_gradients`. A dynamic scale doubles after `dynamic_growth_steps`
+    finite steps in a row as long as it stays finite, and halves after every other step, down to 1.
+
+    Parameters
+    ----------
+    inner_optimizer : Optimizer
+        One that no other loss scale optimizer wraps.
+    dynamic : bool
+        Whether the scale changes.
+    initial_scale : float, optional
+        Default of a dynamic scale: 2**15.
+    dynamic_growth_steps : int, optional
+        Of a dynamic scale only; default 2000.
+
+    Raises
+    ------
+    TypeError
+        `inner_optimizer` is no optimizer, or is one of these; `dynamic` is not a bool.
+    ValueError
+        `inner_optimizer` is wrapped already; a fixed scale without `initial_scale` or with `dynamic_growth_steps`.
+
+    Examples
+    --------
+    >>> from mp_core.loss_scale import SGD
+    >>> variable = AutoCastVariable([1.0])
+    >>> optimizer = LossScaleOptimizer(SGD(0.5), initial_scale=1024)
+    >>> optimizer.get_scaled_loss(np.float16(0.25))
+    np.float16(256.0)
+    >>> gradients = optimizer.get_unscaled_gradients([np.array([1024.0], np.float16)])
+    >>> optimizer.apply_gradients(zip(gradients, [variable]))
+    >>> variable.numpy()
+    array([0.5], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        dynamic: bool = True,
+        initial_scale: float | None = None,
+        dynamic_growth_steps: int | None = None,
+    ) -> None:
+        if not isinstance(dynamic, bool):
+            raise TypeError(f'"dynamic" must be a bool, but got: {dynamic!r}')
+        if not dynamic and initial_scale is None:
+            raise ValueError('"initial_scale" must be specified if "dynamic" is False')
+        if not dynamic and dynamic_growth_steps is not None:
+            raise ValueError(
+                f'"dynamic_growth_steps" must be None if "dynamic" is False, but got: {dynamic_growth_steps}'
+            )
+        self.inner_optimizer = _claimed(inner_optimizer)
+        self.initial_scale = float(2.0**15 if initial_scale is None else initial_scale)
+        self.dynamic_growth_steps = int(dynamic_growth_steps or 2000) if dynamic else None
+        self._state = LossScale(self.initial_scale)
+        if self.dynamic_growth_steps:
+            self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
+        self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the scale changes."""
+        return isinstance(self._state, DynamicLossScale)
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The scale at this step."""
+        return np.float32(self._state.loss_scale)
+
+    @property
+    def dynamic_counter(self) -> int | None:
+        """The finite steps since the scale last changed; None for a fixed scale."""
+        return self._state.counter if isinstance(self._state, DynamicLossScale) else None
+
+    @property
+    def iterations(self) -> int:
+        """The steps taken, skipped ones included."""
+        return self.inner_optimizer.iterations
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        self.inner_optimizer.iterations = value
+
+    def get_scaled_loss(self, loss: Any) -> Any:
+        """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function."""
+        self._called("get_scaled_loss")
+        return (lambda: self._state.scale(loss())) if callable(loss) else self._state.scale(loss)
+
+    def get_unscaled_gradients(self, grads: Sequence[Any]) -> list[Any]:
+        """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None."""
+        self._called("get_unscaled_gradients")
+        return [self._state.unscale(gradient) for gradient in grads]
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> None:
+        """Hand unscaled gradients to the inner optimizer, unless the scale is dynamic and they are not finite."""
+        self._warn_of_missed_calls()
+        pairs = list(grads_and_vars)
+        finite = not self.dynamic or all_finite([gradient for gradient, _ in pairs])
+        self._state = self._state.adjust(finite)
+        if finite:
+            self.inner_optimizer.apply_gradients(pairs)
+        else:
+            self.inner_optimizer.iterations += 1
+
+    def _called(self, method: str) -> None:
+        self._missed = [name for name in self._missed if name != method]
+
+    def _warn_of_missed_calls(self) -> None:
+        if self._missed:
+            calls = " and ".join(f"LossScaleOptimizer.{name}()" for name in self._missed)
+            _logger.warning(
+                "You forgot to call %s before calling LossScaleOptimizer.apply_gradients(): small gradients vanish, or "
+                "all of them are too large.",
+                calls,
+            )
+            self._missed = []  # once is enough
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            "inner_optimizer": serialize_optimizer(self.inner_optimizer),
+            "dynamic": self.dynamic,
+            "initial_scale": self.initial_scale,
+            "dynamic_growth_steps": self.dynamic_growth_steps,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Return the optimizer of a configuration, those of TensorFlow 2.3 (``optimizer``, ``loss_scale``) included.
+
+        Raises
+        ------
+        ValueError
+            The loss scale has a multiplier other than 2.
+        """
+        if "loss_scale" in config:
+            config = {"inner_optimizer": config["optimizer"], **arguments_of(config["loss_scale"])}
+        optimizer = cls.__new__(cls)
+        inner = deserialize_optimizer(config["inner_optimizer"], custom_objects)
+        LossScaleOptimizer.__init__(optimizer, **config | {"inner_optimizer": inner})
+        return optimizer
+
+
+def _claimed(optimizer: Any) -> Optimizer:
+    if isinstance(optimizer, LossScaleOptimizer):
+        raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {optimizer}")
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            '"inner_optimizer" must have `iterations`, `apply_gradients` and `get_config`, but got: '
+            f"{optimizer!r} (of type {type(optimizer).__name__})"
+        )
+    if id(optimizer) in _wrapped:
+        raise ValueError('"inner_optimizer" is already wrapped by a LossScaleOptimizer.')
+    _wrapped[id(optimizer)] = optimizer
+    return optimizer
+
+
+def arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of :class:`LossScaleOptimizer` for the configuration of an experimental loss scale."""
+    values = loss_scale["config"]
+    if loss_scale["class_name"] == "FixedLossScale":
+        return {"dynamic": False, "initial_scale": values["loss_scale_value"]}
+    if values["multiplier"] != 2:
+        raise ValueError(f"The multiplier of a dynamic loss scale must be 2 here; received {values['multiplier']}")
+    return {"initial_scale": values["initial_loss_scale"], "dynamic_growth_steps": values["increment_period"]}

@@ -1,0 +1,243 @@
+"""tf.keras' ``Policy``: its names, its configurations, and the default of new layers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from mp_core import dtype_policies, dtypes
+from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, dtype_policy, standardize_dtype
+from mp_core.dtype_policies.policy import replace_default
+
+__all__ = [
+    "Policy",
+    "as_global",
+    "default_as",
+    "deserialize",
+    "get",
+    "global_policy",
+    "policy_scope",
+    "serialize",
+    "set_global_policy",
+]
+
+P = TypeVar("P", bound=DTypePolicy)
+
+# What to use instead of the policies of TensorFlow 2.0 that end in "_with_float32_vars".
+_REPLACEMENTS = {
+    "infer": "'mixed_float16' or 'mixed_bfloat16'",
+    "float16": "'mixed_float16'",
+    "bfloat16": "'mixed_bfloat16'",
+}
+
+
+class Policy(DTypePolicy):
+    """The dtypes in which a tf.keras layer stores its variables and computes.
+
+    An immutable, hashable value, equal to other policies of its type and name.
+
+    Parameters
+    ----------
+    name : str
+        ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype, or ``"_infer"``: no dtypes until a layer takes
+        those of its first input or variable.
+
+    Raises
+    ------
+    TypeError
+        `name` is not a string.
+    ValueError
+        `name` is none of the above.
+
+    Examples
+    --------
+    >>> policy = Policy("mixed_float16")
+    >>> policy, policy.compute_dtype, policy.variable_dtype
+    (<Policy "mixed_float16">, 'float16', 'float32')
+    """
+
+    __slots__ = ()
+    _RECEIVED = "Received: name="
+
+    def __init__(self, name: str) -> None:
+        _check_name(name, self._RECEIVED)
+        try:
+            super().__init__("float32" if name == "_infer" else name)
+        except ValueError:
+            raise ValueError(
+                f"Cannot convert value {name} to a mixed precision Policy. Valid policies include 'mixed_float16', "
+                "'mixed_bfloat16', and the name of any dtype such as 'float32'."
+            ) from None
+        if name == "_infer":
+            self._name = name
+            self._spec = type(self._spec)(name, None, None, None)  # type: ignore[arg-type]
+
+    def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
+        """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
+        return super().convert_input(x, autocast and _is_floating(dtype), dtype)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the policy with the arguments `config`, except the loss scale of an experimental policy."""
+        return cls(**{key: value for key, value in config.items() if key != "loss_scale"})
+
+
+def _check_name(name: Any, received: str) -> None:
+    if isinstance(name, np.dtype) or (isinstance(name, type) and issubclass(name, np.generic)):
+        raise TypeError(
+            f"'name' must be a string, not a DType. Instead, pass DType.name. {received}{np.dtype(name).name}"
+        )
+    if not isinstance(name, str):
+        raise TypeError(f"'name' must be a string, but got: {name}")
+    if name.endswith("_float32_vars"):
+        hint = _REPLACEMENTS.get(name.removesuffix("_float32_vars").removesuffix("_with"))
+        raise ValueError(
+            "Policies ending in '_float32_vars' have been removed from TensorFlow."
+            + (f" Please use {hint} instead." if hint else "")
+            + f" Got policy name: '{name}'"
+        )
+
+
+def _is_floating(name: str | None) -> bool:
+    return name in dtypes.ALLOWED and dtypes.is_float(dtypes.ALLOWED[name])
+
+
+def default_as(policy_type: type[P], *plain: type[DTypePolicy]) -> P | DTypePolicy:
+    """Return the default policy, as a `policy_type` if it is one of the `plain` types of other faces."""
+    policy = dtype_policy()
+    return policy_type(policy.name) if type(policy) in (DTypePolicy, FloatDTypePolicy, *plain) else policy
+
+
+def global_policy() -> DTypePolicy:
+    """Return the default policy of new layers; unless set, the one named by :func:`mp_core.dtypes.floatx`.
+
+    Examples
+    --------
+    >>> global_policy()
+    <Policy "float32">
+    """
+    return default_as(Policy)
+
+
+def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DTypePolicy:
+    """Return what `setter` makes the default of: a policy, its name, or None for floatx."""
+    if not isinstance(policy, DTypePolicy):
+        policy = policy_type(dtypes.floatx() if policy is None else policy)
+    if policy.compute_dtype is not None and not _is_floating(policy.compute_dtype):
+        raise ValueError(
+            f'{setter} can only be used to set the global policy to floating-point policies, such as "float32" and '
+            f'"mixed_float16", but got policy: {policy.name}'
+        )
+    return policy  # type: ignore[no-any-return]
+
+
+def set_global_policy(policy: DTypePolicy | str | None) -> None:
+    """Set the default policy of new layers of every face; None follows floatx again.
+
+    Raises
+    ------
+    ValueError
+        The policy does not compute in a floating-point dtype.
+
+    Examples
+    --------
+    >>> set_global_policy("mixed_bfloat16")
+    >>> global_policy()
+    <Policy "mixed_bfloat16">
+    >>> set_global_policy(None)
+    """
+    checked = as_global(policy, Policy, "set_global_policy")
+    replace_default(None if policy is None else checked)
+
+
+@contextmanager
+def policy_scope(policy: DTypePolicy | str | None) -> Iterator[None]:
+    """Make `policy` the default inside a ``with`` block, in this thread or task only.
+
+    Examples
+    --------
+    >>> with policy_scope("mixed_float16"):
+    ...     global_policy()
+    <Policy "mixed_float16">
+    """
+    with dtype_policies.policy_scope(as_global(policy, Policy, "set_global_policy")):
+        yield
+
+
+def get(identifier: Any) -> DTypePolicy:
+    """Return the policy of a layer's ``dtype`` argument.
+
+    Parameters
+    ----------
+    identifier : DTypePolicy, str, dict, dtype or None
+        A policy (returned as it is), its name, its :func:`serialize` dict, a dtype, or None for the default. The
+        name ``"_infer"`` is not accepted: pass ``Policy("_infer")``.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+
+    Examples
+    --------
+    >>> get(np.float16), get("mixed_bfloat16")
+    (<Policy "float16">, <Policy "mixed_bfloat16">)
+    """
+    if isinstance(identifier, DTypePolicy):
+        return identifier
+    if not isinstance(identifier, np.dtype) and not identifier:
+        return global_policy()
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    if isinstance(identifier, str) and identifier != "_infer":
+        return Policy(identifier)
+    return Policy(standardize_dtype(identifier))
+
+
+def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
+    """Return the configuration of a policy: a name for a single dtype, None for ``"_infer"``, else a dictionary.
+
+    Examples
+    --------
+    >>> serialize(Policy("float32")), serialize(Policy("_infer"))
+    ('float32', None)
+    >>> serialize(Policy("mixed_float16"))["config"]
+    {'name': 'mixed_float16'}
+    """
+    if not isinstance(policy, Policy):
+        return dtype_policies.serialize(policy)
+    own = type(policy) is Policy
+    if own and policy.compute_dtype == policy.variable_dtype:
+        return None if policy.name == "_infer" else policy.name
+    kind = type(policy).__name__
+    return {
+        "module": "keras.mixed_precision" if own else None,
+        "class_name": kind,
+        "config": policy.get_config(),
+        "registered_name": None if own else kind,
+    }
+
+
+def deserialize(
+    config: str | dict[str, Any] | None, custom_objects: dict[str, type[DTypePolicy]] | None = None
+) -> DTypePolicy:
+    """Return the policy of a :func:`serialize` configuration; experimental ones lose their loss scale.
+
+    Raises
+    ------
+    ValueError
+        ``class_name`` names neither a class of `custom_objects` nor a policy class.
+
+    Examples
+    --------
+    >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
+    <Policy "mixed_float16">
+    """
+    if config is None or isinstance(config, str):
+        return Policy(config or "_infer")
+    classes: dict[str, type[DTypePolicy]] = {"Policy": Policy, "PolicyV1": Policy, **(custom_objects or {})}
+    policy_type = classes.get(config["class_name"])
+    if policy_type is None:
+        return dtype_policies.deserialize(config)
+    return policy_type.from_config(config["config"])
