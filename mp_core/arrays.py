@@ -150,8 +150,9 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
 
 def may_overlap(x: Array, out: Array) -> bool:
     """Whether writing `out` could change elements of `x` not yet read; exact coincidence is safe."""
-    same = x.ctypes.data == out.ctypes.data and x.strides == out.strides and x.itemsize == out.itemsize
-    return not same and np.may_share_memory(x, out)
+    if not np.may_share_memory(x, out):
+        return False
+    return x.ctypes.data != out.ctypes.data or x.strides != out.strides or x.itemsize != out.itemsize
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
