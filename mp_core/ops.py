@@ -27,7 +27,7 @@ _OUT_FORMATS = {ALLOWED[name]: number for name, number in _matmul.OUT_FORMATS.it
 _SAME = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16", "float64"))  # multiply without a cast
 _I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 _PACKABLE = ("float32", "float16", "bfloat16", "int8")
-_INT8_DEPTH = 131071  # the largest k with 128^2 k < 2^31
+_DEPTH = {ALLOWED["int8"]: 131071, ALLOWED["uint8"]: 65793}  # by type of a: the largest k with 128 |a| k < 2^31
 
 
 # ---- products
@@ -80,7 +80,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     if target.name not in _PACKABLE:
         raise TypeError(f"`dtype` must be one of {', '.join(_PACKABLE)}; received {target.name}")
     if target is _I8:
-        _check_int8_depth(b.shape[-2])
+        _check_depth(_I8, b.shape[-2])
     if b.dtype is not target:
         if target is _I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
@@ -125,7 +125,7 @@ def matmul(
     TypeError
         An operand's type has no product: the float types, int8 @ int8 and uint8 @ int8 have.
     ValueError
-        The shapes do not fit, or an int8 product is too deep to be exact (k > 131071).
+        The shapes do not fit, or an integer product is too deep to be exact (int8: k > 131071, uint8: k > 65793).
 
     Notes
     -----
@@ -165,8 +165,8 @@ def matmul(
             f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
             f"and {b.shape}"
         )
-    if a.dtype is _I8 or a.dtype is _U8:
-        _check_int8_depth(k)
+    if a.dtype in _DEPTH:
+        _check_depth(a.dtype, k)
     if bias is not None:
         bias = _vector(bias, n, "bias", F64 if a.dtype is F64 else F32)
     batch = a_matrix.shape[:-2]
@@ -196,9 +196,9 @@ def matmul(
     return result
 
 
-def _check_int8_depth(k: int) -> None:
-    if k > _INT8_DEPTH:
-        raise ValueError(f"int8 products need k <= {_INT8_DEPTH} to be exact in int32; received k = {k}")
+def _check_depth(dtype: np.dtype[Any], k: int) -> None:
+    if k > _DEPTH[dtype]:
+        raise ValueError(f"{dtype} products need k <= {_DEPTH[dtype]} to be exact in int32; received k = {k}")
 
 
 def _is_quantized(b: Any) -> bool:

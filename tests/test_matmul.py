@@ -80,7 +80,15 @@ def test_int8_extremes_at_the_largest_depth(isa, x, y):
     assert np.all(mp.matmul(a, b) == x * y * 131071)
 
 
+@pytest.mark.parametrize("y", [-128, 127])
+def test_uint8_extremes_at_the_largest_depth(isa, y):
+    a, b = np.full((2, 65793), 255, np.uint8), np.full((65793, 17), y, np.int8)
+    assert np.all(mp.matmul(a, b) == 255 * y * 65793)
+
+
 def test_int8_beyond_int32_is_refused():
+    with pytest.raises(ValueError, match=r"uint8 products need k <= 65793 .*received k = 65794"):
+        mp.matmul(np.zeros((1, 65794), np.uint8), np.zeros((65794, 1), np.int8))
     with pytest.raises(ValueError, match=r"k <= 131071 .*received k = 131072"):
         mp.matmul(np.zeros((1, 131072), np.int8), np.zeros((131072, 1), np.int8))
     with pytest.raises(ValueError, match="k <= 131071"):
