@@ -39,7 +39,7 @@ wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/api asv_bench/.asv
+	rm -rf $(VENV) build dist docs/_build asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 

@@ -102,7 +102,7 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     Returns
     -------
     ndarray
-        A new array, or `out`. NaN stays NaN (quiet, sign kept) in float types.
+        A new array, or `out`. NaN stays NaN, of the same sign, in float types.
 
     Raises
     ------

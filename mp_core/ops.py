@@ -132,8 +132,7 @@ def matmul(
     Operands of different float types are promoted first (float16 with bfloat16: float32). Two quantized operands,
     `a` with one scale or one per row, `b` with one or one per column, multiply as integers and are rescaled:
     ``float(sum) * row_scale * col_scale``. Any other quantized operand is dequantized, to the other one's type.
-    For float32, float16 and bfloat16, ``|C - A B| <= gamma_k |A| |B|`` before the last rounding (the numerics page
-    has the proof).
+    The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
 
     Examples
     --------
@@ -175,10 +174,13 @@ def matmul(
     shape = batch + a.shape[-2:-1] + b.shape[-1:] * (len(b.shape) > 1)
     result = np.empty(shape, target) if out is None else check_out(out, shape, target)
     if a.dtype is F64:
-        np.copyto(result, _product_float64(a, b, bias, activation), casting="unsafe")
-        return result
+        return cast(_product_float64(a, b, bias, activation), target, out=result)
 
-    view = result if _kernel_writes(result, a, b, out is not None) else np.empty(shape, _kernel_type(target))
+    view = result
+    if not _kernel_writes(result, a, b, out is not None):
+        plain = row_scale is None and bias is None and activation is None
+        exact = _I32 if a.dtype in _DEPTH and plain else F32
+        view = np.empty(shape, exact if target is F64 else target)
     full = view if len(b.shape) > 1 else view[..., np.newaxis]
     full = full if a.ndim > 1 else full[..., np.newaxis, :]
     if len(b_matrix.shape) == 2 and full.ndim > 2 and a_matrix.flags.c_contiguous and full.flags.c_contiguous:
@@ -263,10 +265,6 @@ def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtyp
     return target
 
 
-def _kernel_type(target: np.dtype[Any]) -> np.dtype[Any]:
-    return F32 if target is F64 else target
-
-
 def _kernel_writes(out: Array, a: Array, b: Array | PackedMatrix, given: bool) -> bool:
     """Whether the kernel can write `out` in place: rows with unit stride that overlap no operand."""
     if out.dtype is F64:
@@ -320,8 +318,8 @@ def softmax(
     scale : float
         Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
     mask : array-like of bool, optional
-        Broadcastable against `x`; where False the element takes no part and becomes 0. A row without any True gives
-        the uniform distribution, as in Keras.
+        Broadcastable against `x`; where False the element counts as the lowest finite value, so that it becomes 0
+        beside any greater one. A row without any True gives the uniform distribution, as in Keras.
     out : ndarray, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 

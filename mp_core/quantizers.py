@@ -54,6 +54,9 @@ def abs_max_quantize(
         x = cast(x, "float32")
     axis = axis if isinstance(axis, int) else tuple(axis)
     with np.errstate(invalid="ignore"):
-        scale = value_range[1] / (np.abs(x).max(axis=axis, keepdims=True) + x.dtype.type(epsilon))
-        codes = np.clip(np.rint(x * scale), *value_range)
-    return np.nan_to_num(codes).astype(dtypes.parse(dtype)), scale
+        largest = np.maximum(x.max(axis, keepdims=True, initial=0), -x.min(axis, keepdims=True, initial=0))
+        scale = value_range[1] / (largest + x.dtype.type(epsilon))
+        codes = x * scale  # one copy: this may be a table of half the model
+        np.clip(np.rint(codes, out=codes), *value_range, out=codes)
+    codes[np.isnan(codes)] = 0
+    return codes.astype(dtypes.parse(dtype)), scale

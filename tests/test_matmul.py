@@ -279,6 +279,14 @@ def test_bias_and_activation(isa, dtype, activation, rng):
         assert error <= {"float32": 1e-4, "float64": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}[kind]
 
 
+def test_float64_results_round_once_or_not_at_all(isa):
+    a, b = np.full((1, 70000), 127, np.int8), np.full((70000, 1), 127, np.int8)
+    b[0] = 126
+    assert mp.matmul(a, b, out_dtype="float64") == 127 * 127 * 70000 - 127
+    x = np.array([[1 + 2.0**-8 + 2.0**-40]])
+    assert_same_bits(mp.matmul(x, np.ones((1, 1)), out_dtype="bfloat16"), mp.cast(x, "bfloat16"))
+
+
 def test_bias_of_an_empty_product_is_the_result():
     bias = np.array([1.0, -2.0, 3.0], np.float32)
     c = mp.matmul(np.zeros((2, 0), np.float32), np.zeros((0, 3), np.float32), bias=bias, activation="relu")

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from oracles import assert_same_bits
@@ -139,6 +141,12 @@ def test_other_types_quantize_as_their_float32_values(isa, source, axis, rng):
     a, b = mp.quantize(x, axis=axis), mp.quantize(mp.cast(x, "float32"), axis=axis)
     assert_same_bits(a.values, b.values)
     assert_same_bits(a.scale, b.scale)
+
+
+def test_rows_without_elements_need_no_memory():
+    """In a thread of its own, which has no scratch yet."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: mp.quantize(np.zeros((3, 0), np.float32), axis=0)).result().scale.shape == (3, 1)
 
 
 def test_any_layout_gives_the_same_codes(rng):

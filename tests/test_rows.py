@@ -145,6 +145,12 @@ def test_activations_at_the_ends(isa, name):
     assert y[1] == 0 and y[5] == 0
 
 
+def test_silu_of_very_negative_numbers(isa):
+    x = np.linspace(-100, -80, 2001).astype(np.float32)
+    exact = x.astype(np.float64) * np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(mp.silu(x), exact, rtol=1e-6, atol=2.0**-142)
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", ["float64", *NARROW])
 def test_activations_of_other_types(isa, name, dtype, rng):

@@ -43,7 +43,7 @@ def exact_gelu(x):
 FUNCTIONS = {
     "exp": (exp, np.exp, -87.33, -19.5),
     "gelu": (mp.gelu, exact_gelu, -20.0, 20.0),
-    "silu": (mp.silu, lambda x: x / (1 + np.exp(-x)), -88.7, 100.0),
+    "silu": (mp.silu, lambda x: x / (1 + np.exp(-x)), -87.3, 100.0),
 }
 
 

@@ -33,9 +33,9 @@ static _Thread_local struct {
 } scratch;
 
 void *mp_scratch(size_t bytes) {
-    if (bytes <= scratch.bytes) return scratch.block;
+    if (scratch.block && bytes <= scratch.bytes) return scratch.block;
     pthread_once(&once, set_up);
-    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    const size_t rounded = (bytes / 4096 + 1) * 4096;
     void *block = aligned_alloc(64, rounded);
     if (!block) return NULL;
     free(scratch.block);

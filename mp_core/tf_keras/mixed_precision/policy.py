@@ -75,7 +75,7 @@ class Policy(DTypePolicy):
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
         """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
-        return super().convert_input(x, autocast and _is_floating(dtype), dtype)
+        return super().convert_input(x, autocast, dtype) if _is_floating(dtype) else x
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
