@@ -78,9 +78,10 @@ class LossScaleOptimizer:
             )
         self.inner_optimizer = _claimed(inner_optimizer)
         self.initial_scale = float(2.0**15 if initial_scale is None else initial_scale)
-        self.dynamic_growth_steps = int(dynamic_growth_steps or 2000) if dynamic else None
+        self.dynamic_growth_steps: int | None = None
         self._state = LossScale(self.initial_scale)
-        if self.dynamic_growth_steps:
+        if dynamic:
+            self.dynamic_growth_steps = int(2000 if dynamic_growth_steps is None else dynamic_growth_steps)
             self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
         self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
 

@@ -1,0 +1,292 @@
+"""Loss scaling (checklist G): states, optimizers, the search for Inf and NaN."""
+
+import dataclasses
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import codes
+
+from mp_core.autocast import AutoCastVariable
+from mp_core.dtypes import finfo
+from mp_core.loss_scale import SGD, DynamicLossScale, LossScale, LossScaleOptimizer, Optimizer, all_finite
+from mp_core.tf_keras.mixed_precision import LossScaleOptimizer as TFLossScaleOptimizer
+from mp_core.tf_keras.mixed_precision.experimental import DynamicLossScale as TFDynamicLossScale
+
+FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+MAX = float(np.finfo(np.float32).max)
+INF, NAN = np.float32(np.inf), np.float32(np.nan)
+
+SEQUENCES = [  # initial scale, period, factor, steps (finite or not), the scale after each
+    (1, 2, 2, "TTTTTT", [1, 2, 2, 4, 4, 8]),
+    (16, 2, 2, "FFFFFF", [8, 4, 2, 1, 1, 1]),
+    (1, 2, 2, "TTTFT", [1, 2, 2, 1, 1]),
+    (1, 1, 2, "TTTFTT", [2, 4, 8, 4, 8, 16]),
+    (4, 2, 3, "TTFTT", [4, 12, 4, 4, 12]),
+    (4, 2, 2, "FTTTFTFTTTF", [2, 2, 4, 4, 2, 2, 1, 1, 2, 2, 1]),
+    (MAX / 4, 2, 2, "TTTTTT", [MAX / 4, MAX / 2, MAX / 2, MAX, MAX, MAX]),
+]
+
+
+def variable(*value, dtype=np.float32):
+    return AutoCastVariable(np.array(value, dtype))
+
+
+def gradients(finite):
+    return [np.array([1.0, 2.0 if finite == "T" else np.nan], np.float32), None]
+
+
+# ---- states
+
+
+@pytest.mark.parametrize(("initial", "period", "factor", "steps", "scales"), SEQUENCES)
+def test_dynamic_scale_follows_the_tables(initial, period, factor, steps, scales):
+    state = DynamicLossScale(initial, period=period, factor=factor)
+    mutable = TFDynamicLossScale(initial, increment_period=period, multiplier=factor)
+    for finite, scale in zip(steps, scales, strict=True):
+        state = state.adjust(finite == "T")
+        assert mutable.update(gradients(finite)) == (None, finite == "T")
+        assert state.loss_scale == mutable() == scale
+
+
+@pytest.mark.parametrize(("steps", "scales"), [(row[3], row[4]) for row in SEQUENCES if row[:3] == (4, 2, 2)])
+def test_tf_keras_optimizer_follows_the_tables(steps, scales):
+    optimizer = TFLossScaleOptimizer(SGD(), initial_scale=4, dynamic_growth_steps=2)
+    weights = [variable(1.0, 1.0), variable(1.0)]
+    for finite, scale in zip(steps, scales, strict=True):
+        optimizer.get_scaled_loss(1.0)
+        unscaled = optimizer.get_unscaled_gradients(gradients(finite))
+        optimizer.apply_gradients(zip(unscaled, weights, strict=True))
+        assert optimizer.loss_scale == scale
+
+
+def test_trap_13_edges_of_both_machines():
+    capped = DynamicLossScale(MAX, counter=1, period=2).adjust(True)
+    assert (capped.loss_scale, capped.counter) == (MAX, 0)  # the count starts again even when the scale cannot grow
+    assert DynamicLossScale(1.0, counter=1).adjust(False) == DynamicLossScale(1.0, counter=0)  # the floor
+
+    nonfinite = [(np.array([INF]), variable(1.0))]
+    tf = TFLossScaleOptimizer(SGD(), initial_scale=1)
+    tf.get_unscaled_gradients([tf.get_scaled_loss(INF)])
+    tf.apply_gradients(nonfinite)
+    assert (tf.loss_scale, tf.iterations) == (1.0, 1)  # a skipped step counts
+
+    keras = LossScaleOptimizer(SGD(), initial_scale=1, dynamic_growth_steps=1)
+    keras.apply_gradients(nonfinite)
+    assert (keras.dynamic_scale, keras.iterations) == (0.5, 0)  # no floor, and it does not count
+    keras.state = dataclasses.replace(keras.state, loss_scale=MAX)
+    keras.apply_gradients([(np.array([1.0], np.float32), variable(1.0))])
+    assert keras.dynamic_scale == math.inf  # no cap
+
+
+def test_scale_is_a_float32_number():
+    state = DynamicLossScale(1.0, period=1, factor=1.1)
+    expected = np.float32(1.0)
+    for _ in range(10):
+        state, expected = state.adjust(True), np.float32(float(expected) * 1.1)
+        assert state.loss_scale == expected
+
+
+def test_states_are_immutable_values():
+    state = DynamicLossScale(8.0)
+    assert state.adjust(True) == DynamicLossScale(8.0, counter=1) and state.counter == 0
+    assert hash(state) == hash(DynamicLossScale(8.0))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        state.counter = 1
+
+
+def test_fixed_scale_never_changes():
+    state = LossScale(8.0)
+    assert state.adjust(False) is state
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:4])
+def test_scaling_keeps_dtypes(dtype):
+    tree = {"loss": np.ones((), dtype), "grads": [np.full(3, 0.5, dtype), None, np.arange(3)], "number": 2.0, "n": 3}
+    scaled = LossScale(4.0).scale(tree)
+    assert scaled["loss"].dtype == scaled["grads"][0].dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(scaled["grads"][0], np.full(3, 2.0, dtype))
+    assert scaled["grads"][1] is None and scaled["grads"][2] is tree["grads"][2]
+    assert (scaled["number"], scaled["n"]) == (8.0, 3)
+    np.testing.assert_array_equal(LossScale(4.0).unscale(scaled)["grads"][0], tree["grads"][0])
+
+
+def test_a_scale_of_one_returns_the_same_object():
+    tree = [np.ones(3)]
+    assert LossScale().scale(tree) is LossScale().unscale(tree) is tree
+
+
+def test_overflow_is_infinite_and_no_warning():
+    assert LossScale(2.0**15).scale(np.float16(60000)) == np.inf
+    assert LossScale(2.0**17).scale(np.float16(1)) == np.inf
+
+
+# ---- all_finite
+
+
+@pytest.mark.parametrize("tree", [None, [], {}, [None, {"a": ()}], 1, 2.5, True, np.arange(3), variable(1.0)])
+def test_trees_without_a_bad_number_are_finite(tree):
+    assert all_finite(tree) is True
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 1023, 1024, 1025, 5000])
+def test_one_bad_element_anywhere_is_found(isa, dtype, n):
+    x = np.ones(n, dtype)
+    assert all_finite(x) is True
+    for position in {0, n // 2, n - 1}:
+        for bad in (np.nan, -np.nan) + (() if dtype == "float8_e4m3fn" else (np.inf, -np.inf)):
+            x[position] = bad
+            assert all_finite(x) is False
+        x[position] = 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS[2:])
+def test_every_code_is_told_apart(isa, dtype):
+    x = codes(dtype)
+    with np.errstate(invalid="ignore"):
+        expected = np.isfinite(x.astype(np.float32))
+    assert all_finite(x[expected]) is True
+    assert [all_finite(x[i : i + 1]) for i in np.flatnonzero(~expected)] == [False] * np.count_nonzero(~expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_largest_and_smallest_numbers_are_finite(isa, dtype):
+    limits = finfo(dtype)
+    assert all_finite(np.array([limits.max, limits.min, limits.smallest_subnormal, -0.0]).astype(dtype))
+
+
+LAYOUTS = {
+    "fortran": lambda x: np.asfortranarray(x),
+    "strided": lambda x: x[::2, 1::3],
+    "reversed": lambda x: x[::-1, ::-1],
+    "broadcast": lambda x: np.broadcast_to(x[:1], x.shape),
+    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+    "empty": lambda x: x[:0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(layout):
+    x = np.ones((8, 9), np.float32)
+    assert all_finite(LAYOUTS[layout](x))
+    x[...] = INF
+    assert all_finite(LAYOUTS[layout](x)) is (layout == "empty")
+
+
+def test_elements_between_strides_do_not_count():
+    x = np.full((8, 8), NAN)
+    x[::2, ::2] = 1
+    assert all_finite(x[::2, ::2])
+
+
+# ---- SGD
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16])
+def test_sgd_updates_in_the_stored_dtype(dtype):
+    weight, unused = variable(1.0, 2.0, dtype=dtype), variable(3.0)
+    optimizer = SGD(0.5)
+    optimizer.apply_gradients([(np.array([1.0, -1.0], np.float16), weight), (None, unused)])
+    np.testing.assert_array_equal(weight.numpy(), np.array([0.5, 2.5], dtype))
+    assert (weight.true_dtype, unused.version, optimizer.iterations) == (np.dtype(dtype), 0, 1)
+
+
+def test_sgd_with_a_loss_scale_factor_updates_the_same():
+    weight, optimizer = variable(1.0), SGD(0.5, loss_scale_factor=8.0)
+    optimizer.apply_gradients([(optimizer.scale_loss(np.ones(1, np.float32)), weight)])
+    assert weight.numpy() == 0.5
+
+
+# ---- Keras 3's optimizer
+
+
+def test_four_infinite_steps_quarter_twice():
+    optimizer = LossScaleOptimizer(SGD(), initial_scale=400.0)
+    weight = variable(1.0)
+    for _ in range(4):
+        optimizer.apply([np.array([INF])], [weight])
+    assert optimizer.scale_loss(1.0) == 25.0 and weight.numpy() == 1.0
+
+
+def test_eight_finite_steps_double_four_times():
+    optimizer = LossScaleOptimizer(SGD(), initial_scale=2.0, dynamic_growth_steps=2)
+    for _ in range(8):
+        optimizer.apply([np.ones(1, np.float32)], [variable(1.0)])
+    assert optimizer.scale_loss(1.0) == optimizer.dynamic_scale == 32.0
+    assert (optimizer.step_counter, optimizer.iterations) == (0, 8)
+
+
+def test_gradients_are_divided_in_float32_except_those_that_overwrite():
+    class Recorder(SGD):
+        def apply_gradients(self, grads_and_vars):
+            self.seen = [gradient for gradient, _ in grads_and_vars]
+
+    class Overwritten(AutoCastVariable):
+        overwrite_with_gradient = True
+
+    optimizer = LossScaleOptimizer(Recorder(), initial_scale=2.0**20)
+    gradient = np.array([6e-5], np.float16)
+    optimizer.apply([gradient, gradient, None], [variable(1.0), Overwritten([1.0]), variable(1.0)])
+    divided, kept, nothing = optimizer.inner_optimizer.seen
+    assert divided.dtype == np.float32 and divided == gradient.astype(np.float32) / 2**20
+    assert kept is gradient and nothing is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dynamic": False}, "set `loss_scale_factor`"),
+        ({"foo": 1, "bar": 2}, "arguments: `foo`, `bar`"),
+        *(
+            ({name: 0.5}, "on the `inner_optimizer`")
+            for name in (
+                "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "ema_momentum",
+                "ema_overwrite_frequency", "loss_scale_factor", "gradient_accumulation_steps",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_arguments_of_the_inner_optimizer_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LossScaleOptimizer(SGD(), **arguments)
+
+
+def test_defaults_of_the_base_optimizer_are_accepted():
+    optimizer = LossScaleOptimizer(SGD(loss_scale_factor=2.0), dynamic=True, clipnorm=None, ema_momentum=0.99)
+    assert optimizer.inner_optimizer.loss_scale_factor is None
+
+
+def test_configuration_round_trip():
+    optimizer = LossScaleOptimizer(SGD(0.25), 8.0, 3, name="scaled")
+    config = optimizer.get_config()
+    assert config == {
+        "name": "scaled",
+        "inner_optimizer": {"class_name": "SGD", "config": {"learning_rate": 0.25, "loss_scale_factor": None}},
+        "initial_scale": 8.0,
+        "dynamic_growth_steps": 3,
+    }
+    assert LossScaleOptimizer.from_config(config).get_config() == config == optimizer.get_config()
+
+
+def test_an_optimizer_of_ones_own():
+    class Sign:
+        iterations = 0
+
+        def apply_gradients(self, grads_and_vars):
+            for gradient, weight in grads_and_vars:
+                weight.assign_sub(np.sign(gradient))
+            self.iterations += 1
+
+        def get_config(self):
+            return {}
+
+    assert isinstance(Sign(), Optimizer)
+    weight = variable(1.0)
+    optimizer = LossScaleOptimizer(Sign())
+    optimizer.apply([np.array([3.0])], [weight])
+    assert weight.numpy() == 0.0
+    with pytest.raises(ValueError, match=r"Unknown optimizer class_name='Sign'\. Expected one of SGD\."):
+        LossScaleOptimizer.from_config(optimizer.get_config())
+    assert LossScaleOptimizer.from_config(optimizer.get_config(), {"Sign": Sign}).iterations == 0
