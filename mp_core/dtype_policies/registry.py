@@ -94,7 +94,7 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     """
-    known = reversed([*_subclasses(DTypePolicy)])  # a class comes before its subclass of the same name
+    known = sorted(_subclasses(DTypePolicy), key=lambda cls: -len(cls.__mro__))  # a class wins over its subclasses
     classes = {cls.__name__: cls for cls in known} | (custom_objects or {})
     name = config.get("class_name")
     if name not in classes:

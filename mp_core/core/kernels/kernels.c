@@ -23,7 +23,8 @@ extern const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA);
 const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
     .isa = MP_STRING(MP_ISA),
 #define MP_FLOAT(FORMAT, ...) \
-    .widen[MP_##FORMAT] = widen_##FORMAT, .narrow[MP_##FORMAT] = narrow_##FORMAT, .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
+    .widen[MP_##FORMAT] = widen_##FORMAT, .narrow[MP_##FORMAT] = narrow_##FORMAT, \
+    .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
 #include "formats.def"
 #undef MP_FLOAT
     .round_odd = round_odd,
