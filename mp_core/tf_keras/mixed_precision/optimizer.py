@@ -76,7 +76,6 @@ class LossScaleOptimizer:
             raise ValueError(
                 f'"dynamic_growth_steps" must be None if "dynamic" is False, but got: {dynamic_growth_steps}'
             )
-        self.inner_optimizer = _claimed(inner_optimizer)
         self.initial_scale = float(2.0**15 if initial_scale is None else initial_scale)
         self.dynamic_growth_steps: int | None = None
         self._state = LossScale(self.initial_scale)
@@ -84,6 +83,7 @@ class LossScaleOptimizer:
             self.dynamic_growth_steps = int(2000 if dynamic_growth_steps is None else dynamic_growth_steps)
             self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
         self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
+        self.inner_optimizer = _claimed(inner_optimizer)
 
     @property
     def dynamic(self) -> bool:
