@@ -6,7 +6,9 @@
  *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
- *   i32_from_f32: to nearest even, in range; widen_*, narrow_* (the low bits); f32_from_f16, f16_from_f32 if native,
+ *   i32_from_f32: to nearest even, in range; widen_*, narrow_* (the low bits),
+ *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
+ *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.
@@ -20,7 +22,7 @@
 #include "mp_core.h"
 
 #define V static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8") /* registers cannot be indexed: loops over them must go */
+#define UNROLL _Pragma("GCC unroll 8") /* in products: registers cannot be indexed, so loops over them must go */
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
 

@@ -49,6 +49,7 @@ MP_BOTH2(vu32, add_u32, _mm256_add_epi32)
 MP_BOTH2(vu32, sub_u32, _mm256_sub_epi32)
 MP_BOTH2(vu32, mul_u32, _mm256_mullo_epi32)
 MP_BOTH2(vu32, min_u32, _mm256_min_epu32)
+MP_BOTH2(vu32, max_u32, _mm256_max_epu32)
 #define MP_SHIFT(OP, X, N) ((vu32){OP((X).lo, N), OP((X).hi, N)})
 V vu32 shl_u32(vu32 x, int n) { return MP_SHIFT(_mm256_slli_epi32, x, n); }
 V vu32 shr_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srli_epi32, x, n); }
@@ -92,6 +93,17 @@ V vu16 f16_from_f32(vf32 x) {
     return _mm256_set_m128i(_mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                             _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+
+V vu8 high_u8(vu16 x) {
+    const vu16 high = _mm256_srli_epi16(x, 8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+V vmask eq_u16(vu16 a, vu16 b) {
+    const vu16 equal = _mm256_cmpeq_epi16(a, b);
+    return (vmask){_mm256_cvtepi16_epi32(_mm256_castsi256_si128(equal)),
+                   _mm256_cvtepi16_epi32(_mm256_extracti128_si256(equal, 1))};
+}
+#include "lanes16.h"
 
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(x.lo, x.hi);

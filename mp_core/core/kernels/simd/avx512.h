@@ -48,6 +48,7 @@ V vu32 add_u32(vu32 a, vu32 b) { return _mm512_add_epi32(a, b); }
 V vu32 sub_u32(vu32 a, vu32 b) { return _mm512_sub_epi32(a, b); }
 V vu32 mul_u32(vu32 a, vu32 b) { return _mm512_mullo_epi32(a, b); }
 V vu32 min_u32(vu32 a, vu32 b) { return _mm512_min_epu32(a, b); }
+V vu32 max_u32(vu32 a, vu32 b) { return _mm512_max_epu32(a, b); }
 #define shl_u32(X, N) _mm512_slli_epi32(X, N)
 #define shr_u32(X, N) _mm512_srli_epi32(X, N)
 #define sar_u32(X, N) _mm512_srai_epi32(X, N)
@@ -68,6 +69,10 @@ V vu8 narrow_u8(vu32 x) { return _mm512_cvtepi32_epi8(x); }
 #define MP_NATIVE_F16
 V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
 V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
+V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
+#include "lanes16.h"
 
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));

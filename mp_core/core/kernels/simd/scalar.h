@@ -48,6 +48,7 @@ MP_EACH2(vu32, vu32, add_u32, a.x[i] + b.x[i])
 MP_EACH2(vu32, vu32, sub_u32, a.x[i] - b.x[i])
 MP_EACH2(vu32, vu32, mul_u32, a.x[i] * b.x[i])
 MP_EACH2(vu32, vu32, min_u32, a.x[i] < b.x[i] ? a.x[i] : b.x[i])
+MP_EACH2(vu32, vu32, max_u32, a.x[i] > b.x[i] ? a.x[i] : b.x[i])
 V vu32 shl_u32(vu32 a, int n) { MP_EACH(vu32, a.x[i] << n); }
 V vu32 shr_u32(vu32 a, int n) { MP_EACH(vu32, a.x[i] >> n); }
 V vu32 sar_u32(vu32 a, int n) { MP_EACH(vu32, (uint32_t)((int32_t)a.x[i] >> n)); }
