@@ -17,6 +17,12 @@ Array = np.ndarray[Any, Any]
 FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in _convert.FORMATS.items()}
 """Float type -> its number in the kernels, which read them all and write all but float64."""
 
+# The same for core.convert's short way: by dtype and by name, and back.
+_LOOKUP: dict[Any, Any] = {
+    key: value
+    for dtype, number in FORMATS.items()
+    for key, value in ((dtype, number), (dtype.name, number), ((number, "dtype"), dtype))
+}
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64, BF16 = ALLOWED["float32"], ALLOWED["float64"], ALLOWED["bfloat16"]
 
@@ -128,6 +134,9 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
     [448.0, -448.0]
     """
+    done = _convert.convert_small(x, dtype, out, saturate, _LOOKUP)
+    if done is not None:
+        return done
     x = asarray(x)
     target = parse(dtype)
     if out is None:

@@ -102,6 +102,45 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     iterate(src, dst, &c)
 
 
+def convert_small(x, dtype, out, bint saturate, dict formats not None):
+    """The short way of :func:`mp_core.cast`, or None where the long one must be gone.
+
+    It serves ndarrays of float types that are C-contiguous, of a size for one thread, apart from each other, and of the
+    very dtype objects that are keys of `formats` (format numbers by dtype and by name): a lookup tells it all.
+    """
+    cdef Cast c
+    cdef cnp.ndarray source, result
+    cdef object source_format, target_format
+    cdef cnp.dtype target
+    if type(x) is not cnp.ndarray:
+        return None
+    source = x
+    source_format, target_format = formats.get(<object>cnp.PyArray_DESCR(source)), formats.get(dtype)
+    if source_format is None or target_format is None or target_format == F64:
+        return None
+    c.n, c.src_format, c.dst_format = cnp.PyArray_SIZE(source), source_format, target_format
+    if c.n > WORTHWHILE or (c.src_format == F64 and c.dst_format == MP_F32) or not cnp.PyArray_IS_C_CONTIGUOUS(source):
+        return None
+    target = <cnp.dtype>formats[target_format, "dtype"]
+    if out is None:
+        result = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(source), cnp.PyArray_DIMS(source), target.num, 0)
+    else:
+        if type(out) is not cnp.ndarray:
+            return None
+        result = out
+        if (<object>cnp.PyArray_DESCR(result) is not target
+                or not cnp.PyArray_SAMESHAPE(source, result)
+                or not cnp.PyArray_IS_C_CONTIGUOUS(result) or not cnp.PyArray_ISWRITEABLE(result)):
+            return None
+    c.src, c.dst = cnp.PyArray_BYTES(source), cnp.PyArray_BYTES(result)
+    c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(source), cnp.PyArray_ITEMSIZE(result)
+    if c.src < c.dst + c.n * c.dst_size and c.dst < c.src + c.n * c.src_size:
+        return None
+    c.kernels, c.saturate = kernels(), saturate
+    run_contiguous(&c, c.src, c.dst, c.n)
+    return result
+
+
 cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const Cast *c) except -1:
     """Any strides: NumPy's iterator orders and merges the axes, the inner loop is ours."""
     cdef cnp.PyArrayObject *operands[2]

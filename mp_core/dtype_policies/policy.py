@@ -175,8 +175,10 @@ class DTypePolicy:
             if not hasattr(x, "__array__"):
                 return x
             x = np.asarray(x)
+        if not autocast or not dtypes.is_float(x.dtype):
+            return x
         target = dtypes.parse(dtype)
-        return cast(x, target) if autocast and x.dtype is not target and dtypes.is_float(x.dtype) else x
+        return x if x.dtype is target else cast(x, target)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that construct an equal policy."""
