@@ -25,6 +25,8 @@ cdef extern from "mp_core.h" nogil:
         MP_GEMMS
 
     enum:
+        MP_SATURATE
+        MP_STREAM
         MP_LANES
         MP_PANEL
         MP_BLOCK_F32
@@ -51,8 +53,8 @@ cdef extern from "mp_core.h" nogil:
 
     ctypedef struct mp_kernels:
         const char *isa
-        void (*widen[5])(const void *src, float *dst, Py_ssize_t n) noexcept nogil
-        void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int saturate) noexcept nogil
+        void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
+        void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         void (*gemm[4])(const mp_gemm *g) noexcept nogil
         void (*pack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,

@@ -214,7 +214,7 @@ cdef const char *contiguous_rows(const Product *p, const char *a, Py_ssize_t row
                 memcpy(gathered + q * p.a_size, row + q * p.a_cs, p.a_size)
             row = gathered
         if widen:
-            p.kernels.widen[1](row, <float *>(to + i * out_bytes), p.k)
+            p.kernels.widen[1](row, <float *>(to + i * out_bytes), p.k, 0)
         elif row != gathered:
             memcpy(to + i * out_bytes, row, out_bytes)
     return to

@@ -59,7 +59,7 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
         start = row * r.length
         x = <const float *>r.x + start
         if r.in_format != MP_F32:
-            r.kernels.widen[r.in_format](r.x + start * r.in_size, work, r.length)
+            r.kernels.widen[r.in_format](r.x + start * r.in_size, work, r.length, 0)
             x = work
         result = <float *>r.out + start if r.out_format == MP_F32 else work + r.length
         if r.what == SOFTMAX:
@@ -70,7 +70,7 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
             if r.residual != NULL and r.in_format == MP_F32:
                 residual = <const float *>r.residual + start
             elif r.residual != NULL:
-                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + 2 * r.length, r.length)
+                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + 2 * r.length, r.length, 0)
                 residual = work + 2 * r.length
             r.kernels.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
         if r.out_format != MP_F32:

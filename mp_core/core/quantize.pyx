@@ -37,7 +37,7 @@ cdef const float *as_f32(const Blocks *b, Py_ssize_t first, Py_ssize_t n, float 
     """Elements [first, first + n) of x as float32: in place, or widened into `middle`."""
     if b.format == MP_F32:
         return <const float *>b.x + first
-    b.kernels.widen[b.format](b.x + first * b.size, middle, n)
+    b.kernels.widen[b.format](b.x + first * b.size, middle, n, 0)
     return middle
 
 

@@ -17,6 +17,9 @@ typedef enum {
     MP_I32 = MP_FLOATS, /* only as the output of an int8 product */
 } mp_format;
 
+/* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. Bits, or 0. */
+enum { MP_SATURATE = 1, MP_STREAM = 2 };
+
 typedef enum { MP_LINEAR, MP_RELU, MP_GELU, MP_SILU } mp_activation;
 
 /* What one product is made of: the element type of the packed panel decides the inner loop. */
@@ -60,11 +63,10 @@ typedef struct {
 typedef struct {
     const char *isa;
 
-    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN; saturate clamps to the largest finite
-     * value instead of overflowing. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x
+    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x
      * rounded once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. */
-    void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n);
-    void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int saturate);
+    void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
+    void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
 
     /* Products. pack writes one panel's block of k (layout above) from elements at the byte strides rs (along k) and cs

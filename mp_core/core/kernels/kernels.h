@@ -3,6 +3,7 @@
  * A vocabulary header in simd/ defines vectors of 16 lanes, whatever the registers' width, so that every template gives
  * the same bits everywhere:
  *   vf32 vu32 vu16 vu8 vmask; set_* load_* store_* (loadn_*, storen_*: the first 0 < n <= 16 lanes, the rest reads 0),
+ *   stream_* (to aligned memory, past the caches) and stream_fence, after which other threads see it,
  *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,

@@ -26,6 +26,11 @@ V void store_u32(void *p, vu32 x) {
 V void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
 V void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
 
+V void stream_f32(float *p, vf32 x) { _mm256_stream_ps(p, x.lo), _mm256_stream_ps(p + 8, x.hi); }
+V void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
+V void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
+V void stream_fence(void) { _mm_sfence(); }
+
 /* Part of a vector goes through a buffer: vmaskmovps stores cost 18 to 42 uops on Zen 4 and know no bytes. */
 #include "partial.h"
 

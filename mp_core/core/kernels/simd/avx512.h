@@ -21,6 +21,11 @@ V void store_u32(void *p, vu32 x) { _mm512_storeu_si512(p, x); }
 V void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
 V void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
 
+V void stream_f32(float *p, vf32 x) { _mm512_stream_ps(p, x); }
+V void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
+V void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
+V void stream_fence(void) { _mm_sfence(); }
+
 V vf32 loadn_f32(const float *p, ptrdiff_t n) { return _mm512_maskz_loadu_ps(first_n(n), p); }
 V vu32 loadn_u32(const void *p, ptrdiff_t n) { return _mm512_maskz_loadu_epi32(first_n(n), p); }
 V vu16 loadn_u16(const void *p, ptrdiff_t n) { return _mm256_maskz_loadu_epi16(first_n(n), p); }

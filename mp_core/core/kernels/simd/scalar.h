@@ -28,6 +28,10 @@ MP_MEMORY(vf32, const float *, load_f32, store_f32)
 MP_MEMORY(vu32, const void *, load_u32, store_u32)
 MP_MEMORY(vu16, const void *, load_u16, store_u16)
 MP_MEMORY(vu8, const void *, load_u8, store_u8)
+#define stream_f32 store_f32
+#define stream_u16 store_u16
+#define stream_u8 store_u8
+V void stream_fence(void) {}
 #include "partial.h"
 
 V vu32 as_u32(vf32 x) { vu32 r; memcpy(&r, &x, sizeof r); return r; }
