@@ -3,12 +3,13 @@
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.core import convert as _convert
 from mp_core.core.dlpack import from_capsule
-from mp_core.dtypes import ALLOWED, is_float, is_integer, parse
+from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, parse
 
 __all__ = ["Array", "as_float", "asarray", "cast", "check_out", "may_overlap"]
 
@@ -96,9 +97,9 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     Parameters
     ----------
     x : array-like
-        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED`.
+        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
     dtype : dtype or str
-        The type of the result, one of the same list.
+        The type of the result, one of the same lists.
     out : ndarray, optional
         Where to put the result: same shape, of type `dtype`. It may overlap `x`.
     saturate : bool
@@ -120,7 +121,7 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     Notes
     -----
     float64 is rounded once too: on its way to a narrow type it is rounded to odd in float32, then to nearest even [1]_.
-    To integer types the rule is NumPy's (truncation).
+    To integer types the rule is NumPy's (truncation); int4 and uint4 keep the low four bits.
 
     References
     ----------
@@ -137,8 +138,8 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     done = _convert.convert_small(x, dtype, out, saturate, _LOOKUP)
     if done is not None:
         return done
-    x = asarray(x)
-    target = parse(dtype)
+    x = x.astype(F32) if isinstance(x, np.ndarray) and x.dtype.name in STORED else asarray(x)
+    target = _stored(dtype) or parse(dtype)
     if out is None:
         result = np.empty(x.shape, target)
     else:
@@ -152,9 +153,18 @@ def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: 
     by_numpy = target is F64 or (x.dtype is F64 and target is F32)
     if source_format is not None and target_format is not None and not by_numpy:
         _convert.convert(x, result, source_format, target_format, saturate)
+    elif target.name in STORED:
+        _cast_to_stored(x, result, saturate)
     else:
         _cast_by_numpy(x, result, saturate)
     return result
+
+
+def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:
+    """Return the dtype of :data:`mp_core.dtypes.STORED` that `dtype` names, if any."""
+    if isinstance(dtype, str):
+        return STORED.get(dtype)
+    return STORED.get(getattr(dtype, "name", getattr(dtype, "__name__", "")))
 
 
 def may_overlap(x: Array, out: Array) -> bool:
@@ -167,10 +177,7 @@ def may_overlap(x: Array, out: Array) -> bool:
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
     """Casts from or to integers, to float64, and from float64 to float32; integers go to narrow floats by float64."""
     if is_float(out.dtype) and out.dtype not in (F32, F64):
-        if x.dtype.itemsize == 8:  # 64 bits do not fit float64's 53: round to odd, as from float64 to float32
-            inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
-            x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)
-        _convert.convert(x.astype(F64), out, FORMATS[F64], FORMATS[out.dtype], saturate)
+        _convert.convert(_odd_float64(x), out, FORMATS[F64], FORMATS[out.dtype], saturate)
         return
     if is_float(x.dtype) and x.dtype is not F64:
         x = cast(x, F32)  # exact, and NumPy's loops from float32 are fast
@@ -185,6 +192,32 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
         x = np.clip(x, -largest, largest)
     with np.errstate(over="ignore"):
         np.copyto(out, x, casting="unsafe")
+
+
+def _cast_to_stored(x: Array, out: Array, saturate: bool) -> None:
+    """Casts to the types of STORED, the last step by ml_dtypes: floats from float32 rounded to odd, so only once."""
+    if out.dtype.name.endswith("int4"):
+        whole = cast(x, "int64", saturate=saturate)
+        limits = ml_dtypes.iinfo(out.dtype)  # type: ignore[no-untyped-call]
+        np.copyto(out, (np.clip(whole, limits.min, limits.max) if saturate else whole).astype(out.dtype))
+        return
+    single = np.empty(x.shape, F32)
+    _convert.convert(_odd_float64(x), single, FORMATS[F64], FORMATS[F32], False)  # no kernel rounds this to nearest
+    if saturate:
+        largest = np.float32(ml_dtypes.finfo(out.dtype).max)  # type: ignore[no-untyped-call]
+        single = np.clip(single, -largest, largest)
+    if out.dtype.name == "float8_e8m0fnu":  # ml_dtypes 0.6 misrounds what is subnormal in float32
+        tiny = (single > 0) & (single < 2.0**-126)
+        single = np.where(tiny, np.where(single > 1.5 * 2.0**-127, F32.type(2.0**-126), F32.type(2.0**-127)), single)
+    np.copyto(out, single.astype(out.dtype))
+
+
+def _odd_float64(x: Array) -> Array:
+    """Return `x` as float64: exactly, or rounded to odd where 64-bit integers do not fit its 53 bits."""
+    if is_integer(x.dtype) and x.dtype.itemsize == 8:
+        inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
+        x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)
+    return x.astype(F64)
 
 
 def _largest_below(limit: int) -> float:

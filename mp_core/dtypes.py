@@ -33,6 +33,20 @@ ALLOWED: dict[str, np.dtype[Any]] = {
 _PARSED: dict[Any, np.dtype[Any]] = {**ALLOWED, **{dtype: dtype for dtype in ALLOWED.values()}}
 _FLOAT_DTYPES = frozenset(ALLOWED[name] for name in _FLOATS)
 _INTEGER_DTYPES = frozenset(ALLOWED[name] for name in _INTEGERS)
+STORED: dict[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in (
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e4m3b11fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+        "int4",
+        "uint4",
+    )
+}
+"""Name -> dtype of the types that only :func:`mp_core.cast` reads and writes, by ml_dtypes' own conversions."""
+
 _WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _floatx = "float32"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import NARROW, assert_same_bits, bits, codes, exactly, nearest
 
 import mp_core as mp
-from mp_core.dtypes import ALLOWED, finfo
+from mp_core.dtypes import ALLOWED, STORED, finfo
 
 FLOATS = ("float64", "float32", *NARROW)
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
@@ -155,6 +155,58 @@ def test_saturate_to_integers(target):
 
 def test_saturated_bfloat16_to_integer():
     assert mp.cast(np.array([1e30, -1e30], ml_dtypes.bfloat16), "int8", saturate=True).tolist() == [127, -128]
+
+
+# ---- the types that are only stored
+
+
+def stored_codes(dtype):
+    bits_of = 4 if dtype.name in ("int4", "uint4", "float4_e2m1fn") else 8
+    return np.arange(2**bits_of, dtype=np.uint8).view(dtype)
+
+
+@pytest.mark.parametrize("dtype", STORED.values(), ids=STORED)
+def test_stored_types_widen_exactly_and_come_back(dtype):
+    x = stored_codes(dtype)
+    for wide in ("float32", "float64", "bfloat16"):
+        expected = exactly(x, np.float64)
+        np.testing.assert_array_equal(mp.cast(x, wide).astype(np.float64), expected)
+        number = ~np.isnan(expected)
+        np.testing.assert_array_equal(bits(mp.cast(mp.cast(x, wide), dtype))[number], bits(x)[number])
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name.startswith("float")])
+@pytest.mark.parametrize("source", ["float64", "float32", "int64"])
+def test_stored_floats_round_once(name, source, rng):
+    """Midpoints between neighbours, and the float64 and integers on either side of them."""
+    values = exactly(stored_codes(STORED[name]), np.float64)
+    values = np.unique(values[np.isfinite(values)])
+    middle = (values[1:] + values[:-1]) / 2
+    above, below = np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf)
+    if source == "int64":
+        middle = np.round(middle[np.abs(middle) < 2**61]) * 2.0 ** (0 if name != "float8_e8m0fnu" else 1)
+        above, below = middle + 1, middle - 1
+    for x, neighbour in ((above, values[1:]), (below, values[:-1])):
+        if source == "float64":
+            np.testing.assert_array_equal(exactly(mp.cast(x, name), np.float64), neighbour)
+        else:
+            typed = exactly(x, source)
+            actual, wanted = mp.cast(typed, name), mp.cast(typed.astype(np.float64), name)
+            np.testing.assert_array_equal(exactly(actual, np.float64), exactly(wanted, np.float64))
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_stored_types_saturate(name):
+    limits = ml_dtypes.iinfo(name) if name.endswith("int4") else ml_dtypes.finfo(name)
+    result = mp.cast(np.array([1e30, 1e38]), name, saturate=True).astype(np.float64)
+    np.testing.assert_array_equal(result, np.minimum([1e30, 1e38], float(limits.max)) if "e8m0" not in name else result)
+
+
+def test_stored_types_only_cast():
+    with pytest.raises(TypeError, match="`x` must be an array of"):
+        mp.softmax(np.zeros(3, "float8_e4m3fnuz"))
+    out = np.empty(2, "int4")
+    assert mp.cast([-9, 3], "int4", out=out, saturate=True) is out and out.astype(int).tolist() == [-8, 3]
 
 
 LAYOUTS = {
