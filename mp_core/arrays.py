@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.core import convert as _convert
+from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
 from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, parse
 
@@ -18,12 +19,6 @@ Array = np.ndarray[Any, Any]
 FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in _convert.FORMATS.items()}
 """Float type -> its number in the kernels, which read them all and write all but float64."""
 
-# The same for core.convert's short way: by dtype and by name, and back.
-_LOOKUP: dict[Any, Any] = {
-    key: value
-    for dtype, number in FORMATS.items()
-    for key, value in ((dtype, number), (dtype.name, number), ((number, "dtype"), dtype))
-}
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64, BF16 = ALLOWED["float32"], ALLOWED["float64"], ALLOWED["bfloat16"]
 
@@ -91,53 +86,8 @@ def as_float(x: Any, argument: str = "x") -> Array:
     return x if is_float(x.dtype) else cast(x, F32)
 
 
-def cast(x: ArrayLike, dtype: DTypeLike, *, out: Array | None = None, saturate: bool = False) -> Array:
-    """Return `x` converted to `dtype`, each element rounded once, to nearest even.
-
-    Parameters
-    ----------
-    x : array-like
-        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
-    dtype : dtype or str
-        The type of the result, one of the same lists.
-    out : ndarray, optional
-        Where to put the result: same shape, of type `dtype`. It may overlap `x`.
-    saturate : bool
-        Clamp finite and infinite values to the largest finite value of `dtype` instead of overflowing. Without it
-        overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
-
-    Returns
-    -------
-    ndarray
-        A new array, or `out`. NaN stays NaN, of the same sign, in float types.
-
-    Raises
-    ------
-    TypeError
-        A type is not in the list, or `out` is of another type than `dtype`.
-    ValueError
-        `out` has another shape than `x`, or is read-only.
-
-    Notes
-    -----
-    float64 is rounded once too: on its way to a narrow type it is rounded to odd in float32, then to nearest even [1]_.
-    To integer types the rule is NumPy's (truncation); int4 and uint4 keep the low four bits.
-
-    References
-    ----------
-    .. [1] S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
-       odd", IEEE Transactions on Computers 57(4), 2008.
-
-    Examples
-    --------
-    >>> cast([1.0, 1.00390625, 3e38], "bfloat16")
-    array([1, 1, 3.00406e+38], dtype=bfloat16)
-    >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
-    [448.0, -448.0]
-    """
-    done = _convert.convert_small(x, dtype, out, saturate, _LOOKUP)
-    if done is not None:
-        return done
+def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
+    """:func:`cast` for all types, layouts and overlaps."""
     x = x.astype(F32) if isinstance(x, np.ndarray) and x.dtype.name in STORED else asarray(x)
     target = _stored(dtype) or parse(dtype)
     if out is None:
@@ -224,3 +174,6 @@ def _largest_below(limit: int) -> float:
     """Return the largest float64 that does not exceed an integer limit."""
     value = float(limit)
     return value if int(value) <= limit else math.nextafter(value, 0.0)
+
+
+_convert.install(ALLOWED, _cast_any)

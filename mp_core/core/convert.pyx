@@ -83,13 +83,28 @@ cdef void run_share(void *context, Py_ssize_t index) noexcept nogil:
     run_contiguous(c, c.src + first * c.src_size, c.dst + first * c.dst_size, min(c.share, c.n - first))
 
 
+cdef int contiguous(Cast *c) except -1:
+    """All of c's elements, shared out among threads where that pays."""
+    cdef int threads
+    if c.n < WORTHWHILE:
+        run_contiguous(c, c.src, c.dst, c.n)
+        return 0
+    if c.n * c.dst_size >= STREAMED:
+        c.mode |= MP_STREAM
+    threads = threads_for(<double>c.n, WORTHWHILE)
+    c.share = (c.n + threads - 1) // threads
+    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
+    with nogil:
+        parallel_for(threads, (c.n + c.share - 1) // c.share, run_share, c)
+    return 0
+
+
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
     """Cast `src` into `dst`: same shape, native byte order, any strides, no overlap but exact coincidence.
 
-    Formats are the values of :data:`FORMATS`; ``float64`` is a source only.
+    Formats are the values of :data:`FORMATS`; ``float64`` is a source only, and its cast to ``float32`` rounds to odd.
     """
     cdef Cast c
-    cdef int threads
     c.kernels = kernels()
     c.src, c.dst, c.n = cnp.PyArray_BYTES(src), cnp.PyArray_BYTES(dst), cnp.PyArray_SIZE(src)
     c.src_format, c.dst_format, c.mode = src_format, dst_format, MP_SATURATE if saturate else 0
@@ -97,53 +112,97 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     if c.n == 0:
         return
     if cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst):
-        if c.n * c.dst_size >= STREAMED:
-            c.mode |= MP_STREAM
-        threads = threads_for(<double>c.n, WORTHWHILE)
-        c.share = (c.n + threads - 1) // threads
-        c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
-        with nogil:
-            parallel_for(threads, (c.n + c.share - 1) // c.share, run_share, &c)
-        return
-    iterate(src, dst, &c)
+        contiguous(&c)
+    else:
+        iterate(src, dst, &c)
 
 
-def convert_small(x, dtype, out, bint saturate, dict formats not None):
-    """The short way of :func:`mp_core.cast`, or None where the long one must be gone.
+# The short way of cast: what it knows of types, and the long way for everything that it does not serve.
+cdef dict _numbers = {}     # dtype or its name -> format
+cdef int _types[F64 + 1]    # format -> NumPy's type number
+cdef object _long_way
 
-    It serves ndarrays of float types that are C-contiguous, of a size for one thread, apart from each other, and of the
-    very dtype objects that are keys of `formats` (format numbers by dtype and by name): a lookup tells it all.
+
+def install(dict dtypes not None, long_way):
+    """Tell :func:`cast` the dtypes by name, and the function ``(x, dtype, out, saturate)`` for all other cases."""
+    global _long_way
+    _long_way = long_way
+    for name, number in FORMATS.items():
+        _numbers[name] = _numbers[dtypes[name]] = number
+        _types[<int>number] = dtypes[name].num
+
+
+def cast(x, dtype, *, out=None, bint saturate=False):
+    """Return `x` converted to `dtype`, each element rounded once, to nearest even.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
+    dtype : dtype or str
+        The type of the result, one of the same lists.
+    out : ndarray, optional
+        Where to put the result: same shape, of type `dtype`. It may overlap `x`.
+    saturate : bool
+        Clamp finite and infinite values to the largest finite value of `dtype` instead of overflowing. Without it
+        overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
+
+    Returns
+    -------
+    ndarray
+        A new array, or `out`. NaN stays NaN, of the same sign, in float types.
+
+    Raises
+    ------
+    TypeError
+        A type is not in the list, or `out` is of another type than `dtype`.
+    ValueError
+        `out` has another shape than `x`, or is read-only.
+
+    Notes
+    -----
+    float64 is rounded once too: on its way to a narrow type it is rounded to odd in float32, then to nearest even [1]_.
+    To integer types the rule is NumPy's (truncation); int4 and uint4 keep the low four bits.
+
+    References
+    ----------
+    .. [1] S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
+       odd", IEEE Transactions on Computers 57(4), 2008.
+
+    Examples
+    --------
+    >>> cast([1.0, 1.00390625, 3e38], "bfloat16")
+    array([1, 1, 3.00406e+38], dtype=bfloat16)
+    >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
+    [448.0, -448.0]
     """
     cdef Cast c
     cdef cnp.ndarray source, result
-    cdef object source_format, target_format
-    cdef cnp.dtype target
-    if type(x) is not cnp.ndarray or not isinstance(dtype, (str, cnp.dtype)):
-        return None
-    source = x
-    source_format, target_format = formats.get(<object>cnp.PyArray_DESCR(source)), formats.get(dtype)
-    if source_format is None or target_format is None or target_format == F64:
-        return None
-    c.n, c.src_format, c.dst_format = cnp.PyArray_SIZE(source), source_format, target_format
-    if c.n > WORTHWHILE or (c.src_format == F64 and c.dst_format == MP_F32) or not cnp.PyArray_IS_C_CONTIGUOUS(source):
-        return None
-    target = <cnp.dtype>formats[target_format, "dtype"]
+    cdef int type_number
+    # Contiguous arrays of float types, apart from each other: a handful of comparisons, then the kernel.
+    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) else None
+    if target is None or type(x) is not cnp.ndarray:
+        return _long_way(x, dtype, out, saturate)
+    source, c.dst_format, c.src_format = x, target, 0
+    type_number = cnp.PyArray_TYPE(source)
+    while c.src_format <= F64 and _types[c.src_format] != type_number:
+        c.src_format += 1
+    if (c.src_format > F64 or c.dst_format == F64 or (c.src_format == F64 and c.dst_format == MP_F32)
+            or not cnp.PyArray_ISCARRAY_RO(source)):
+        return _long_way(x, dtype, out, saturate)
     if out is None:
-        result = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(source), cnp.PyArray_DIMS(source), target.num, 0)
+        result = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(source), cnp.PyArray_DIMS(source), _types[c.dst_format], 0)
+    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != _types[c.dst_format]
+            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or not cnp.PyArray_SAMESHAPE(source, <cnp.ndarray>out)):
+        return _long_way(x, dtype, out, saturate)
     else:
-        if type(out) is not cnp.ndarray:
-            return None
         result = out
-        if (<object>cnp.PyArray_DESCR(result) is not target
-                or not cnp.PyArray_SAMESHAPE(source, result)
-                or not cnp.PyArray_IS_C_CONTIGUOUS(result) or not cnp.PyArray_ISWRITEABLE(result)):
-            return None
-    c.src, c.dst = cnp.PyArray_BYTES(source), cnp.PyArray_BYTES(result)
+    c.n, c.src, c.dst = cnp.PyArray_SIZE(source), cnp.PyArray_BYTES(source), cnp.PyArray_BYTES(result)
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(source), cnp.PyArray_ITEMSIZE(result)
     if c.src < c.dst + c.n * c.dst_size and c.dst < c.src + c.n * c.src_size:
-        return None
+        return _long_way(x, dtype, out, saturate)
     c.kernels, c.mode = kernels(), MP_SATURATE if saturate else 0
-    run_contiguous(&c, c.src, c.dst, c.n)
+    contiguous(&c)
     return result
 
 
