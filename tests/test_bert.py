@@ -8,6 +8,7 @@ tokens, divided by its norm, written with 9 digits. transformers 5.23.0's BertMo
 
 import gc
 import json
+import math
 import os
 import sys
 from importlib.util import find_spec
@@ -262,7 +263,22 @@ BROKEN = {
     "missing entry": (
         edit_json("config.json", hidden_size=None),
         ValueError,
-        r"config\.json: hidden_size is None; expected a positive int",
+        r"config\.json: hidden_size is None; expected a positive, finite int",
+    ),
+    "count true": (
+        edit_json("config.json", num_hidden_layers=True),
+        ValueError,
+        r"config\.json: num_hidden_layers is True; expected a positive, finite int",
+    ),
+    "epsilon NaN": (
+        edit_json("config.json", layer_norm_eps=math.nan),
+        ValueError,
+        r"config\.json: layer_norm_eps is nan; expected a positive, finite float",
+    ),
+    "epsilon infinite": (
+        edit_json("config.json", layer_norm_eps=math.inf),
+        ValueError,
+        r"config\.json: layer_norm_eps is inf; expected a positive, finite float",
     ),
     "heads": (
         edit_json("config.json", num_attention_heads=3),
@@ -284,6 +300,21 @@ BROKEN = {
         ValueError,
         r"the pooling is pooling_mode_mean_tokens \+ pooling_mode_cls_token; expected",
     ),
+    "pooling switch a string": (
+        edit_json("1_Pooling/config.json", pooling_mode_cls_token="false"),
+        ValueError,
+        r"1_Pooling.config\.json: pooling_mode_cls_token is 'false'; expected true or false",
+    ),
+    "pooling width": (
+        edit_json("1_Pooling/config.json", word_embedding_dimension=384),
+        ValueError,
+        r"1_Pooling.config\.json: word_embedding_dimension is 384; expected hidden_size, 16",
+    ),
+    "modules no objects": (
+        overwrite("modules.json", "[1, 2]"),
+        ValueError,
+        r"modules\.json lists 1; expected JSON objects only",
+    ),
     "extra module": (
         overwrite("modules.json", '[{"type": "sentence_transformers.models.Dense"}]'),
         ValueError,
@@ -292,7 +323,22 @@ BROKEN = {
     "limit": (
         edit_json("sentence_bert_config.json", max_seq_length=0),
         ValueError,
-        r"sentence_bert_config\.json: max_seq_length is 0; expected a number of tokens of at least 2",
+        r"sentence_bert_config\.json: max_seq_length is 0; expected an integer of at least 2",
+    ),
+    "limit NaN": (
+        edit_json("sentence_bert_config.json", max_seq_length=math.nan),
+        ValueError,
+        r"sentence_bert_config\.json: max_seq_length is nan; expected an integer of at least 2",
+    ),
+    "limit a fraction": (
+        edit_json("tokenizer_config.json", model_max_length=2.5),
+        ValueError,
+        r"tokenizer_config\.json: model_max_length is 2\.5; expected an integer of at least 2",
+    ),
+    "leftover layer": (
+        edit_json("config.json", num_hidden_layers=1),
+        ValueError,
+        r"model\.safetensors: tensor encoder\.layer\.1\.\S+ is left over; expected num_hidden_layers=1",
     ),
     "truncated weights": (
         lambda folder: os.truncate(folder / "model.safetensors", 3000),

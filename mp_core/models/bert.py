@@ -68,9 +68,9 @@ class BertEncoder:
         """
         folder = Path(path)
         settings = read_settings(folder)
-        pooling = read_pooling(folder)
+        pooling = read_pooling(folder, settings)
         tokenizer = read_tokenizer(folder, settings)
-        network = Network(settings, Weights.open(folder), dtype_policies.get(policy))
+        network = Network(settings, Weights.open(folder, settings.num_hidden_layers), dtype_policies.get(policy))
         return cls(settings, network, pooling, tokenizer)
 
     def encode(

@@ -1,6 +1,8 @@
 """Read and check the files of a model folder: every error names the file, what it holds and what is expected."""
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +61,16 @@ class Weights:
     prefix: str
 
     @classmethod
-    def open(cls, folder: Path) -> "Weights":
-        """Map ``model.safetensors``; its names may all begin with ``bert.``."""
+    def open(cls, folder: Path, num_layers: int) -> "Weights":
+        """Map ``model.safetensors``, which has this many layers; its names may all begin with ``bert.``."""
         path = folder / "model.safetensors"
         tensors = open_tensors(path)
-        return cls(path, tensors, "bert." if any(name.startswith("bert.") for name in tensors) else "")
+        prefix = "bert." if any(name.startswith("bert.") for name in tensors) else ""
+        for name in tensors:
+            layer = re.match(rf"{prefix}encoder\.layer\.(\d+)\.", name)
+            if layer and int(layer[1]) >= num_layers:
+                raise ValueError(f"{path}: tensor {name} is left over; expected num_hidden_layers={num_layers}")
+        return cls(path, tensors, prefix)
 
     def take(self, name: str, *shape: int) -> np.ndarray[Any, Any]:
         """Return a floating-point tensor of exactly this shape."""
@@ -87,9 +94,9 @@ def read_settings(folder: Path) -> Settings:
             raise ValueError(f"{path}: {name} is {config[name]!r}; expected {_choices(allowed)}")
     kinds = get_type_hints(Settings)
     for name, kind in kinds.items():
-        value = config.get(name)
-        if not isinstance(value, kind) or (kind is not str and value <= 0):
-            raise ValueError(f"{path}: {name} is {value!r}; expected a positive {kind.__name__}")
+        value: Any = config.get(name)
+        if type(value) is not kind or (kind is not str and not 0 < value < math.inf):  # a bool is not an int here
+            raise ValueError(f"{path}: {name} is {value!r}; expected a positive, finite {kind.__name__}")
     settings = Settings(**{name: config[name] for name in kinds})
     if settings.hidden_size % settings.num_attention_heads:
         raise ValueError(
@@ -99,16 +106,26 @@ def read_settings(folder: Path) -> Settings:
     return settings
 
 
-def read_pooling(folder: Path) -> str:
+def read_pooling(folder: Path, settings: Settings) -> str:
     """Read which one of :data:`POOLINGS` follows the network, and that nothing but normalization follows that."""
     modules_path = folder / "modules.json"
     if modules_path.exists():
         for module in _read_json(modules_path, list):
+            if not isinstance(module, dict):
+                raise ValueError(f"{modules_path} lists {module!r}; expected JSON objects only")
             kind = str(module.get("type", "")).rpartition(".")[2]
             if kind not in _MODULES:
                 raise ValueError(f"{modules_path}: module {kind!r} is unknown; expected {_choices(_MODULES)}")
     path = folder / "1_Pooling" / "config.json"
-    chosen = [key for key, value in _read_object(path).items() if key.startswith("pooling_mode") and value]
+    config = _read_object(path)
+    width = config.get("word_embedding_dimension", settings.hidden_size)
+    if width != settings.hidden_size:
+        raise ValueError(f"{path}: word_embedding_dimension is {width!r}; expected hidden_size, {settings.hidden_size}")
+    switches = {key: value for key, value in config.items() if key.startswith("pooling_mode")}
+    for key, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{path}: {key} is {value!r}; expected true or false")
+    chosen = [key for key, value in switches.items() if value]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise ValueError(f"{path}: the pooling is {' + '.join(chosen) or 'none'}; expected {_choices(POOLINGS)}")
     return POOLINGS[chosen[0]]
@@ -143,8 +160,8 @@ def _max_length(folder: Path, settings: Settings) -> int:
         limit = _read_object(path).get(key) if path.exists() else None
         if limit is None:
             continue
-        if not isinstance(limit, int | float) or limit < 2:
-            raise ValueError(f"{path}: {key} is {limit!r}; expected a number of tokens of at least 2")
+        if not (isinstance(limit, int | float) and limit >= 2 and limit % 1 == 0):
+            raise ValueError(f"{path}: {key} is {limit!r}; expected an integer of at least 2")
         limits.append(limit)
     return int(min(limits))
 
