@@ -1,6 +1,5 @@
 """Arrays in and out: what every operation does first, and the cast, which it may do next."""
 
-import math
 from typing import Any
 
 import ml_dtypes
@@ -52,6 +51,8 @@ def asarray(x: Any, argument: str = "x") -> Array:
 
 
 def _import(x: Any, argument: str) -> Array:
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"`{argument}` must not be a masked array: its mask would be lost; fill it first")
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
@@ -125,23 +126,35 @@ def may_overlap(x: Array, out: Array) -> bool:
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
-    """Casts from or to integers, to float64, and from float64 to float32; integers go to narrow floats by float64."""
+    """Casts from or to integers, to float64, from float64 to float32; integers reach narrow floats by a wider one."""
     if is_float(out.dtype) and out.dtype not in (F32, F64):
-        _convert.convert(_odd_float64(x), out, FORMATS[F64], FORMATS[out.dtype], saturate)
+        wide = x.astype(F32) if x.dtype.itemsize <= 2 else _odd_float64(x)
+        _convert.convert(wide, out, FORMATS[wide.dtype], FORMATS[out.dtype], saturate)
         return
     if is_float(x.dtype) and x.dtype is not F64:
         x = cast(x, F32)  # exact, and NumPy's loops from float32 are fast
     if saturate and is_integer(out.dtype):
-        limits = np.iinfo(out.dtype)
-        if is_float(x.dtype):
-            x = np.clip(x.astype(F64), float(limits.min), _largest_below(limits.max))
-        else:
-            x = np.clip(x.astype(object) if x.dtype.itemsize == 8 else x.astype(np.int64), limits.min, limits.max)
-    elif saturate and is_float(out.dtype):
+        _saturate_to_integers(x, out)
+        return
+    if saturate and is_float(out.dtype):
         largest = np.float64(np.finfo(out.dtype).max)
         x = np.clip(x, -largest, largest)
     with np.errstate(over="ignore"):
         np.copyto(out, x, casting="unsafe")
+
+
+def _saturate_to_integers(x: Array, out: Array) -> None:
+    """Clamp to the integers of `out`, NaN to 0."""
+    limits = np.iinfo(out.dtype)
+    if not is_float(x.dtype):
+        own = np.iinfo(x.dtype) if is_integer(x.dtype) else np.iinfo(np.uint8)
+        x = x.astype(np.uint8) if x.dtype == np.bool_ else x
+        np.copyto(out, np.clip(x, max(limits.min, own.min), min(limits.max, own.max)), casting="unsafe")
+        return
+    wide = x.astype(F64)
+    above = wide >= float(limits.max)  # 2^63 and 2^64 are floats, the integers below them are not
+    np.copyto(out, np.where(above | np.isnan(wide), 0.0, np.maximum(wide, float(limits.min))), casting="unsafe")
+    np.putmask(out, above, limits.max)
 
 
 def _cast_to_stored(x: Array, out: Array, saturate: bool) -> None:
@@ -168,12 +181,6 @@ def _odd_float64(x: Array) -> Array:
         inexact = (np.abs(x.astype(F64)) >= 2.0**53) & (x & 0x7FF != 0)
         x = np.where(inexact, (x & ~x.dtype.type(0x7FF)) | x.dtype.type(0x800), x)
     return x.astype(F64)
-
-
-def _largest_below(limit: int) -> float:
-    """Return the largest float64 that does not exceed an integer limit."""
-    value = float(limit)
-    return value if int(value) <= limit else math.nextafter(value, 0.0)
 
 
 _convert.install(ALLOWED, _cast_any)

@@ -34,6 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
+    if sys.stdout is None:  # the process started with it closed
+        return CLOSED_PIPE
+    try:
+        config.get_num_threads()
+    except ValueError as error:  # of MP_CORE_NUM_THREADS
+        parser.error(str(error))
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -43,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes stdout once more when it ends, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-    except (argparse.ArgumentError, NotImplementedError) as error:
+    except (argparse.ArgumentError, NotImplementedError, TypeError) as error:
         parser.error(str(error))
     except (OSError, ValueError, ImportError) as error:
         print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -88,9 +94,13 @@ def _policy(name: str) -> str:
     """Check a policy's name; ``int8`` alone means the demo's int8 policy."""
     name = demo.ALIASES.get(name, name)
     try:
-        dtype_policies.get(name)
+        compute_dtype = dtype_policies.get(name).compute_dtype
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if "float" not in compute_dtype:
+        raise argparse.ArgumentTypeError(
+            f"must compute in a floating-point dtype; {name!r} computes in {compute_dtype}"
+        )
     return name
 
 
@@ -140,8 +150,8 @@ def _read_texts(names: list[str]) -> Iterator[str]:
     for name in names:
         standard = name == "-"
         try:
-            with open(0 if standard else name, encoding="utf-8", closefd=not standard) as lines:
-                yield from (line.removesuffix("\n") for line in lines)
+            with open(0 if standard else name, encoding="utf-8-sig", newline="\n", closefd=not standard) as lines:
+                yield from (line.removesuffix("\n").removesuffix("\r") for line in lines)
         except UnicodeDecodeError as error:
             raise ValueError(f"{'standard input' if standard else name} is not UTF-8 text: {error}") from error
 

@@ -75,7 +75,7 @@ def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
         known = _PARSED.get(dtype)
         if known is None and dtype is not None:
             known = ALLOWED.get(np.dtype(dtype).name)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         known = None
     if known is None:
         raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")

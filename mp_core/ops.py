@@ -150,7 +150,7 @@ def matmul(
         b = asarray(b, "b")
     if a.ndim == 0 or len(b.shape) == 0:
         raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
-    if activation not in _matmul.ACTIVATIONS:
+    if not isinstance(activation, str | None) or activation not in _matmul.ACTIVATIONS:
         raise ValueError(f"`activation` must be None, 'relu', 'gelu' or 'silu'; received {activation!r}")
     a, b, promoted = _common_type(a, b)
     target = _out_dtype(out_dtype, default or promoted, a.dtype)
@@ -177,14 +177,15 @@ def matmul(
         return cast(_product_float64(a, b, bias, activation), target, out=result)
 
     view = result
-    if not _kernel_writes(result, a, b, out is not None):
+    if not _kernel_writes(result, (a, b, bias, row_scale), out is not None):
         plain = row_scale is None and bias is None and activation is None
         exact = _I32 if a.dtype in _DEPTH and plain else F32
         view = np.empty(shape, exact if target is F64 else target)
     full = view if len(b.shape) > 1 else view[..., np.newaxis]
     full = full if a.ndim > 1 else full[..., np.newaxis, :]
     if len(b_matrix.shape) == 2 and full.ndim > 2 and a_matrix.flags.c_contiguous and full.flags.c_contiguous:
-        a_matrix, full = a_matrix.reshape(-1, k), full.reshape(-1, n)  # one tall product
+        rows = math.prod(full.shape[:-1])
+        a_matrix, full = a_matrix.reshape(rows, k), full.reshape(rows, n)  # one tall product
     elif batch:
         a_matrix = np.broadcast_to(a_matrix, (*batch, *a_matrix.shape[-2:]))
         if not isinstance(b_matrix, PackedMatrix):
@@ -212,9 +213,8 @@ def _multiplies_as_integers(q: QuantizedArray, shared: int) -> bool:
     return (
         q.values.dtype is _I8
         and q.zero_point is None
-        and q.values.ndim >= 2
+        and (q.values.ndim == 2 or (shared == -1 and q.values.ndim > 0))
         and q.scale.shape[shared] == 1
-        and (shared == -1 or q.values.ndim == 2)
     )
 
 
@@ -227,10 +227,11 @@ def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
             return a.values, pack(b), a.scale
     if _is_quantized(b):
         b = QuantizedArray(b.unpack(), b.scale[np.newaxis], None, (1,))
-    others = [
-        asarray(x, name).dtype for x, name in ((a, "a"), (b, "b")) if not isinstance(x, QuantizedArray | PackedMatrix)
-    ]
-    target = others[0] if others and is_float(others[0]) else F32
+    target = F32
+    for x, name in ((a, "a"), (b, "b")):
+        if not isinstance(x, QuantizedArray):
+            dtype = x.dtype if isinstance(x, PackedMatrix) else asarray(x, name).dtype
+            target = dtype if is_float(dtype) else F32
     a = dequantize(a, target) if isinstance(a, QuantizedArray) else a
     b = dequantize(b, target) if isinstance(b, QuantizedArray) else b
     return a, b, None
@@ -265,15 +266,16 @@ def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtyp
     return target
 
 
-def _kernel_writes(out: Array, a: Array, b: Array | PackedMatrix, given: bool) -> bool:
-    """Whether the kernel can write `out` in place: rows with unit stride that overlap no operand."""
-    if out.dtype is F64:
+def _kernel_writes(out: Array, operands: tuple[Any, ...], given: bool) -> bool:
+    """Whether the kernel can write `out` in place: rows with unit stride that overlap nothing it reads."""
+    if out.dtype not in _OUT_FORMATS:
         return False
     if not given:
         return True
     aligned = all(stride % out.itemsize == 0 for stride in out.strides)
     unit = out.ndim < 1 or out.shape[-1] <= 1 or out.strides[-1] == out.itemsize
-    overlaps = np.may_share_memory(a, out) or (not isinstance(b, PackedMatrix) and np.may_share_memory(b, out))
+    read = (x.scale if isinstance(x, PackedMatrix) else x for x in operands)
+    overlaps = any(x is not None and np.may_share_memory(x, out) for x in read)
     return aligned and unit and out.dtype.isnative and not overlaps
 
 
@@ -358,8 +360,8 @@ def softmax(
     if axis != x.ndim - 1:
         x = np.moveaxis(x, axis, -1)
         keep = None if keep is None else np.moveaxis(keep, axis, -1)
-    if keep is not None and keep.strides[-1] != 1 and keep.shape[-1] > 1:
-        keep = np.ascontiguousarray(keep)
+    if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, out))):
+        keep = keep.copy()
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
     x, work = _rows(x, view)
     fmt = FORMATS[x.dtype]
@@ -389,7 +391,7 @@ def layer_norm(
     epsilon : float
         Added to the variance, which is the mean of the squared deviations.
     residual : array-like, optional
-        The shape of `x`; added first, in float32.
+        The shape of `x`; cast to its type, then added in float32 before anything else.
     out : ndarray, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
@@ -426,8 +428,11 @@ def layer_norm(
     if x.dtype is F64:
         np.copyto(result, _layer_norm_float64(x if other is None else x + other, gamma, beta, epsilon))
         return result
-    if out is not None and other is not None and np.may_share_memory(other, out):
-        other = other.copy()
+    if out is not None:
+        other, scale, offset = (
+            part.copy() if part is not None and np.may_share_memory(part, out) else part
+            for part in (other, scale, offset)
+        )
     x, work = _rows(x, result)
     fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(x, fmt, work, fmt, epsilon, scale, offset, other)
@@ -507,17 +512,22 @@ def _softmax_float64(x: Array, axis: int, scale: float, keep: Array | None) -> A
 
 
 def _layer_norm_float64(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
+    if x.size == 0:
+        return x
     y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     y = y if gamma is None else y * cast(gamma, F64)
     return y if beta is None else y + cast(beta, F64)
 
 
 def _gelu_float64(x: Array) -> Array:
-    phi: Array = np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)), otypes=[np.float64])(x)
-    return x * phi
+    x = np.asarray(np.maximum(x, -np.finfo(np.float64).max), order="C")  # -Inf times 0 is NaN
+    y = np.empty_like(x)
+    _pointwise.gelu_float64(x, y)
+    return y
 
 
 def _silu_float64(x: Array) -> Array:
+    x = np.maximum(x, -np.finfo(np.float64).max)
     with np.errstate(over="ignore"):
         y: Array = x / (1.0 + np.exp(-x))
     return y

@@ -1,7 +1,8 @@
 """Quantization to 8-bit integers: ``x ~ scale * (q - zero_point)``, written here and nowhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from mp_core.dtypes import ALLOWED, is_float, parse
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
 
-_I8, _U8 = ALLOWED["int8"], ALLOWED["uint8"]
+_LONG_ROW = 1 << 16  # beyond, a row does not stay in a cache between its range and its codes
+_I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,24 @@ class QuantizedArray:
     scale: Array
     zero_point: Array | None
     axis: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check what the kernels trust, and bring scale and zero point to their types."""
+        if not isinstance(self.values, np.ndarray) or self.values.dtype not in (_I8, _U8):
+            found = getattr(self.values, "dtype", type(self.values).__name__)
+            raise TypeError(f"`values` must be an ndarray of int8 or uint8; received {found}")
+        shape = tuple(n if i in self.axis else 1 for i, n in enumerate(self.values.shape))
+        for name, dtype in (("scale", F32), ("zero_point", _I32)):
+            given = getattr(self, name)
+            if given is None and name == "zero_point":
+                continue
+            array = np.asarray(given, dtype=dtype, order="C")
+            if array.shape != shape:
+                raise ValueError(
+                    f"`{name}` must have shape {shape} for values {self.values.shape} and axis {self.axis}; "
+                    f"received {array.shape}"
+                )
+            object.__setattr__(self, name, array)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,7 +138,8 @@ def quantize(
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
 
-    if scale is None and symmetric and target is _I8 and axes == tuple(range(x.ndim - 1)) and x.ndim:
+    per_row = x.ndim > 0 and axes == tuple(range(x.ndim - 1)) and x.shape[-1] <= _LONG_ROW
+    if scale is None and symmetric and target is _I8 and per_row:
         values, scales = np.empty(x.shape, target), np.empty(shape, F32)
         rows = scales.size
         _quantize.quantize_rows(x, FORMATS[x.dtype], values, scales, rows, x.shape[-1])
@@ -188,8 +209,11 @@ def dequantize(q: QuantizedArray, dtype: DTypeLike = "float32") -> Array:
 
 
 def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    wanted = () if axis is None else (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
-    axes = tuple(sorted(int(i) + ndim if i < 0 else int(i) for i in wanted))
+    try:
+        wanted = () if axis is None else tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
+    except TypeError:
+        raise TypeError(f"`axis` must be an int, a sequence of int or None; received {axis!r}") from None
+    axes = tuple(sorted(i + ndim if i < 0 else i for i in wanted))
     if any(not 0 <= i < ndim for i in axes) or len(set(axes)) != len(axes):
         raise ValueError(f"`axis` must name distinct axes of an array with {ndim}; received {axis!r}")
     return axes
@@ -227,6 +251,8 @@ def _given(value: ArrayLike, shape: tuple[int, ...], axes: tuple[int, ...], dtyp
         raise ValueError(f"`{argument}` must broadcast to shape {shape}; received {array.shape}") from None
     if dtype is not F32 and is_float(array.dtype):
         raise TypeError(f"`{argument}` must be integers; received dtype {array.dtype}")
+    if dtype is not F32 and array.size and not -256 < array.min() <= array.max() < 256:
+        raise ValueError(f"`{argument}` must hold codes; received values from {array.min()} to {array.max()}")
     return np.ascontiguousarray(array, dtype=dtype).reshape(-1)
 
 

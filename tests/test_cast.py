@@ -153,6 +153,19 @@ def test_saturate_to_integers(target):
     assert mp.cast(np.array([2**40], np.int64), "int8", saturate=True)[0] == 127
 
 
+def test_saturate_reaches_the_ends_of_64_bits_and_nan_is_zero():
+    x = np.array([np.inf, 2.0**64, -np.inf, np.nan, 5.5])
+    assert mp.cast(x, "uint64", saturate=True).tolist() == [2**64 - 1, 2**64 - 1, 0, 0, 5]
+    assert mp.cast(x, "int64", saturate=True).tolist() == [2**63 - 1, 2**63 - 1, -(2**63), 0, 5]
+    assert mp.cast(np.array([2**63], np.uint64), "int64", saturate=True)[0] == 2**63 - 1
+    assert mp.cast(np.array([-1], np.int64), "uint64", saturate=True)[0] == 0
+
+
+def test_masked_arrays_are_refused():
+    with pytest.raises(TypeError, match="`x` must not be a masked array"):
+        mp.cast(np.ma.masked_equal([1.0, 2.0], 2.0), "float32")
+
+
 def test_saturated_bfloat16_to_integer():
     assert mp.cast(np.array([1e30, -1e30], ml_dtypes.bfloat16), "int8", saturate=True).tolist() == [127, -128]
 
@@ -291,6 +304,8 @@ def test_byte_swapped_out():
     [
         (([1.0], "float99"), {}, TypeError, "`dtype` must be one of float64, .*received 'float99'"),
         (([1.0], None), {}, TypeError, "`dtype` must be one of .*received None"),
+        (([1.0], "float32,,"), {}, TypeError, "`dtype` must be one of"),
+        (([1.0], ["float32"]), {}, TypeError, "`dtype` must be one of"),
         ((["a"], "float32"), {}, TypeError, "`x` must be an array of .*received dtype <U1"),
         (([1j], "float32"), {}, TypeError, "received dtype complex128"),
         (([[1], [1, 2]], "float32"), {}, TypeError, "`x` must be an array or nested sequence"),

@@ -27,7 +27,7 @@ def plain_float16(chunk):
 
 
 def wrong_chunks(dtype, first, last):
-    """Return (instruction set, chunk) wherever a chunk of 2^24 codes, first <= chunk < last, differs from the oracle."""
+    """Return (instruction set, chunk) where a chunk of 2^24 codes, first <= chunk < last, differs from the oracle."""
     wrong = []
     out = np.empty(CHUNK, dtype)
     for chunk in range(first, last):

@@ -250,6 +250,28 @@ def test_out_may_overlap_an_operand(which, rng):
     assert_same_bits({"a": a, "b": b}[which], expected)
 
 
+def test_out_may_overlap_bias_and_scales(rng):
+    a, b, bias = values(rng, (20, 6), "float32"), values(rng, (6, 8), "float32"), values(rng, (8,), "float32")
+    expected = mp.matmul(a, b, bias=bias)
+    out = np.zeros((20, 8), np.float32)
+    out[0] = bias
+    assert_same_bits(mp.matmul(a, b, bias=out[0], out=out), expected)
+    q, w = mp.quantize(a, axis=0), mp.quantize(b, axis=1)
+    expected = mp.matmul(q, w)
+    out[:, 0] = q.scale[:, 0]
+    shared = mp.QuantizedArray(q.values, out[:, :1], None, (0,))
+    assert_same_bits(mp.matmul(shared, w, out=out), expected)
+
+
+@pytest.mark.parametrize("dtype", [*PACKED, "int8"])
+@pytest.mark.parametrize("shape", [((2, 3, 0), (0, 4)), ((2, 3, 4), (4, 0)), ((2, 0, 4), (4, 5)), ((0, 3, 0), (0, 0))])
+def test_empty_products_of_three_axes(dtype, shape):
+    a, b = (np.zeros(one, dtype) for one in shape)
+    for right in (b, mp.pack(b)):
+        c = mp.matmul(a, right)
+        assert c.shape == (*shape[0][:2], shape[1][1]) and not c.astype(np.float32).any()
+
+
 def erf_gelu(x):
     from math import erfc
 
@@ -327,6 +349,17 @@ def test_quantized_operand_beside_a_float_is_dequantized(a_quantized, symmetric,
         assert_same_bits(mp.matmul(a, mp.pack(q)), expected)
 
 
+def test_quantized_vector_is_a_row(rng):
+    """The same integers, and not a dequantized kernel at every call."""
+    x, w = rng.standard_normal(40).astype(np.float32), mp.pack(mp.quantize(rng.standard_normal((40, 7)), axis=1))
+    assert_same_bits(mp.matmul(mp.quantize(x), w), mp.matmul(mp.quantize(x[None], axis=0), w)[0])
+
+
+def test_quantized_beside_a_packed_float_takes_its_type(rng):
+    q, w = mp.quantize(rng.standard_normal((3, 8)), axis=0), rng.standard_normal((8, 2)).astype("bfloat16")
+    assert_same_bits(mp.matmul(q, mp.pack(w)), mp.matmul(mp.dequantize(q, "bfloat16"), w))
+
+
 # ---- packed matrices
 
 
@@ -374,6 +407,30 @@ def test_packing_casts_and_float8_becomes_bfloat16(rng):
 def test_packed_beside_a_wider_left_operand(rng):
     a, b = values(rng, (3, 20), "float32"), values(rng, (20, 4), "bfloat16")
     assert_same_bits(mp.matmul(a, mp.pack(b)), mp.matmul(a, b))
+
+
+BYTES = np.zeros(1024, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ((1000, 100000), "float32", BYTES),
+        ((4, 4), "int8", np.zeros(64, np.uint8)),
+        ((4,), "float32", BYTES),
+        ((4, 16), "float64", BYTES),
+        ((16, 16), "float32", BYTES.view(np.int8)),
+        ((16, 16), "float32", BYTES, None, np.zeros(3, np.float32)),
+        ((16, 16), "float32", BYTES[::2]),
+        ((16, 16), "float32", None),
+        ((-16, -16), "float32", BYTES),
+    ],
+)
+def test_a_packed_matrix_checks_what_the_kernels_trust(arguments):
+    shape, dtype, *parts = arguments
+    with pytest.raises(ValueError, match="received"):
+        mp.PackedMatrix(shape, np.dtype(dtype), *parts)
+    assert mp.PackedMatrix((16, 16), np.dtype("float32"), BYTES).nbytes == 1024
 
 
 # ---- errors

@@ -179,6 +179,29 @@ def test_given_scales_broadcast_or_run_along_the_axis(rng):
     np.testing.assert_array_equal(a.values, onnx_quantize(x, scale, [1, 2, 3, 4], -128, 127))
 
 
+@pytest.mark.parametrize(
+    ("values", "scale", "zero_point", "axis", "error"),
+    [
+        (np.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), None, (1,), ValueError),
+        (np.zeros((4, 8), "i1"), np.ones((1, 2), "f4"), None, (1,), ValueError),
+        (np.zeros((4, 8), "i1"), np.ones((1, 8), "f4"), np.zeros(1, "i4"), (1,), ValueError),
+        (np.zeros((4, 8)), np.ones((1, 1), "f4"), None, (), TypeError),
+        ([1, 2], np.ones(1, "f4"), None, (), TypeError),
+    ],
+)
+def test_a_quantized_array_checks_what_the_kernels_trust(values, scale, zero_point, axis, error):
+    with pytest.raises(error, match="must"):
+        mp.QuantizedArray(values, scale, zero_point, axis)
+
+
+def test_long_rows_quantize_as_short_ones(rng):
+    x = rng.standard_normal(200_000).astype("bfloat16")
+    q = mp.quantize(x)
+    expected = onnx_quantize(x.astype(np.float32), q.scale, 0, -127, 127)
+    np.testing.assert_array_equal(q.values, expected)
+    assert q.scale == np.abs(x.astype(np.float32)).max() / np.float32(127)
+
+
 X = np.ones((2, 3), np.float32)
 
 
@@ -192,6 +215,9 @@ X = np.ones((2, 3), np.float32)
         (lambda: mp.quantize(X, scale=np.inf), ValueError, "`scale` must be positive and finite"),
         (lambda: mp.quantize(X, scale=np.nan), ValueError, "`scale` must be positive and finite"),
         (lambda: mp.quantize(X, zero_point=1), ValueError, "`zero_point` must be None unless `scale`"),
+        (lambda: mp.quantize(X, scale=1.0, zero_point=2**32 + 1), ValueError, "`zero_point` must hold codes"),
+        (lambda: mp.quantize(X, axis=1.5), TypeError, "`axis` must be an int"),
+        (lambda: mp.quantize(X, axis="0"), TypeError, "`axis` must be an int"),
         (lambda: mp.quantize(X, scale=1.0, zero_point=128), ValueError, r"must lie in \[-128, 127\]"),
         (lambda: mp.quantize(X, scale=1.0, zero_point=1.5), TypeError, "`zero_point` must be integers"),
         (lambda: mp.quantize(X, axis=1, scale=[1.0, 2.0]), ValueError, "`scale` must broadcast to shape"),

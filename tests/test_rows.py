@@ -113,6 +113,27 @@ def test_layer_norm_in_place_and_overlapping_residual(rng):
     assert out.shape == x.shape
 
 
+def test_out_may_overlap_gamma_beta_and_mask(rng):
+    x, vector = rng.standard_normal((5, 8)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
+    for name in ("gamma", "beta"):
+        expected = mp.layer_norm(x, **{name: vector})
+        out = np.ones((5, 8), np.float32)
+        out[0] = vector
+        assert_same_bits(mp.layer_norm(x, **{name: out[0]}, out=out), expected)
+    out = np.zeros((5, 8), np.float32)
+    mask = out.view(np.bool_)[:, ::4]
+    mask[:, :3] = True
+    expected = mp.softmax(x, mask=mask.copy())
+    assert_same_bits(mp.softmax(x, mask=mask, out=out), expected)
+
+
+def test_float64_ends_as_float32_does():
+    ends = np.array([-np.inf, np.inf, np.nan, 0.0])
+    for function in (mp.gelu, mp.silu, mp.relu):
+        np.testing.assert_array_equal(function(ends), function(ends.astype(np.float32)))
+    assert mp.layer_norm(np.zeros((3, 0))).shape == (3, 0)
+
+
 def gelu(x):
     return x * np.vectorize(lambda v: 0.5 * math.erfc(-v * math.sqrt(0.5)))(x)
 

@@ -144,8 +144,8 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     out : ndarray, optional
         Where to put the result: same shape, of type `dtype`. It may overlap `x`.
     saturate : bool
-        Clamp finite and infinite values to the largest finite value of `dtype` instead of overflowing. Without it
-        overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
+        Clamp finite and infinite values to the range of `dtype` instead of overflowing; NaN becomes 0 in integer types.
+        Without it overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
 
     Returns
     -------

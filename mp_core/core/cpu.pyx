@@ -1,6 +1,7 @@
 """The machine: which instruction set the kernels use, and how many threads may run them."""
 
 import contextvars
+import operator
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,10 +105,10 @@ _default = None  # (count, why), found at first use
 
 def _positive(value, argument):
     try:
-        count = int(value)
+        count = int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         count = 0
-    if count < 1 or isinstance(value, float):
+    if count < 1:
         raise ValueError(f"`{argument}` must be a positive integer; received {value!r}")
     return min(count, 1024)
 
@@ -131,7 +132,7 @@ def _find_default():
     if os.environ.get("MP_CORE_NUM_THREADS"):
         return _positive(os.environ["MP_CORE_NUM_THREADS"], "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if first.isdigit() and int(first) > 0:
+    if first.isdecimal() and int(first) > 0:
         return min(int(first), 1024), "OMP_NUM_THREADS"
     count, why = os.cpu_count() or 1, "CPU count"
     if hasattr(os, "sched_getaffinity"):

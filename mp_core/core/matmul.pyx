@@ -67,12 +67,21 @@ cdef class PackedMatrix:
     cdef int kind
     cdef Py_ssize_t matrix_bytes           # from one matrix of the batch to the next
 
-    def __init__(self, shape, dtype, cnp.ndarray data not None, column_sums=None, scale=None):
-        cdef Py_ssize_t k, n
-        self.shape, self.dtype, self.data, self.column_sums, self.scale = shape, dtype, data, column_sums, scale
+    def __init__(self, shape, dtype, data, column_sums=None, scale=None):
+        cdef Py_ssize_t k, n, matrices = 1
+        self.shape, self.dtype = tuple([int(length) for length in shape]), dtype
+        if len(self.shape) < 2 or min(self.shape) < 0 or dtype.name not in KINDS or dtype.name == "uint8":
+            raise ValueError("a PackedMatrix has a shape (..., k, n) and is float32, float16, bfloat16 or int8; "
+                             f"received shape {shape} and dtype {dtype}")
         self.kind = KINDS[dtype.name]
-        k, n = shape[len(shape) - 2], shape[len(shape) - 1]
+        k, n = self.shape[len(self.shape) - 2], self.shape[len(self.shape) - 1]
+        for length in self.shape[:len(self.shape) - 2]:
+            matrices *= <Py_ssize_t>length
         self.matrix_bytes = round_up(k, GROUP[self.kind]) * round_up(n, MP_LANES) * SIZE[self.kind]
+        sums = (matrices, round_up(n, MP_LANES)) if self.kind == MP_GEMM_I8 else None
+        self.data = _part(data, "data", (matrices * self.matrix_bytes,), np.uint8)
+        self.column_sums = _part(column_sums, "column_sums", sums, np.int32)
+        self.scale = _part(scale, "scale", None if scale is None else (n,), np.float32)
 
     @property
     def nbytes(self):
@@ -103,6 +112,17 @@ cdef class PackedMatrix:
 
     def __repr__(self):
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _part(array, name, shape, dtype):
+    """Return a buffer of a PackedMatrix, None where there must be none; the kernels trust its size."""
+    if array is None and shape is None:
+        return None
+    if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
+            or not array.flags.c_contiguous):
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ValueError(f"`{name}` must be contiguous {np.dtype(dtype).name} of shape {shape}; received {found}")
+    return array
 
 
 def _restore(shape, name, data, column_sums, scale):

@@ -1,6 +1,7 @@
 """Rows and elements: softmax, layer norm, activations. Widened to float32, computed there, narrowed once."""
 
 cimport numpy as cnp
+from libc.math cimport M_SQRT1_2, erfc
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
@@ -47,7 +48,8 @@ cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
 
 cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
     cdef Rows *r = <Rows *>context
-    cdef float *work = <float *>scratch(3 * r.length * 4)
+    cdef bint widens = r.in_format != MP_F32, narrows = r.out_format != MP_F32
+    cdef float *work = <float *>scratch((2 * widens + narrows) * r.length * 4)
     cdef float *result
     cdef const float *x
     cdef const float *residual = NULL
@@ -58,22 +60,22 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
     for row in range(index * r.share, min((index + 1) * r.share, r.rows)):
         start = row * r.length
         x = <const float *>r.x + start
-        if r.in_format != MP_F32:
+        if widens:
             r.kernels.widen[r.in_format](r.x + start * r.in_size, work, r.length, 0)
             x = work
-        result = <float *>r.out + start if r.out_format == MP_F32 else work + r.length
+        result = work + 2 * widens * r.length if narrows else <float *>r.out + start
         if r.what == SOFTMAX:
             r.kernels.softmax(x, kept(r, row), r.scale, r.length, result)
         elif r.what == ACTIVATE:
             r.kernels.activate(r.activation, x, r.length, result)
         else:
-            if r.residual != NULL and r.in_format == MP_F32:
-                residual = <const float *>r.residual + start
+            if r.residual != NULL and widens:
+                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + r.length, r.length, 0)
+                residual = work + r.length
             elif r.residual != NULL:
-                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + 2 * r.length, r.length, 0)
-                residual = work + 2 * r.length
+                residual = <const float *>r.residual + start
             r.kernels.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
-        if r.out_format != MP_F32:
+        if narrows:
             r.kernels.narrow[r.out_format](result, r.out + start * r.out_size, r.length, 0)
 
 
@@ -123,6 +125,16 @@ def layer_norm(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, 
     if residual is not None:
         r.residual = cnp.PyArray_BYTES(residual)
     run(&r, x, in_format, out, out_format)
+
+
+def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
+    """out = x erfc(-x / sqrt 2) / 2 in float64, by the C library; C-contiguous, of equal size."""
+    cdef const double *source = <const double *>cnp.PyArray_DATA(x)
+    cdef double *result = <double *>cnp.PyArray_DATA(out)
+    cdef Py_ssize_t i, n = cnp.PyArray_SIZE(x)
+    with nogil:
+        for i in range(n):
+            result[i] = source[i] * (0.5 * erfc(-source[i] * M_SQRT1_2))
 
 
 def activate(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, int activation):
