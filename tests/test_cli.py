@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -99,6 +100,14 @@ def test_files_and_standard_input_are_read_in_order(model, texts):
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == [*TEXTS, "g", *TEXTS]
 
 
+def test_a_line_ends_at_a_line_feed_and_a_byte_order_mark_is_no_text(capsys, model, tmp_path):
+    path = tmp_path / "windows.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\rb\r\nc\r\r\n\r\nd")
+    assert cli.main(["embed", "--model", model, str(path)]) == 0
+    texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+    assert texts == ["a\rb", "c\r", "", "d"]
+
+
 def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "npy is binary" in usage_error(capsys, "embed", "--model", model, "--format", "npy")
@@ -118,6 +127,11 @@ def test_a_closed_pipe_ends_quietly(model, tmp_path):
         assert process.wait() == 141
 
 
+def test_a_closed_standard_output_ends_quietly():
+    done = subprocess.run(["sh", "-c", '"$0" -m mp_core info >&-', sys.executable], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):
     def interrupt(**_):
         raise KeyboardInterrupt
@@ -133,6 +147,7 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
         ([], "required: COMMAND"),
         (["embed"], "required: --model"),
         (["embed", "--model", "m", "--policy", "float31"], "argument --policy: "),
+        (["embed", "--model", "m", "--policy", "int8_from_int8"], "'int8_from_int8' computes in int8"),
         (["embed", "--model", "m", "--batch-size", "0"], "must be an integer of at least 1; received '0'"),
         (["embed", "--model", "m", "--format", "csv"], "invalid choice: 'csv'"),
         (["demo", "--threads", "two"], "must be an integer of at least 1; received 'two'"),
@@ -141,6 +156,26 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):
     assert message in usage_error(capsys, *arguments)
+
+
+@pytest.mark.parametrize("policy", ["int64", "bool", "string", "complex64"])
+def test_a_policy_must_compute_in_floating_point(capsys, policy):
+    message = f"must compute in a floating-point dtype; {policy!r} computes in {policy}"
+    assert message in usage_error(capsys, "embed", "--model", "m", "--policy", policy)
+
+
+def test_a_type_that_a_command_cannot_compute_is_wrong_usage(capsys, monkeypatch):
+    def refuse(**_):
+        raise TypeError("received string")
+
+    monkeypatch.setattr(config, "show_config", refuse)
+    assert "received string" in usage_error(capsys, "info")
+
+
+def test_a_wrong_number_of_threads_is_wrong_usage():
+    done = mp_core("info", env=os.environ | {"MP_CORE_NUM_THREADS": "garbage"})
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"`MP_CORE_NUM_THREADS` must be a positive integer; received 'garbage'" in done.stderr
 
 
 def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts):
