@@ -1,7 +1,7 @@
 """Policies per layer path."""
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Self
 
 from mp_core.dtype_policies.policy import DTypePolicy
@@ -9,7 +9,7 @@ from mp_core.dtype_policies.registry import deserialize, get, serialize
 
 __all__ = ["DTypePolicyMap"]
 
-_MATCHERS = {"fullmatch": re.Pattern.fullmatch, "search": re.Pattern.search}
+_MATCHES = ("fullmatch", "search")
 _CACHED_PATHS = 1 << 17
 
 
@@ -43,7 +43,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     (<DTypePolicy "mixed_bfloat16">, <DTypePolicy "float32">)
     """
 
-    __slots__ = ("_argument", "_default", "_hits", "_match", "_patterns", "_policies")
+    __slots__ = ("_argument", "_default", "_hits", "_match", "_matchers", "_policies")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, default_policy: Any = None, policy_map: Any = None, match: str = "fullmatch") -> None:
@@ -54,13 +54,13 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
                 f"If specified, `policy_map` must be a dict. Received: policy_map={policy_map!r} "
                 f"(of type {type(policy_map)})"
             )
-        if match not in _MATCHERS:
-            raise ValueError(f"`match` must be one of {', '.join(_MATCHERS)}. Received: match={match!r}")
+        if match not in _MATCHES:
+            raise ValueError(f"`match` must be one of {', '.join(_MATCHES)}. Received: match={match!r}")
         self._argument = default_policy
         self._default = get(default_policy)
         self._match = match
         self._policies: dict[str, DTypePolicy] = {}
-        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._matchers: dict[str, Callable[[str], re.Match[str] | None]] = {}
         self._hits: dict[str, DTypePolicy] = {}
         self.update(policy_map or {})
 
@@ -101,8 +101,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return self._look_up(key) if policy is None else policy
 
     def _look_up(self, path: str) -> DTypePolicy:
-        matches = _MATCHERS[self._match]
-        keys = [key for key, pattern in self._patterns.items() if matches(pattern, path)]
+        keys = [key for key, matches in self._matchers.items() if matches(path)]
         if len(keys) > 1:
             raise ValueError(
                 f"Path '{path}' matches multiple dtype policy specification keys: {keys}. "
@@ -131,11 +130,11 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         except re.error as error:
             raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
         self._policies[key] = value
-        self._patterns[key] = pattern
+        self._matchers[key] = getattr(pattern, self._match)
         self._hits.clear()
 
     def __delitem__(self, key: str) -> None:
-        del self._policies[key], self._patterns[key]
+        del self._policies[key], self._matchers[key]
         self._hits.clear()
 
     def __contains__(self, key: object) -> bool:
