@@ -731,3 +731,64 @@ def test_a_failed_build_can_be_tried_again():
         layer.build((None, None))
     assert not layer.built and layer.path is None
     assert layer(_x(1, 3)).shape == (1, 2)
+
+
+# ---- what a hostile review found
+
+
+def test_a_float_table_is_quantized_under_an_int8_policy():
+    table = [[0.1, 0.9], [0.5, -0.7]]
+    rows = layers.Embedding(2, 2, weights=table, dtype="int8_from_float32")(np.array([0, 1]))
+    np.testing.assert_allclose(rows, table, atol=0.004)
+
+
+def test_assigning_the_scale_keeps_one_packed_kernel():
+    layer = layers.Dense(8, dtype="int8_from_float32")
+    x = rng.standard_normal((2, 8)).astype(np.float32)
+    layer(x)
+    layer.kernel.assign(np.eye(8, dtype=np.int8))
+    for factor in (1.0, 2.0, 4.0):
+        layer.kernel_scale.assign(np.full(8, factor))
+        np.testing.assert_allclose(layer(x), x / factor, atol=0.05 / factor)
+    (kept,) = [value for value in layer.kernel._state[1].values() if isinstance(value, dict)]
+    assert len(kept) == 1
+
+
+def test_attention_masks_of_different_rank_keep_their_axes():
+    layer, x = layers.MultiHeadAttention(2, 4), rng.standard_normal((2, 5, 8)).astype(np.float32)
+    four, value = rng.random((2, 2, 5, 5)) < 0.7, np.array([[True] * 5, [True, True, True, False, False]])
+    four[..., 0] = True
+    expected = layer(x, x, attention_mask=four & value[:, None, None, :])
+    np.testing.assert_array_equal(layer(x, x, attention_mask=four, value_mask=value), expected)
+    with pytest.raises(ValueError, match="`attention_mask` must be 1"):
+        layer(x, x, attention_mask=np.where(four, 0.0, -np.inf))
+    with pytest.raises(ValueError, match="`value_mask` must have 2 axes"):
+        layer(x, x, value_mask=np.ones(5, bool))
+
+
+@pytest.mark.parametrize("axis", [3, -4, [0, 5]])
+def test_layer_normalization_refuses_axes_that_are_not_there(axis):
+    with pytest.raises(ValueError, match="`axis` must name axes"):
+        layers.LayerNormalization(axis=axis)(np.ones((2, 3, 4), np.float32))
+
+
+def test_layer_normalization_refuses_another_rank():
+    layer = layers.LayerNormalization(axis=1)
+    layer(np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match="expected 2 axes"):
+        layer(np.ones((2, 3, 3), np.float32))
+
+
+def test_einsum_dense_refuses_the_right_product_of_wrong_lengths():
+    layer = layers.EinsumDense("abcd,cde->abe", (None, 3))
+    layer(np.ones((1, 2, 4, 6), np.float32))
+    with pytest.raises(ValueError, match=r"values \(4, 6\)"):
+        layer(np.ones((1, 2, 6, 4), np.float32))
+    with pytest.raises(ValueError, match="`bias_axes` must be axes"):
+        layers.EinsumDense("ab,bc->ac", 3, bias_axes="z").build((None, 2))
+
+
+def test_empty_inputs():
+    assert layers.Dense(3)(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert layers.Conv2D(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 3, 3, 2)
+    assert layers.LayerNormalization(axis=[1, 2])(np.zeros((0, 3, 4), np.float32)).shape == (0, 3, 4)

@@ -135,18 +135,19 @@ class MultiHeadAttention(Layer):
         scores : ndarray, shape (batch, heads, targets, sources)
             With `return_attention_scores` only.
         """
-        masks = [
-            None if query_mask is None else np.asarray(query_mask)[:, :, np.newaxis],
-            None if value_mask is None else np.asarray(value_mask)[:, np.newaxis, :],
-            None if key_mask is None else np.asarray(key_mask)[:, np.newaxis, :],
-            attention_mask,
-            np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None,
-        ]
+        masks = (
+            (query_mask, "query_mask", 2, np.s_[:, np.newaxis, :, np.newaxis]),
+            (value_mask, "value_mask", 2, np.s_[:, np.newaxis, np.newaxis, :]),
+            (key_mask, "key_mask", 2, np.s_[:, np.newaxis, np.newaxis, :]),
+            (attention_mask, "attention_mask", None, None),
+        )
+        causal = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
+        keep = _joined([causal, *(_mask(*mask) for mask in masks)])
         q = self.query_dense(query).transpose(0, 2, 1, 3)
         k = self.key_dense(value if key is None else key).transpose(0, 2, 3, 1)
         v = self.value_dense(value).transpose(0, 2, 1, 3)
         scores = ops.matmul(q, k)
-        ops.softmax(scores, scale=self._scale, mask=_joined(masks), out=scores)
+        ops.softmax(scores, scale=self._scale, mask=keep, out=scores)
         batch, heads, targets, _ = scores.shape
         context = np.empty((batch, targets, heads, self.value_dim), scores.dtype)
         ops.matmul(scores, v, out=context.transpose(0, 2, 1, 3))
@@ -154,11 +155,26 @@ class MultiHeadAttention(Layer):
         return (outputs, scores) if return_attention_scores else outputs
 
 
-def _joined(masks: list[ArrayLike | None]) -> Array | None:
-    """Return the conjunction of masks (batch, targets, sources), with an axis for the heads."""
+def _mask(mask: ArrayLike | None, name: str, ndim: int | None, index: Any) -> Array | None:
+    """Return a mask with axes for batch, heads, targets and sources; `ndim` None: an attention mask of 2 to 4 axes."""
+    if mask is None:
+        return None
+    given = np.asarray(mask)
+    keep: Array = given.astype(bool, copy=False)
+    if given.dtype != np.bool_ and not np.array_equal(keep, given):
+        raise ValueError(f"`{name}` must be 1 (True) where there is attention and 0 elsewhere; received other numbers")
+    if keep.ndim != ndim if ndim else keep.ndim not in (2, 3, 4):
+        raise ValueError(f"`{name}` must have {ndim or '2 to 4'} axes; received shape {keep.shape}")
+    if index is None:
+        index = np.s_[:, np.newaxis] if keep.ndim == 3 else ...
+    selected: Array = keep[index]
+    return selected
+
+
+def _joined(masks: list[Array | None]) -> Array | None:
+    """Return the conjunction of the masks, None if there is none."""
     joined = None
     for mask in masks:
         if mask is not None:
-            keep = np.asarray(mask).astype(bool, copy=False)
-            joined = keep if joined is None else joined & keep
-    return joined[:, np.newaxis] if joined is not None and joined.ndim == 3 else joined
+            joined = mask if joined is None else joined & mask
+    return joined

@@ -1,5 +1,6 @@
 """Two-dimensional convolution, as one matrix product over windows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,7 @@ class Conv2D(Layer):
         biases = [None] * self.groups if self.bias is None else np.split(self.bias.value(), self.groups)
         fused = activations.FUSED.get(self.activation)
         parts = [
-            ops.matmul(group.reshape(*group.shape[:3], -1), kernel, bias=bias, activation=fused)
+            ops.matmul(group.reshape(*group.shape[:3], math.prod(group.shape[3:])), kernel, bias=bias, activation=fused)
             for group, kernel, bias in zip(np.split(windows, self.groups, axis=-1), kernels, biases, strict=True)
         ]
         outputs = parts[0] if self.groups == 1 else np.concatenate(parts, axis=-1)

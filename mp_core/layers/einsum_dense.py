@@ -88,7 +88,8 @@ class EinsumDense(Layer):
         self._labels = labels
         self._is_product = labels.is_product
         self._summed_axes = len(labels.summed)
-        self._depth = math.prod(sizes[label] for label in labels.summed)
+        self._summed = tuple(sizes[label] for label in labels.summed)
+        self._depth = math.prod(self._summed)
         self._tail = tuple(sizes[label] for label in labels.kernel[self._summed_axes :])
         self._scale_shape = tuple(sizes[label] if label in labels.kernel else 1 for label in labels.outputs)
         if self.quantization_mode is not None:
@@ -97,6 +98,10 @@ class EinsumDense(Layer):
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
         self.bias = None
         if self.bias_axes:
+            if not set(self.bias_axes) <= set(labels.outputs):
+                raise ValueError(
+                    f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
+                )
             labelled = labels.outputs[min(labels.outputs.index(label) for label in self.bias_axes) :]
             bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
             self.bias = self.add_weight(shape=bias_shape, initializer=self.bias_initializer, name="bias")
@@ -115,7 +120,12 @@ class EinsumDense(Layer):
     def _multiply(self, inputs: Array, bias: AutoCastVariable | None = None, activation: Any = None) -> Array:
         if not self._is_product:
             return _einsum(self._labels, inputs, self.kernel.value())
-        leading = inputs.shape[: inputs.ndim - self._summed_axes]
+        leading, summed = inputs.shape[: inputs.ndim - self._summed_axes], inputs.shape[-self._summed_axes :]
+        if summed != self._summed:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the last axes of input shape '
+                f"to have values {self._summed}, but received input with shape {inputs.shape}"
+            )
         rows = inputs.reshape(*leading, self._depth)
         outputs: Array = project(rows, self.kernel, self.kernel_scale, self._depth, bias, activation, self._compute)
         return outputs.reshape(*leading, *self._tail)

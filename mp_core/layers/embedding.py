@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from mp_core import ops
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, quantize_kernel
+from mp_core.quantizers import abs_max_quantize
 
 __all__ = ["Embedding"]
 
@@ -58,7 +59,12 @@ class Embedding(Layer):
         self.embeddings_initializer = embeddings_initializer
         if weights is not None:
             self.build()
-            self.embeddings.assign(weights)
+            if self.embeddings_scale is None:
+                self.embeddings.assign(weights)
+            else:
+                codes, scale = abs_max_quantize(weights, axis=-1)
+                self.embeddings.assign(codes)
+                self.embeddings_scale.assign(scale.reshape(-1))
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Create the table, which does not depend on the shape of the indices."""

@@ -1,5 +1,6 @@
 """Layer normalization."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,12 @@ class LayerNormalization(Layer):
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create gamma and beta for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
-        self._axes = [axis % len(input_shape) for axis in axes]
+        rank = len(input_shape)
+        if not axes or any(not -rank <= axis < rank for axis in axes):
+            raise ValueError(f"`axis` must name axes of inputs of shape {input_shape}; received {self.axis!r}")
+        self._axes = [axis % rank for axis in axes]
+        self._shape = tuple(input_shape[axis] or 0 for axis in self._axes)
+        self._rank = rank
         self._is_last = self._axes == [len(input_shape) - 1]
         shape = tuple(input_shape[axis] or 0 for axis in self._axes)
         self.gamma = self.beta = None
@@ -67,6 +73,11 @@ class LayerNormalization(Layer):
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
+        if inputs.ndim != self._rank or tuple(inputs.shape[axis] for axis in self._axes) != self._shape:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes, with '
+                f"lengths {self._shape} at {self._axes}, but received input with shape {inputs.shape}"
+            )
         x = inputs if self._is_last else self._as_rows(inputs)
         if residual is not None and not self._is_last:
             residual = self._as_rows(residual)
@@ -80,7 +91,7 @@ class LayerNormalization(Layer):
     def _as_rows(self, x: Array) -> Array:
         """Move the normalized axes to the end and join them."""
         x = np.moveaxis(x, self._axes, range(-len(self._axes), 0))
-        return x.reshape(*x.shape[: x.ndim - len(self._axes)], -1)
+        return x.reshape(*x.shape[: x.ndim - len(self._axes)], math.prod(self._shape))
 
     def _from_rows(self, rows: Array, shape: tuple[int, ...]) -> Array:
         x = rows.reshape(rows.shape[:-1] + tuple(shape[axis] for axis in self._axes))

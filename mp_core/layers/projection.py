@@ -1,5 +1,6 @@
 """Products of activations with a kernel, float or int8: what Dense and EinsumDense share."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,10 +78,14 @@ def project(
         inputs = ops.cast(inputs, dtype)
     if scale is None:
         read = kernel.dtype
-        packed = kernel.derived(("packed", read), lambda stored: _pack(stored.reshape(depth, -1), read))
+        packed = kernel.derived(("packed", read), lambda stored: _pack(_matrix(stored, depth), read))
         return ops.matmul(inputs, packed, bias=vector, activation=activation)
     multiplier = scale.numpy()
-    packed = kernel.derived(("packed", scale.version), lambda codes: _pack_int8(codes.reshape(depth, -1), multiplier))
+    kept: dict[str, tuple[Array, PackedMatrix]] = kernel.derived("packed int8", lambda codes: {})
+    made = kept.get("last")
+    if made is None or made[0] is not multiplier:  # one at a time: an assigned scale replaces it
+        made = kept["last"] = multiplier, _pack_int8(_matrix(kernel.numpy(), depth), multiplier)
+    packed = made[1]
     rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
     return ops.matmul(rows, packed, out_dtype=dtype, bias=vector, activation=activation)
 
@@ -94,6 +99,11 @@ def _vector(bias: AutoCastVariable) -> Array:
         return vector if read.name == "float64" else ops.cast(vector, "float32")
 
     return bias.derived(("vector", read), widen)
+
+
+def _matrix(kernel: Array, depth: int) -> Array:
+    """Return the kernel as (depth, units), also where one of them is 0."""
+    return kernel.reshape(depth, math.prod(kernel.shape) // depth if depth else kernel.shape[-1])
 
 
 def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
