@@ -349,3 +349,15 @@ def test_repr():
     assert repr(variable) == "<AutoCastVariable 'x:0' shape=() dtype=float32 dtype_to_cast_to=float32, numpy=1.0>"
     with autocast_scope("float16"):
         assert "dtype=float32 dtype_to_cast_to=float16" in repr(variable)
+
+
+def test_a_variable_does_not_change_with_the_callers_array():
+    array = np.arange(3, dtype=np.float32)
+    variable = AutoCastVariable(array)
+    with autocast_scope("float16"):
+        variable.value()
+        array[0] = 9
+        assert variable.value()[0] == variable.numpy()[0] == 0
+    frozen = np.arange(3, dtype=np.float32)
+    frozen.flags.writeable = False
+    assert np.shares_memory(AutoCastVariable(frozen).numpy(), frozen)

@@ -54,7 +54,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     Parameters
     ----------
     value : array-like
-        The initial value. An array that already has the right dtype is kept without a copy, so it may be a read-only
+        The initial value. A read-only array that already has the right dtype is kept without a copy, so it may be a
         memory map; no method ever writes into it.
     dtype : dtype, optional
         The stored dtype. Default: that of `value`, where Python numbers and lists of them count as Keras' floatx.
@@ -98,7 +98,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self.name = name
         self.trainable = trainable
         self._casts = autocast and dtypes.is_float(target)
-        self._set(_stored(array, target), 0)
+        stored = _stored(array, target)
+        self._set(stored.copy() if stored is value and stored.flags.writeable else stored, 0)
 
     # ---- the value
 

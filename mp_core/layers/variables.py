@@ -59,6 +59,8 @@ class VariableOwner:
         if initializer is None:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
         value = initializers.get(initializer)((shape,) if isinstance(shape, int) else tuple(shape), target)
+        value = np.asarray(value).view()
+        value.flags.writeable = False  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
         self._variables.append(variable)
         return variable
