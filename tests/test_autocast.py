@@ -361,3 +361,48 @@ def test_a_variable_does_not_change_with_the_callers_array():
     frozen = np.arange(3, dtype=np.float32)
     frozen.flags.writeable = False
     assert np.shares_memory(AutoCastVariable(frozen).numpy(), frozen)
+
+
+class _Holder:
+    """An object that gives NumPy the array it keeps."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_a_variable_shares_no_memory_that_can_be_written_through_another_object(tmp_path):
+    mapped = np.memmap(tmp_path / "weights", np.float32, "w+", shape=(3,))
+    buffer = array("f", [1.0, 2.0, 3.0])
+    held = np.ones(3, np.float32)
+    for given, memory in ((mapped, mapped), (buffer, np.asarray(buffer)), (_Holder(held), held)):
+        assert not np.shares_memory(AutoCastVariable(given).numpy(), memory)
+        variable = AutoCastVariable(np.zeros(3, np.float32))
+        assert not np.shares_memory(variable.assign(given).numpy(), memory)
+        assert np.shares_memory(variable.assign(given, copy=False).numpy(), memory)
+    mapped.flush()
+    read_only = np.memmap(tmp_path / "weights", np.float32, "r", shape=(3,))
+    assert np.shares_memory(AutoCastVariable(read_only).numpy(), read_only)
+
+
+@pytest.mark.parametrize("value", [[0.5, 1.0], [np.nan, 1.0], [128.0, 1.0], [-129, 1], [np.inf, 0]])
+def test_integer_variables_refuse_what_they_cannot_hold(value):
+    variable = AutoCastVariable(np.zeros(2, np.int8), name="codes")
+    writes = (
+        variable.assign,
+        variable.assign_add,
+        lambda updates: variable.scatter_update([0, 1], updates),
+        lambda updates: AutoCastVariable(updates, dtype="int8", name="codes"),
+    )
+    for write in writes:
+        with pytest.raises(TypeError, match="variable 'codes' must be integers from -128 to 127; received"):
+            write(value)
+    assert variable.version == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "bool"])
+def test_integer_variables_take_integers_of_any_dtype(dtype):
+    variable = AutoCastVariable(np.zeros(2, np.int8))
+    np.testing.assert_array_equal(variable.assign(ops.cast([1, 0], dtype)).numpy(), np.array([1, 0], np.int8))

@@ -565,3 +565,23 @@ def test_attention_example_of_source_001():
     again = MyMultiHeadAttention.from_config(layer.get_config())
     again.build((None, None, 8))
     assert again.query_dense.kernel.true_dtype == np.int8 and again.key_dense.kernel.true_dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("ab*", "a", True),
+        ("ab?c", "ac", True),
+        ("ab{0}c", "ac", True),
+        ("ab+", "a", False),
+        ("a|b", "b", True),
+        ("(?i)dense", "DENSE", True),
+        ("dense_.*", "dense_1", True),
+        ("dense_.*", "dens", False),
+        (".*", "", True),
+        (r"\w/x", "q/x", True),
+        ("", "", True),
+    ],
+)
+def test_a_literal_prefix_never_hides_a_match(pattern, path, matches):
+    assert (DTypePolicyMap("float32", {pattern: "bfloat16"})[path].name == "bfloat16") is matches

@@ -11,7 +11,7 @@ from mp_core import dtypes, ops
 from mp_core.autocast.scope import scope_dtype
 from mp_core.dtype_policies import standardize_dtype
 
-__all__ = ["AutoCastVariable"]
+__all__ = ["AutoCastVariable", "as_stored"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = np.a
 
     def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":
         result = self._state[0].copy()
-        stored = _stored(updates, self.true_dtype)
+        stored = as_stored(updates, self.true_dtype, self.name)
         if ufunc is None:
             result[index_of(indices)] = stored
         else:
@@ -98,8 +98,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self.name = name
         self.trainable = trainable
         self._casts = autocast and dtypes.is_float(target)
-        stored = _stored(array, target)
-        self._set(stored.copy() if stored is value and stored.flags.writeable else stored, 0)
+        self._set(as_stored(array, target, name, copy=array.flags.writeable), 0)
 
     # ---- the value
 
@@ -208,17 +207,18 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
         Raises
         ------
+        TypeError
+            The variable holds integers, and `value` has others than those, fractions for example.
         ValueError
             The shape is another one.
         """
-        array = _stored(value, self.true_dtype)
+        array = as_stored(value, self.true_dtype, self.name, copy=copy)
         if array.shape != self.shape:
             raise ValueError(
                 "The shape of the target variable and the shape of the target value in `variable.assign(value)` must "
                 f"match. variable.shape={self.shape}, Received: value.shape={array.shape}. Target variable: {self.name}"
             )
-        shared = array is value or array.base is not None
-        self._set(array.copy() if copy and shared else array, self.version + 1)
+        self._set(array, self.version + 1)
         return self if read_value else None
 
     def assign_add(self, value: ArrayLike, *, read_value: bool = True) -> Self | None:
@@ -230,7 +230,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return self._combine(np.subtract, value, read_value)
 
     def _combine(self, ufunc: np.ufunc, value: ArrayLike, read_value: bool) -> Self | None:
-        result = ufunc(self._state[0], _stored(value, self.true_dtype))
+        result = ufunc(self._state[0], as_stored(value, self.true_dtype, self.name))
         return self.assign(result, read_value=read_value, copy=False)
 
     # Each takes (indices, updates) and returns the variable; repeated indices accumulate.
@@ -304,7 +304,25 @@ def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
     return result
 
 
-def _stored(value: ArrayLike, dtype: np.dtype[Any]) -> Array:
-    """Return `value`, cast once if need be; another variable gives its stored value."""
+def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:
+    """Return `value` in the dtype of the variable `name`; another variable gives its stored value.
+
+    An array that has this dtype already is copied with `copy` only.
+
+    Raises
+    ------
+    TypeError
+        `dtype` is one of integers, and `value` has others than it holds, fractions for example.
+    """
     array = value.numpy() if isinstance(value, AutoCastVariable) else np.asarray(value)
-    return array if array.dtype == dtype else ops.cast(array, dtype)
+    if array.dtype == dtype:
+        return array.copy() if copy else array
+    with np.errstate(invalid="ignore"):  # NaN has no integer, and is refused below
+        stored = ops.cast(array, dtype)
+    if dtype.kind in "iu" and not np.array_equal(stored, array):
+        limits = np.iinfo(dtype)
+        raise TypeError(
+            f"The values of variable '{name}' must be integers from {limits.min} to {limits.max}; "
+            f"received {array.dtype} values that are not"
+        )
+    return stored

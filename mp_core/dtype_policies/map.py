@@ -60,7 +60,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         self._default = get(default_policy)
         self._match = match
         self._policies: dict[str, DTypePolicy] = {}
-        self._matchers: dict[str, Callable[[str], re.Match[str] | None]] = {}
+        self._matchers: dict[str, tuple[str, Callable[[str], re.Match[str] | None]]] = {}
         self._hits: dict[str, DTypePolicy] = {}
         self.update(policy_map or {})
 
@@ -101,7 +101,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return self._look_up(key) if policy is None else policy
 
     def _look_up(self, path: str) -> DTypePolicy:
-        keys = [key for key, matches in self._matchers.items() if matches(path)]
+        starts = path.startswith
+        keys = [key for key, (prefix, matches) in self._matchers.items() if starts(prefix) and matches(path)]
         if len(keys) > 1:
             raise ValueError(
                 f"Path '{path}' matches multiple dtype policy specification keys: {keys}. "
@@ -130,7 +131,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         except re.error as error:
             raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
         self._policies[key] = value
-        self._matchers[key] = getattr(pattern, self._match)
+        self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", getattr(pattern, self._match)
         self._hits.clear()
 
     def __delitem__(self, key: str) -> None:
@@ -170,3 +171,12 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     def _key(self) -> tuple[Any, ...]:
         return (self._default, self._match, self._policies)
+
+
+def _literal_prefix(pattern: str) -> str:
+    """Return characters with which every full match begins: comparing these first is cheaper than matching."""
+    literal = re.match(r"[\w/ -]*", pattern)
+    if "|" in pattern or literal is None:
+        return ""
+    prefix, rest = literal[0], pattern[literal.end() :]
+    return prefix[:-1] if rest[:1] in ("*", "?", "{") else prefix

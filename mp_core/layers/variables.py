@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
 from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.variable import as_stored
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
 
@@ -119,8 +120,10 @@ class VariableOwner:
 
         Raises
         ------
+        TypeError
+            A variable of integers would get other numbers.
         ValueError
-            The number of arrays, or a shape, is another one. No variable has changed then.
+            The number of arrays, or a shape, is another one. In every case no variable has changed.
         """
         variables = self.weights
         if len(weights) != len(variables):
@@ -134,5 +137,7 @@ class VariableOwner:
                     f"Layer {self.name} weight '{variable.name}' of shape {variable.shape} is not compatible with "
                     f"provided weight shape {np.shape(weight)}."
                 )
+            if variable.true_dtype.kind in "iu":
+                as_stored(weight, variable.true_dtype, variable.name)  # raises before any variable has changed
         for variable, weight in zip(variables, weights, strict=True):
             variable.assign(weight, copy=copy)
