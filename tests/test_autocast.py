@@ -5,6 +5,7 @@ import copy
 import operator
 import pickle
 import threading
+from array import array
 
 import ml_dtypes
 import numpy as np

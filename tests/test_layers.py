@@ -792,3 +792,17 @@ def test_empty_inputs():
     assert layers.Dense(3)(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Conv2D(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 3, 3, 2)
     assert layers.LayerNormalization(axis=[1, 2])(np.zeros((0, 3, 4), np.float32)).shape == (0, 3, 4)
+
+
+def test_set_weights_refuses_fractions_for_an_int8_kernel_before_it_changes_anything():
+    layer = layers.Dense(2, dtype="int8_from_float32")
+    layer(np.ones((1, 2), np.float32))
+    before = layer.get_weights()
+    replacement = {"bias": np.ones(2), "kernel": np.full((2, 2), 0.5), "kernel_scale": np.ones(2)}
+    with pytest.raises(TypeError, match="variable 'kernel' must be integers from -128 to 127; received float64"):
+        layer.set_weights([replacement[variable.name] for variable in layer.weights])
+    for kept, array in zip(before, layer.get_weights(), strict=True):
+        assert kept is array
+    replacement["kernel"] = np.full((2, 2), 3.0)
+    layer.set_weights([replacement[variable.name] for variable in layer.weights])
+    assert layer.kernel.numpy().tolist() == [[3, 3], [3, 3]]
