@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import itertools
+import json
 import math
 import pickle
 import threading
@@ -366,7 +367,7 @@ MASKS = {
     "none": ({}, np.ones((2, 1, 4, 5), bool)),
     "attention": ({"attention_mask": np.tri(4, 5) > 0}, np.tri(4, 5) > 0),
     "batched": ({"attention_mask": np.arange(5) < [[[3]], [[5]]]}, np.arange(5) < [[[[3]]], [[[5]]]]),
-    "numbers": ({"attention_mask": np.tri(4, 5)[None]}, np.tri(4, 5) > 0),
+    "numbers": ({"attention_mask": np.tri(4, 5, dtype=int)[None]}, np.tri(4, 5) > 0),
     "value": ({"value_mask": np.arange(5) < [[2], [5]]}, np.arange(5) < [[[[2]]], [[[5]]]]),
     "causal": ({"use_causal_mask": True}, np.tri(4, 5) > 0),
 }  # fmt: skip
@@ -442,12 +443,24 @@ def test_layers_without_variables(policy):
 
 ARGUMENT_ERRORS = [
     (lambda: layers.Dense(0), "`units` must be a positive integer"),
+    (lambda: layers.Dense(True), "`units` must be a positive integer; received units=True"),
+    (lambda: layers.Dense(2.0), "`units` must be a positive integer; received units=2.0"),
+    (lambda: layers.Embedding(-3, 2), "`input_dim` must be a positive integer; received input_dim=-3"),
+    (lambda: layers.Embedding(3, 0), "`output_dim` must be a positive integer; received output_dim=0"),
+    (lambda: layers.MultiHeadAttention(0, 2), "`num_heads` must be a positive integer; received num_heads=0"),
+    (lambda: layers.MultiHeadAttention(2, 0), "`key_dim` must be a positive integer; received key_dim=0"),
+    (lambda: layers.MultiHeadAttention(2, 2, -1), "`value_dim` must be a positive integer; received value_dim=-1"),
     (lambda: layers.Dense(2, activation="nothing"), "Could not interpret activation function: 'nothing'"),
     (lambda: layers.Dense(2, kernel_initializer="nothing")(_x(1, 2)), "Could not interpret initializer: 'nothing'"),
     (lambda: layers.Dense(2).build((None, None)), "last axis of the inputs to Dense must be known"),
     (lambda: layers.Dropout(2), "`rate` must be from 0 to 1"),
     (lambda: layers.Conv2D(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
     (lambda: layers.Conv2D(2, 3, groups=3), "`groups` must divide `filters`"),
+    (lambda: layers.Conv2D(2, 3, groups=0), "`groups` must be a positive integer; received groups=0"),
+    (lambda: layers.Conv2D(-4, 3), "`filters` must be a positive integer; received filters=-4"),
+    (lambda: layers.Conv2D(2, 3.5), "`kernel_size` must be a positive integer; received kernel_size=3.5"),
+    (lambda: layers.Conv2D(2, (3, True)), "`kernel_size` must be a positive integer; received kernel_size=True"),
+    (lambda: layers.Conv2D(2, 3)(_x(5, 5, 1)), r"expected 4 axes .* but received input with shape \(5, 5, 1\)"),
     (lambda: layers.Conv2D(2, 3, data_format="nchw"), "`data_format` must be"),
     (lambda: layers.Conv2D(2, (1, 2, 3)), "`kernel_size` must be a positive integer or a pair"),
     (lambda: layers.Conv2D(2, 3)(_x(1, 2, 2, 1)), "smaller than its kernel's span"),
@@ -760,10 +773,53 @@ def test_attention_masks_of_different_rank_keep_their_axes():
     four[..., 0] = True
     expected = layer(x, x, attention_mask=four & value[:, None, None, :])
     np.testing.assert_array_equal(layer(x, x, attention_mask=four, value_mask=value), expected)
-    with pytest.raises(ValueError, match="`attention_mask` must be 1"):
-        layer(x, x, attention_mask=np.where(four, 0.0, -np.inf))
-    with pytest.raises(ValueError, match="`value_mask` must have 2 axes"):
-        layer(x, x, value_mask=np.ones(5, bool))
+    np.testing.assert_array_equal(
+        layer(x, x, attention_mask=four[0, 0].astype(int)), layer(x, x, attention_mask=four[:1, :1])
+    )
+
+
+MASK_ERRORS = [
+    ({"attention_mask": np.zeros((5, 5))}, TypeError, "`attention_mask` must be bool or integer.*received float32"),
+    ({"attention_mask": np.full((5, 5), 2)}, ValueError, "`attention_mask` must be 1"),
+    ({"attention_mask": np.ones(5, bool)}, ValueError, r"must have 2 or 3 or 4 axes; received shape \(5,\)"),
+    ({"attention_mask": np.ones((1, 1, 2, 5, 5), bool)}, ValueError, "`attention_mask` must have 2 or 3 or 4 axes"),
+    ({"query_mask": np.ones((2, 5, 1), bool)}, ValueError, "`query_mask` must have 2 axes"),
+    ({"value_mask": np.ones(5, bool)}, ValueError, "`value_mask` must have 2 axes"),
+    ({"key_mask": np.ones((2, 5))}, TypeError, "`key_mask` must be bool or integer"),
+]
+
+
+@pytest.mark.parametrize(("mask", "error", "text"), MASK_ERRORS)
+def test_attention_refuses_masks_that_it_would_misread(mask, error, text):
+    x = np.ones((2, 5, 8), np.float32)
+    with pytest.raises(error, match=text):
+        layers.MultiHeadAttention(2, 4)(x, x, **mask)
+
+
+def test_sizes_may_be_numpy_integers():
+    dense = layers.Dense(np.int64(3))
+    assert dense(_x(1, 2)).shape == (1, 3)
+    convolution = layers.Conv2D(np.int64(4), np.int32(3), strides=(np.int64(1), 1), groups=np.int8(2))
+    assert convolution(_x(1, 5, 5, 2)).shape == (1, 3, 3, 4)
+    for layer in (dense, convolution):
+        config = layer.get_config()
+        assert layer.from_config(json.loads(json.dumps(config))).get_config() == config
+
+
+@pytest.mark.parametrize("shape", [(5, 5, 2), (1, 1, 5, 5, 2), (), (1, 5, 5, 3)])
+def test_a_built_convolution_refuses_other_inputs(shape):
+    layer = layers.Conv2D(2, 3, name="filter")
+    layer(_x(1, 5, 5, 2))
+    with pytest.raises(ValueError, match=r'layer "filter" is incompatible.* received input with shape \('):
+        layer(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("indices", [[0, 3], [-1, 2]])
+@pytest.mark.parametrize("dtype", ["float32", "int8_from_float32"])
+def test_an_embedding_says_which_indices_it_has(indices, dtype):
+    text = f"layer 'words' must be from 0 to 2; received {indices[0]} to {indices[1]}"
+    with pytest.raises(IndexError, match=text):
+        layers.Embedding(3, 2, name="words", dtype=dtype)(np.array(indices))
 
 
 @pytest.mark.parametrize("axis", [3, -4, [0, 5]])

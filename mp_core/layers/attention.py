@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
+from mp_core.layers.building import positive_integer
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 
@@ -63,15 +64,15 @@ class MultiHeadAttention(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = key_dim if value_dim is None else value_dim
+        self.num_heads = positive_integer(num_heads, "num_heads")
+        self.key_dim = positive_integer(key_dim, "key_dim")
+        self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
         self.dropout = dropout
         self.use_bias = use_bias
         self.output_shape = output_shape
         self.kernel_initializer = kernel_initializer
         self.bias_initializer = bias_initializer
-        self._scale = 1.0 / math.sqrt(key_dim)
+        self._scale = 1.0 / math.sqrt(self.key_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the projections; values default to the queries' shape, keys to the values'."""
@@ -123,8 +124,9 @@ class MultiHeadAttention(Layer):
             `key` defaults to `value`.
         query_mask, value_mask, key_mask : array-like, shape (batch, targets) or (batch, sources), optional
             True where there is a token.
-        attention_mask : array-like, shape (batch, targets, sources) or broadcastable to it, optional
-            True where a target may attend to a source.
+        attention_mask : array-like, optional
+            Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
+            be 1: True where a target may attend to a source. All masks are bool or integers of 0 and 1.
         return_attention_scores : bool
         use_causal_mask : bool
             Attend to sources up to the target's own position only.
@@ -135,14 +137,17 @@ class MultiHeadAttention(Layer):
         scores : ndarray, shape (batch, heads, targets, sources)
             With `return_attention_scores` only.
         """
-        masks = (
-            (query_mask, "query_mask", 2, np.s_[:, np.newaxis, :, np.newaxis]),
-            (value_mask, "value_mask", 2, np.s_[:, np.newaxis, np.newaxis, :]),
-            (key_mask, "key_mask", 2, np.s_[:, np.newaxis, np.newaxis, :]),
-            (attention_mask, "attention_mask", None, None),
-        )
-        causal = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
-        keep = _joined([causal, *(_mask(*mask) for mask in masks)])
+        masks = {
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "attention_mask": attention_mask,
+        }
+        keep = np.tri(query.shape[1], value.shape[1], dtype=bool) if use_causal_mask else None
+        for name, mask in masks.items():
+            if mask is not None:
+                expanded = _mask(mask, name)
+                keep = expanded if keep is None else keep & expanded
         q = self.query_dense(query).transpose(0, 2, 1, 3)
         k = self.key_dense(value if key is None else key).transpose(0, 2, 3, 1)
         v = self.value_dense(value).transpose(0, 2, 1, 3)
@@ -155,26 +160,28 @@ class MultiHeadAttention(Layer):
         return (outputs, scores) if return_attention_scores else outputs
 
 
-def _mask(mask: ArrayLike | None, name: str, ndim: int | None, index: Any) -> Array | None:
-    """Return a mask with axes for batch, heads, targets and sources; `ndim` None: an attention mask of 2 to 4 axes."""
-    if mask is None:
-        return None
+_TARGETS, _SOURCES = np.s_[:, np.newaxis, :, np.newaxis], np.s_[:, np.newaxis, np.newaxis, :]
+
+_EXPANSIONS: dict[str, dict[int, Any]] = {
+    "query_mask": {2: _TARGETS},
+    "value_mask": {2: _SOURCES},
+    "key_mask": {2: _SOURCES},
+    "attention_mask": {2: np.s_[np.newaxis, np.newaxis], 3: np.s_[:, np.newaxis], 4: ...},
+}
+"""Mask -> number of its axes -> index that gives it the axes (batch, heads, targets, sources)."""
+
+
+def _mask(mask: ArrayLike, name: str) -> Array:
+    """Return a mask as booleans with axes for batch, heads, targets and sources."""
     given = np.asarray(mask)
+    if given.dtype.kind not in "biu":
+        raise TypeError(f"`{name}` must be bool or integer, true where there is attention; received {given.dtype}")
     keep: Array = given.astype(bool, copy=False)
     if given.dtype != np.bool_ and not np.array_equal(keep, given):
         raise ValueError(f"`{name}` must be 1 (True) where there is attention and 0 elsewhere; received other numbers")
-    if keep.ndim != ndim if ndim else keep.ndim not in (2, 3, 4):
-        raise ValueError(f"`{name}` must have {ndim or '2 to 4'} axes; received shape {keep.shape}")
-    if index is None:
-        index = np.s_[:, np.newaxis] if keep.ndim == 3 else ...
-    selected: Array = keep[index]
-    return selected
-
-
-def _joined(masks: list[Array | None]) -> Array | None:
-    """Return the conjunction of the masks, None if there is none."""
-    joined = None
-    for mask in masks:
-        if mask is not None:
-            joined = mask if joined is None else joined & mask
-    return joined
+    expansions = _EXPANSIONS[name]
+    if keep.ndim not in expansions:
+        allowed = " or ".join(map(str, expansions))
+        raise ValueError(f"`{name}` must have {allowed} axes; received shape {keep.shape}")
+    expanded: Array = keep[expansions[keep.ndim]]
+    return expanded

@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core import ops
 from mp_core.layers import activations
+from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 
 __all__ = ["Conv2D"]
@@ -67,15 +68,15 @@ class Conv2D(Layer):
             raise ValueError(f"`padding` must be 'valid' or 'same'; received {padding!r}")
         if data_format not in (None, "channels_last", "channels_first"):
             raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {data_format!r}")
-        if filters % groups:
+        self.filters = positive_integer(filters, "filters")
+        self.groups = positive_integer(groups, "groups")
+        if self.filters % self.groups:
             raise ValueError(f"`groups` must divide `filters`; received groups={groups}, filters={filters}")
-        self.filters = filters
         self.kernel_size = _pair(kernel_size, "kernel_size")
         self.strides = _pair(strides, "strides")
         self.padding = padding
         self.data_format = data_format or "channels_last"
         self.dilation_rate = _pair(dilation_rate, "dilation_rate")
-        self.groups = groups
         self.activation = activations.get(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer
@@ -83,9 +84,10 @@ class Conv2D(Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel (height, width, channels / groups, filters) and bias for inputs of this shape."""
-        channels = input_shape[-1 if self.data_format == "channels_last" else 1]
+        channels = self._channels(input_shape)
         if not channels or channels % self.groups:
             raise ValueError(f"`groups`={self.groups} must divide the channels of the inputs; received {input_shape}")
+        self._depth = channels
         shape = (*self.kernel_size, channels // self.groups, self.filters)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = None
@@ -94,6 +96,11 @@ class Conv2D(Layer):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, height, width, filters), or with the channels at axis 1."""
+        if self._channels(inputs.shape) != self._depth:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._depth} channels, '
+                f"but received input with shape {inputs.shape} ({self.data_format})"
+            )
         if self.data_format == "channels_first":
             inputs = np.moveaxis(inputs, 1, -1)
         windows = self._windows(inputs)
@@ -108,6 +115,15 @@ class Conv2D(Layer):
         if fused is None:
             outputs = self.activation(outputs)
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
+
+    def _channels(self, shape: tuple[int | None, ...]) -> int | None:
+        """Return the number of channels of inputs of this shape."""
+        if len(shape) != 4:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected 4 axes (a batch of images), '
+                f"but received input with shape {shape}"
+            )
+        return shape[-1 if self.data_format == "channels_last" else 1]
 
     def _windows(self, x: Array) -> Array:
         """Return a view (batch, rows, columns, kernel height, kernel width, channels)."""
@@ -137,10 +153,10 @@ class Conv2D(Layer):
 
 
 def _pair(value: int | Sequence[int], argument: str) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or not all(isinstance(item, int) and item > 0 for item in pair):
+    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
+    if len(pair) != 2:
         raise ValueError(f"`{argument}` must be a positive integer or a pair of them; received {value!r}")
-    return pair
+    return positive_integer(pair[0], argument), positive_integer(pair[1], argument)
 
 
 def _same(length: int, span: int, stride: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.layers import activations
+from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, project, quantize_kernel
 
@@ -55,9 +56,7 @@ class Dense(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(units, int) or units <= 0:
-            raise ValueError(f"`units` must be a positive integer; received units={units!r}")
-        self.units = units
+        self.units = positive_integer(units, "units")
         self.activation = activations.get(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer

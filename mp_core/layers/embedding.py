@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
+from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, quantize_kernel
 from mp_core.quantizers import abs_max_quantize
@@ -54,8 +55,8 @@ class Embedding(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.input_dim = input_dim
-        self.output_dim = output_dim
+        self.input_dim = positive_integer(input_dim, "input_dim")
+        self.output_dim = positive_integer(output_dim, "output_dim")
         self.embeddings_initializer = embeddings_initializer
         if weights is not None:
             self.build()
@@ -81,11 +82,15 @@ class Embedding(Layer):
             An index is negative or not less than `input_dim`.
         """
         indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
-        if indices.size and indices.min() < 0:
+        try:
+            if indices.size and indices.min() < 0:
+                raise IndexError
+            rows = self.embeddings.numpy()[indices]
+        except IndexError:
             raise IndexError(
-                f"indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; received {indices.min()}"
-            )
-        rows = self.embeddings.numpy()[indices]
+                f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
+                f"received {indices.min()} to {indices.max()}"
+            ) from None
         if self.embeddings_scale is not None:
             rows = ops.cast(rows, "float32") / self.embeddings_scale.numpy()[indices, np.newaxis]
         return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
