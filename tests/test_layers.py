@@ -822,31 +822,72 @@ def test_an_embedding_says_which_indices_it_has(indices, dtype):
         layers.Embedding(3, 2, name="words", dtype=dtype)(np.array(indices))
 
 
-@pytest.mark.parametrize("axis", [3, -4, [0, 5]])
+@pytest.mark.parametrize("axis", [3, -4, [0, 5], [2, -1], []])
 def test_layer_normalization_refuses_axes_that_are_not_there(axis):
-    with pytest.raises(ValueError, match="`axis` must name axes"):
+    with pytest.raises(ValueError, match="`axis` must name different ones of the 3 axes"):
         layers.LayerNormalization(axis=axis)(np.ones((2, 3, 4), np.float32))
+    with pytest.raises(ValueError, match=r"of the 0 axes of inputs of shape \(\); received -1"):
+        layers.LayerNormalization()(np.float32(3))
 
 
 def test_layer_normalization_refuses_another_rank():
     layer = layers.LayerNormalization(axis=1)
     layer(np.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match="expected 2 axes"):
-        layer(np.ones((2, 3, 3), np.float32))
+    for shape in ((2, 3, 3), (2, 4), ()):
+        with pytest.raises(ValueError, match="expected 2 axes, with lengths"):
+            layer(np.ones(shape, np.float32))
+    x = np.ones((2, 3, 4), np.float32)
+    with pytest.raises(ValueError, match=r"`residual` must have shape \(2, 3, 4\); received \(2, 4, 3\)"):
+        layers.LayerNormalization(axis=[1, 2])(x, residual=x.swapaxes(1, 2))
+
+
+def test_layer_normalization_takes_a_numpy_integer_as_axis():
+    assert layers.LayerNormalization(axis=np.int64(1)).get_config()["axis"] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_layer_normalization_widens_gamma_and_beta_once_per_value(dtype, monkeypatch):
+    layer, x = layers.LayerNormalization(dtype=dtype), rng.standard_normal((2, 3)).astype(np.float32)
+    given = []
+    layer_norm = ops.layer_norm
+    monkeypatch.setattr(
+        ops, "layer_norm", lambda x, *vectors, **kw: given.append(vectors) or layer_norm(x, *vectors, **kw)
+    )
+    before = layer(x)
+    layer(x)
+    assert all(first is second for first, second in zip(*given, strict=True))
+    assert [vector.dtype for vector in given[0]] == [np.float32] * 2
+    layer.beta.assign(np.ones(3))
+    np.testing.assert_allclose(layer(x).astype(float), before.astype(float) + 1, atol=0.02)
 
 
 def test_einsum_dense_refuses_the_right_product_of_wrong_lengths():
     layer = layers.EinsumDense("abcd,cde->abe", (None, 3))
     layer(np.ones((1, 2, 4, 6), np.float32))
-    with pytest.raises(ValueError, match=r"values \(4, 6\)"):
+    with pytest.raises(ValueError, match=r"lengths \{'c': 4, 'd': 6\}, but received input with shape"):
         layer(np.ones((1, 2, 6, 4), np.float32))
-    with pytest.raises(ValueError, match="`bias_axes` must be axes"):
-        layers.EinsumDense("ab,bc->ac", 3, bias_axes="z").build((None, 2))
+    transposed = layers.EinsumDense("ab,cb->ac", 2)
+    transposed(np.ones((1, 3), np.float32))
+    for shape in ((2, 1), (2, 4), (3,)):  # a length of 1 would broadcast
+        with pytest.raises(ValueError, match=r"lengths \{'b': 3\}, but received input with shape"):
+            transposed(np.ones(shape, np.float32))
+
+
+def test_einsum_dense_refuses_bias_axes_that_are_not_there():
+    layer = layers.EinsumDense("ab,bc->ac", 3, bias_axes="z")
+    with pytest.raises(ValueError, match="`bias_axes` must be axes of the output of 'ab,bc->ac'; received 'z'"):
+        layer.build((None, 2))
+    assert not layer.weights
 
 
 def test_empty_inputs():
     assert layers.Dense(3)(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert layers.Dense(3, dtype="int8_from_float32")(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Conv2D(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 3, 3, 2)
+    grouped = layers.Conv2D(4, 3, groups=2, padding="same", data_format="channels_first")
+    assert grouped(np.zeros((0, 2, 5, 5), np.float32)).shape == (0, 4, 5, 5)
+    x = np.zeros((0, 5, 8), np.float32)
+    assert layers.MultiHeadAttention(2, 4)(x, x, value_mask=np.ones((0, 5), bool)).shape == x.shape
     assert layers.LayerNormalization(axis=[1, 2])(np.zeros((0, 3, 4), np.float32)).shape == (0, 3, 4)
 
 

@@ -88,20 +88,21 @@ class EinsumDense(Layer):
         self._labels = labels
         self._is_product = labels.is_product
         self._summed_axes = len(labels.summed)
+        self._lengths = {label: sizes[label] for label in labels.inputs if label in labels.kernel}
         self._summed = tuple(sizes[label] for label in labels.summed)
         self._depth = math.prod(self._summed)
         self._tail = tuple(sizes[label] for label in labels.kernel[self._summed_axes :])
         self._scale_shape = tuple(sizes[label] if label in labels.kernel else 1 for label in labels.outputs)
+        if not set(self.bias_axes or "") <= set(labels.outputs):
+            raise ValueError(
+                f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
+            )
         if self.quantization_mode is not None:
             self._check_quantizable()
         shape = tuple(sizes[label] for label in labels.kernel)
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
         self.bias = None
         if self.bias_axes:
-            if not set(self.bias_axes) <= set(labels.outputs):
-                raise ValueError(
-                    f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
-                )
             labelled = labels.outputs[min(labels.outputs.index(label) for label in self.bias_axes) :]
             bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
             self.bias = self.add_weight(shape=bias_shape, initializer=self.bias_initializer, name="bias")
@@ -118,17 +119,26 @@ class EinsumDense(Layer):
         return self.activation(outputs) if fused is None else outputs
 
     def _multiply(self, inputs: Array, bias: AutoCastVariable | None = None, activation: Any = None) -> Array:
+        if not self._fits(inputs.shape):
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the axes of '
+                f"{self.equation!r} to have lengths {self._lengths}, but received input with shape {inputs.shape}"
+            )
         if not self._is_product:
             return _einsum(self._labels, inputs, self.kernel.value())
-        leading, summed = inputs.shape[: inputs.ndim - self._summed_axes], inputs.shape[-self._summed_axes :]
-        if summed != self._summed:
-            raise ValueError(
-                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the last axes of input shape '
-                f"to have values {self._summed}, but received input with shape {inputs.shape}"
-            )
+        leading = inputs.shape[: inputs.ndim - self._summed_axes]
         rows = inputs.reshape(*leading, self._depth)
         outputs: Array = project(rows, self.kernel, self.kernel_scale, self._depth, bias, activation, self._compute)
         return outputs.reshape(*leading, *self._tail)
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
+        if self._is_product:
+            return shape[-self._summed_axes :] == self._summed
+        labels = self._labels.inputs
+        return len(shape) == len(labels) and all(
+            self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True)
+        )
 
     def _check_quantizable(self) -> None:
         if not self._is_product:

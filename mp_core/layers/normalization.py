@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class LayerNormalization(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.axis = axis if isinstance(axis, int) else list(axis)
+        self.axis = list(axis) if isinstance(axis, Sequence) else index(axis)
         self.epsilon = epsilon
         self.center = center
         self.scale = scale
@@ -58,13 +59,16 @@ class LayerNormalization(Layer):
         """Create gamma and beta for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
-        if not axes or any(not -rank <= axis < rank for axis in axes):
-            raise ValueError(f"`axis` must name axes of inputs of shape {input_shape}; received {self.axis!r}")
-        self._axes = [axis % rank for axis in axes]
-        self._shape = tuple(input_shape[axis] or 0 for axis in self._axes)
+        self._axes = [axis % rank for axis in axes if -rank <= axis < rank]
+        if not axes or len(set(self._axes)) != len(axes):
+            raise ValueError(
+                f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "
+                f"received {self.axis!r}"
+            )
         self._rank = rank
-        self._is_last = self._axes == [len(input_shape) - 1]
-        shape = tuple(input_shape[axis] or 0 for axis in self._axes)
+        self._is_last = self._axes == [rank - 1]
+        self._lengths = [input_shape[axis] or 0 for axis in self._axes]
+        shape = tuple(self._lengths)
         self.gamma = self.beta = None
         if self.scale:
             self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, autocast=False, name="gamma")
@@ -73,16 +77,18 @@ class LayerNormalization(Layer):
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
-        if inputs.ndim != self._rank or tuple(inputs.shape[axis] for axis in self._axes) != self._shape:
+        if inputs.ndim != self._rank or [inputs.shape[axis] for axis in self._axes] != self._lengths:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes, with '
-                f"lengths {self._shape} at {self._axes}, but received input with shape {inputs.shape}"
+                f"lengths {self._lengths} at {self._axes}, but received input with shape {inputs.shape}"
             )
         x = inputs if self._is_last else self._as_rows(inputs)
         if residual is not None and not self._is_last:
+            if residual.shape != inputs.shape:
+                raise ValueError(f"`residual` must have shape {inputs.shape}; received {residual.shape}")
             residual = self._as_rows(residual)
-        gamma = None if self.gamma is None else self.gamma.numpy().reshape(-1)
-        beta = None if self.beta is None else self.beta.numpy().reshape(-1)
+        gamma = None if self.gamma is None else self.gamma.derived("vector", _flat)
+        beta = None if self.beta is None else self.beta.derived("vector", _flat)
         outputs = ops.layer_norm(x, gamma, beta, epsilon=self.epsilon, residual=residual)
         if outputs.dtype is not self._compute:
             outputs = ops.cast(outputs, self._compute)
@@ -91,8 +97,14 @@ class LayerNormalization(Layer):
     def _as_rows(self, x: Array) -> Array:
         """Move the normalized axes to the end and join them."""
         x = np.moveaxis(x, self._axes, range(-len(self._axes), 0))
-        return x.reshape(*x.shape[: x.ndim - len(self._axes)], math.prod(self._shape))
+        return x.reshape(*x.shape[: x.ndim - len(self._axes)], math.prod(self._lengths))
 
     def _from_rows(self, rows: Array, shape: tuple[int, ...]) -> Array:
         x = rows.reshape(rows.shape[:-1] + tuple(shape[axis] for axis in self._axes))
         return np.moveaxis(x, range(-len(self._axes), 0), self._axes)
+
+
+def _flat(stored: Array) -> Array:
+    """Return gamma or beta as one row in float32 (float64 as it is)."""
+    row = stored.reshape(-1)
+    return row if row.dtype.name == "float64" else ops.cast(row, "float32")
