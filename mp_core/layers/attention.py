@@ -178,7 +178,10 @@ def _mask(mask: ArrayLike, name: str) -> Array:
         raise TypeError(f"`{name}` must be bool or integer, true where there is attention; received {given.dtype}")
     keep: Array = given.astype(bool, copy=False)
     if given.dtype != np.bool_ and not np.array_equal(keep, given):
-        raise ValueError(f"`{name}` must be 1 (True) where there is attention and 0 elsewhere; received other numbers")
+        raise ValueError(
+            f"`{name}` must be 1 (True) where there is attention and 0 elsewhere; "
+            f"received integers from {given.min()} to {given.max()}"
+        )
     expansions = _EXPANSIONS[name]
     if keep.ndim not in expansions:
         allowed = " or ".join(map(str, expansions))

@@ -133,10 +133,11 @@ class EinsumDense(Layer):
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
-        if self._is_product:
-            return shape[-self._summed_axes :] == self._summed
         labels = self._labels.inputs
-        return len(shape) == len(labels) and all(
+        same_rank = len(shape) == len(labels)
+        if self._is_product:  # any leading axes may be the ellipsis
+            return shape[-self._summed_axes :] == self._summed and (same_rank or "..." in self.equation)
+        return same_rank and all(
             self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True)
         )
 
