@@ -11,23 +11,33 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arrays import BF16, F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
 from mp_core.core import matmul as _matmul
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.matmul import PackedMatrix
-from mp_core.dtypes import ALLOWED, is_float, parse, result_type
+from mp_core.core.matmul import PackedMatrix, matmul
+from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
 from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["PackedMatrix", "cast", "gelu", "layer_norm", "matmul", "pack", "relu", "silu", "softmax"]
 
 Activation = Literal["relu", "gelu", "silu"]
 
-_KINDS = {ALLOWED[name]: kind for name, kind in _matmul.KINDS.items()}
-_OUT_FORMATS = {ALLOWED[name]: number for name, number in _matmul.OUT_FORMATS.items()}
-_SAME = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16", "float64"))  # multiply without a cast
 _I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
-_PACKABLE = ("float32", "float16", "bfloat16", "int8")
-_DEPTH = {ALLOWED["int8"]: 131071, ALLOWED["uint8"]: 65793}  # by type of a: the largest k with 128 |a| k < 2^31
+_PANELS = {name: dtype_of(name) for name in _matmul.FORMATS}  # what a panel may hold
+_OUT_TYPES = frozenset(ALLOWED[name] for name in _matmul.OUT_FORMATS)
+_WIDE = ("float32", "float16", "bfloat16")
+_NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
+
+
+def _result_types() -> dict[tuple[str, str], str]:
+    """Return the default type of a product, by the types of its operands: those that multiply without a cast."""
+    wide = {(a, b): result_type(ALLOWED[a], ALLOWED[b]).name for a in _WIDE for b in _WIDE}
+    narrow = {(a, b): a for a in _WIDE for b in _NARROW}
+    alike = {(a, a): a for a in _NARROW[:2]}
+    return wide | narrow | alike | {("int8", "int8"): "int32", ("uint8", "int8"): "int32"}
+
+
+_RESULTS = _result_types()
 
 
 # ---- products
@@ -39,14 +49,17 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     Parameters
     ----------
     b : array-like or QuantizedArray
-        Shape (..., k, n). A :class:`QuantizedArray`: one int8 matrix, symmetric, with one scale or one per column.
-    dtype : {"float32", "float16", "bfloat16", "int8"}, optional
-        Cast to this type first. Default: the type of `b`; float8 becomes bfloat16, which holds it exactly.
+        Shape (..., k, n). A :class:`QuantizedArray` is one matrix with one scale or one per column, int8, uint8 (held
+        as int8, its zero point with it), or symmetric.
+    dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
+        Cast to this type first. Default: the type of `b`.
 
     Returns
     -------
     PackedMatrix
-        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly.
+        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly. It holds the bytes of
+        `b`, k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or 8 (int4), 64 bytes
+        more, and 4 bytes a column for int8.
 
     Raises
     ------
@@ -60,90 +73,35 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     >>> pack(np.eye(3, dtype=np.float32), dtype="bfloat16")
     PackedMatrix(shape=(3, 3), dtype=bfloat16)
     """
-    scale = None
     if isinstance(b, QuantizedArray):
         if dtype is not None:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
-        if not _multiplies_as_integers(b, -2):
+        if not _scales_columns(b):
             raise ValueError(
-                "a quantized `b` must be one int8 matrix, symmetric, with one scale or one per column "
+                "a quantized `b` must be one int8 or uint8 matrix with one scale or one per column "
                 f"(axis=1); received {b.values.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
-        scale = np.ascontiguousarray(np.broadcast_to(b.scale.reshape(-1), (b.shape[-1],)), dtype=np.float32)
-        b = b.values
+        return _pack_quantized(b)
     b = asarray(b, "b")
     if b.ndim < 2:
         raise ValueError(f"`b` must have at least 2 axes (..., k, n); received shape {b.shape}")
     target = b.dtype if dtype is None else parse(dtype)
-    if dtype is None and "float8" in target.name:
-        target = BF16
-    if target.name not in _PACKABLE:
-        raise TypeError(f"`dtype` must be one of {', '.join(_PACKABLE)}; received {target.name}")
-    if target is _I8:
-        _check_depth(_I8, b.shape[-2])
+    if target.name not in _PANELS:
+        raise TypeError(f"`dtype` must be one of {', '.join((*_WIDE, *_NARROW))}; received {target.name}")
     if b.dtype is not target:
         if target is _I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
         b = cast(b, target)
-    return _matmul.pack(b, scale)
+    return _matmul.pack(b, target)
 
 
-def matmul(
-    a: Any,
-    b: Any,
-    *,
-    out_dtype: DTypeLike | None = None,
-    out: Array | None = None,
-    bias: ArrayLike | None = None,
-    activation: Activation | None = None,
+def _matmul_any(
+    a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any
 ) -> Array:
-    """Return ``activation(a @ b + bias)``, accumulated in float32 (int8: exactly, in int32) and rounded once.
-
-    Parameters
-    ----------
-    a : array-like or QuantizedArray
-        Shape (..., m, k) or (k,).
-    b : array-like, PackedMatrix or QuantizedArray
-        Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
-    out_dtype : dtype, optional
-        Type of the result: a float type, or int32 for int8 products. Default: the promoted type of the operands
-        (bfloat16 @ bfloat16 gives bfloat16), int32 for int8, float32 for two quantized operands.
-    out : ndarray, optional
-        Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
-    bias : array-like, optional
-        Shape (n,), float; added in float32.
-    activation : {"relu", "gelu", "silu"}, optional
-        Applied in float32 before the rounding; gelu is the exact one, by erf.
-
-    Returns
-    -------
-    ndarray
-        The same bits for every instruction set, thread count, batch size, packing and stride.
-
-    Raises
-    ------
-    TypeError
-        An operand's type has no product: the float types, int8 @ int8 and uint8 @ int8 have.
-    ValueError
-        The shapes do not fit, or an integer product is too deep to be exact (int8: k > 131071, uint8: k > 65793).
-
-    Notes
-    -----
-    Operands of different float types are promoted first (float16 with bfloat16: float32). Two quantized operands,
-    `a` with one scale or one per row, `b` with one or one per column, multiply as integers and are rescaled:
-    ``float(sum) * row_scale * col_scale``. Any other quantized operand is dequantized, to the other one's type.
-    The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
-
-    Examples
-    --------
-    >>> a = cast([[1, 2], [3, 4]], "float16")
-    >>> matmul(a, a)
-    array([[ 7., 10.],
-           [15., 22.]], dtype=float16)
-    """
-    row_scale, default = None, None
+    """Do what :func:`matmul` says for all operands that its short way leaves."""
+    row_scale = row_zero = default = None
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or _is_quantized(b):
-        a, b, row_scale = _quantized_operands(a, b)
+        a, b, row_scale, row_zero = _quantized_operands(a, b)
         default = F32 if row_scale is not None else None
     a = asarray(a, "a")
     if not isinstance(b, PackedMatrix):
@@ -151,11 +109,12 @@ def matmul(
     if a.ndim == 0 or len(b.shape) == 0:
         raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
     if not isinstance(activation, str | None) or activation not in _matmul.ACTIVATIONS:
-        raise ValueError(f"`activation` must be None, 'relu', 'gelu' or 'silu'; received {activation!r}")
-    a, b, promoted = _common_type(a, b)
+        choices = ", ".join(repr(name) for name in _matmul.ACTIVATIONS)
+        raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
+    a, b, promoted = _multipliable(a, b)
     target = _out_dtype(out_dtype, default or promoted, a.dtype)
-    if target is _I32 and (bias is not None or activation is not None):
-        raise TypeError("`bias` and `activation` need a float `out_dtype`; received int32")
+    if target is _I32 and any(part is not None for part in (bias, activation, residual)):
+        raise TypeError("`bias`, `activation` and `residual` need a float `out_dtype`; received int32")
     a_matrix = a if a.ndim > 1 else a[np.newaxis]
     b_matrix = b if len(b.shape) > 1 else b[:, np.newaxis]
     k, n = b_matrix.shape[-2:]
@@ -164,98 +123,122 @@ def matmul(
             f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
             f"and {b.shape}"
         )
-    if a.dtype in _DEPTH:
-        _check_depth(a.dtype, k)
+    if not is_float(a.dtype):
+        _check_depth(a.dtype, k, row_zero is not None, isinstance(b, PackedMatrix) and b.zero_point is not None)
     if bias is not None:
         bias = _vector(bias, n, "bias", F64 if a.dtype is F64 else F32)
     batch = a_matrix.shape[:-2]
     if len(b_matrix.shape) > 2:
         batch = _broadcast(batch, b_matrix.shape[:-2])
     shape = batch + a.shape[-2:-1] + b.shape[-1:] * (len(b.shape) > 1)
+    if residual is not None:
+        residual = _residual(residual, shape, a.dtype is F64)
     result = np.empty(shape, target) if out is None else check_out(out, shape, target)
     if a.dtype is F64:
-        return cast(_product_float64(a, b, bias, activation), target, out=result)
+        return cast(_product_float64(a, b, bias, activation, residual), target, out=result)
 
     view = result
-    if not _kernel_writes(result, (a, b, bias, row_scale), out is not None):
-        plain = row_scale is None and bias is None and activation is None
-        exact = _I32 if a.dtype in _DEPTH and plain else F32
+    if not _kernel_writes(result, (a, b, bias, residual, row_scale, row_zero), out is not None):
+        plain = row_scale is None and bias is None and activation is None and residual is None
+        exact = _I32 if not is_float(a.dtype) and plain else F32
         view = np.empty(shape, exact if target is F64 else target)
-    full = view if len(b.shape) > 1 else view[..., np.newaxis]
-    full = full if a.ndim > 1 else full[..., np.newaxis, :]
+
+    def as_matrices(x: Array) -> Array:
+        x = x if len(b.shape) > 1 else x[..., np.newaxis]
+        return x if a.ndim > 1 else x[..., np.newaxis, :]
+
+    full = as_matrices(view)
+    added = None if residual is None else as_matrices(residual)
     if len(b_matrix.shape) == 2 and full.ndim > 2 and a_matrix.flags.c_contiguous and full.flags.c_contiguous:
         rows = math.prod(full.shape[:-1])
         a_matrix, full = a_matrix.reshape(rows, k), full.reshape(rows, n)  # one tall product
+        added = None if added is None else added.reshape(rows, n)
     elif batch:
         a_matrix = np.broadcast_to(a_matrix, (*batch, *a_matrix.shape[-2:]))
         if not isinstance(b_matrix, PackedMatrix):
             b_matrix = np.broadcast_to(b_matrix, (*batch, k, n))
-    if row_scale is not None:
-        row_scale = np.ascontiguousarray(np.broadcast_to(row_scale, (*shape[:-1], 1)))
-    kind, code, chosen = _KINDS[a.dtype], _OUT_FORMATS[full.dtype], _matmul.ACTIVATIONS[activation]
-    _matmul.product(a_matrix, b_matrix, full, kind, a.dtype is _I8, code, chosen, row_scale, bias)
+    if row_scale is not None and row_scale.size != 1:
+        rows_shape = (*shape[:-1], 1)
+        row_scale = np.ascontiguousarray(np.broadcast_to(row_scale, rows_shape))
+        row_zero = None if row_zero is None else np.ascontiguousarray(np.broadcast_to(row_zero, rows_shape))
+    _matmul.product(a_matrix, b_matrix, full, bias, activation, added, row_scale, row_zero)
     if view is not result:
         np.copyto(result, view, casting="unsafe")
     return result
 
 
-def _check_depth(dtype: np.dtype[Any], k: int) -> None:
-    if k > _DEPTH[dtype]:
-        raise ValueError(f"{dtype} products need k <= {_DEPTH[dtype]} to be exact in int32; received k = {k}")
+def _check_depth(a: np.dtype[Any], k: int, a_zero: bool, b_zero: bool) -> None:
+    """Raise unless the largest sum of products fits in int32."""
+    largest = (255 if a is _U8 or a_zero else 128) * (255 if b_zero else 128)
+    if k > (2**31 - 1) // largest:
+        raise ValueError(f"{a} products need k <= {(2**31 - 1) // largest} to be exact in int32; received k = {k}")
 
 
 def _is_quantized(b: Any) -> bool:
     return isinstance(b, PackedMatrix) and b.scale is not None
 
 
-def _multiplies_as_integers(q: QuantizedArray, shared: int) -> bool:
-    """Whether the scale of q can be applied after an integer product over axis `shared`."""
-    return (
-        q.values.dtype is _I8
-        and q.zero_point is None
-        and (q.values.ndim == 2 or (shared == -1 and q.values.ndim > 0))
-        and q.scale.shape[shared] == 1
-    )
+def _scales_rows(q: QuantizedArray) -> bool:
+    """Whether the scale of q, as a left operand of integers, can be applied after the product."""
+    return q.values.ndim > 0 and q.scale.shape[-1] == 1
 
 
-def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None]:
-    """Return (a, b, row_scale): integers and their row scales, or, where that is impossible, floats and None."""
-    if isinstance(a, QuantizedArray) and _multiplies_as_integers(a, -1):
-        if _is_quantized(b):
-            return a.values, b, a.scale
-        if isinstance(b, QuantizedArray) and _multiplies_as_integers(b, -2):
-            return a.values, pack(b), a.scale
-    if _is_quantized(b):
-        b = QuantizedArray(b.unpack(), b.scale[np.newaxis], None, (1,))
+def _scales_columns(q: QuantizedArray) -> bool:
+    """Whether q, as a right operand, can be packed with its scales."""
+    return q.values.ndim == 2 and q.scale.shape[0] == 1
+
+
+def _pack_quantized(b: QuantizedArray) -> PackedMatrix:
+    columns = (b.shape[-1],)
+    scale = np.ascontiguousarray(np.broadcast_to(b.scale.reshape(-1), columns), dtype=np.float32)
+    values, zero = b.values, b.zero_point
+    if values.dtype is _U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
+        values = (values ^ np.uint8(128)).view(np.int8)
+        zero = np.int32(-128) if zero is None else zero - np.int32(128)
+    if zero is not None:
+        zero = np.ascontiguousarray(np.broadcast_to(np.reshape(zero, -1), columns), dtype=np.int32)
+    return _matmul.pack(values, values.dtype, scale, zero)
+
+
+def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
+    """Return (a, b, row_scale, row_zero): what the product reads, where both are integers with their row scales."""
+    if isinstance(b, QuantizedArray) and _scales_columns(b):
+        b = _pack_quantized(b)
+    if isinstance(a, QuantizedArray) and _scales_rows(a) and _is_quantized(b) and b.dtype is _I8:
+        return a.values, b, a.scale, a.zero_point
+    if _is_quantized(b) and b.zero_point is not None:
+        b = QuantizedArray(b.unpack(), b.scale[np.newaxis], b.zero_point[np.newaxis], (1,))
     target = F32
     for x, name in ((a, "a"), (b, "b")):
-        if not isinstance(x, QuantizedArray):
+        if not isinstance(x, QuantizedArray) and not _is_quantized(x):
             dtype = x.dtype if isinstance(x, PackedMatrix) else asarray(x, name).dtype
             target = dtype if is_float(dtype) else F32
-    a = dequantize(a, target) if isinstance(a, QuantizedArray) else a
-    b = dequantize(b, target) if isinstance(b, QuantizedArray) else b
-    return a, b, None
+    if isinstance(a, QuantizedArray):
+        a = dequantize(a, target)
+    else:
+        a = asarray(a, "a")
+        a = a if is_float(a.dtype) else cast(a, F32)
+    if isinstance(b, QuantizedArray):
+        b = dequantize(b, target)
+    elif _is_quantized(b) and a.dtype is F64:
+        b = cast(b.unpack(), F64) * b.scale
+    return a, b, None, None
 
 
-def _common_type(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
-    """Return the operands in the type that the product reads, and the default type of its result."""
-    if a.dtype is b.dtype and a.dtype in _SAME:
-        return a, b, a.dtype
-    if b.dtype is _I8 and (a.dtype is _I8 or a.dtype is _U8):
-        return a, b, _I32
+def _multipliable(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
+    """Return the operands in types that multiply, and the default type of the result."""
+    known = _RESULTS.get((a.dtype.name, "int8" if b.dtype.name == "int4" else b.dtype.name))
+    if known is not None:
+        return a, b, ALLOWED[known]
     if not (is_float(a.dtype) or is_float(b.dtype)):
         raise TypeError(
             "`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
             f"{a.dtype.name} and {b.dtype.name}"
         )
-    if isinstance(b, PackedMatrix) and b.dtype is BF16 and "float8" in a.dtype.name:
-        promoted = BF16
-    else:
-        promoted = result_type(a.dtype, b.dtype)
-    reads = BF16 if "float8" in promoted.name else promoted
-    a = a if a.dtype is reads else cast(a, reads)
-    if b.dtype is not reads:
-        b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, reads)
+    promoted = result_type(a.dtype, b.dtype)
+    a = a if a.dtype is promoted else cast(a, promoted)
+    if (a.dtype.name, b.dtype.name) not in _RESULTS and b.dtype is not promoted:
+        b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, promoted)
     return a, b, promoted
 
 
@@ -266,15 +249,23 @@ def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtyp
     return target
 
 
+def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Array:
+    """Return the residual as the kernel reads it: of a float type, native, rows with unit stride."""
+    x = as_float(residual, "residual")
+    if x.shape != shape:
+        raise ValueError(f"`residual` must have the result's shape {shape}; received {x.shape}")
+    return np.ascontiguousarray(x if keep_float64 or x.dtype is not F64 else cast(x, F32))
+
+
 def _kernel_writes(out: Array, operands: tuple[Any, ...], given: bool) -> bool:
     """Whether the kernel can write `out` in place: rows with unit stride that overlap nothing it reads."""
-    if out.dtype not in _OUT_FORMATS:
+    if out.dtype not in _OUT_TYPES:
         return False
     if not given:
         return True
     aligned = all(stride % out.itemsize == 0 for stride in out.strides)
     unit = out.ndim < 1 or out.shape[-1] <= 1 or out.strides[-1] == out.itemsize
-    read = (x.scale if isinstance(x, PackedMatrix) else x for x in operands)
+    read = [part for x in operands for part in ((x.scale, x.zero_point) if isinstance(x, PackedMatrix) else (x,))]
     overlaps = any(x is not None and np.may_share_memory(x, out) for x in read)
     return aligned and unit and out.dtype.isnative and not overlaps
 
@@ -296,11 +287,18 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}") from None
 
 
-def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | None) -> Array:
+def _product_float64(
+    a: Array, b: Any, bias: Array | None, activation: str | None, residual: Array | None
+) -> Array:
     result: Array = np.matmul(a, b)
     if bias is not None:
         result = result + bias
-    return result if activation is None else _FLOAT64[activation](result)
+    if activation is not None:
+        result = _FLOAT64[activation](result)
+    return result if residual is None else result + residual
+
+
+_matmul.install({**ALLOWED, **_PANELS}, _RESULTS, _matmul_any)
 
 
 # ---- rows and elements

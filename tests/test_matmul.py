@@ -8,7 +8,7 @@ from oracles import assert_same_bits, nearest, product_bound, values
 import mp_core as mp
 
 FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-PACKED = ("float32", "float16", "bfloat16")
+PACKED = FLOATS
 
 # Zero, one, odd, the tails of every tile (6 rows, 16 lanes, 64 columns, groups of 2 and 4), blocks of k (1024, 2048).
 SHAPES = [
@@ -92,7 +92,7 @@ def test_int8_beyond_int32_is_refused():
     with pytest.raises(ValueError, match=r"k <= 131071 .*received k = 131072"):
         mp.matmul(np.zeros((1, 131072), np.int8), np.zeros((131072, 1), np.int8))
     with pytest.raises(ValueError, match="k <= 131071"):
-        mp.pack(np.zeros((131072, 1), np.int8))
+        mp.matmul(np.zeros((1, 131072), np.int8), mp.pack(np.zeros((131072, 1), np.int8)))
 
 
 @pytest.mark.parametrize("dtype", [*PACKED, "int8"])
@@ -337,16 +337,56 @@ def test_quantized_batch(rng):
         assert_same_bits(c[i], mp.matmul(row, k))
 
 
-@pytest.mark.parametrize("a_quantized", [True, False])
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_quantized_operand_beside_a_float_is_dequantized(a_quantized, symmetric, rng):
+def test_quantized_left_operand_beside_a_float_is_dequantized(symmetric, rng):
     x, w = rng.standard_normal((4, 30)).astype(np.float32), rng.standard_normal((30, 5)).astype(np.float32)
-    q = mp.quantize(x if a_quantized else w, axis=1, symmetric=symmetric)
-    a, b = (q, w) if a_quantized else (x, q)
-    expected = mp.matmul(*(mp.dequantize(z) if z is q else z for z in (a, b)))
-    assert_same_bits(mp.matmul(a, b), expected)
-    if symmetric and not a_quantized:
-        assert_same_bits(mp.matmul(a, mp.pack(q)), expected)
+    q = mp.quantize(x, axis=1, symmetric=symmetric)
+    assert_same_bits(mp.matmul(q, w), mp.matmul(mp.dequantize(q), w))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_quantized_weights_beside_floats_are_scaled_after_the_product(dtype, isa, rng):
+    x, w = values(rng, (4, 30), dtype), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(w, axis=1)
+    expected = mp.matmul(x, mp.cast(q.values, dtype), out_dtype="float32" if dtype != "float64" else None) * q.scale
+    assert mp.matmul(x, q).dtype == x.dtype
+    got = mp.matmul(x, q, out_dtype="float32")
+    if dtype == "float64":
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    else:
+        assert_same_bits(got, expected)
+    assert_same_bits(mp.matmul(x, mp.pack(q), out_dtype="float32"), got)
+
+
+def test_weights_with_zero_points_beside_floats_are_dequantized(rng):
+    x, w = rng.standard_normal((4, 30)).astype(np.float32), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(w, axis=1, symmetric=False)
+    assert_same_bits(mp.matmul(x, q), mp.matmul(x, mp.dequantize(q)))
+    assert_same_bits(mp.matmul(x, mp.pack(q)), mp.matmul(x, mp.dequantize(q)))
+
+
+@pytest.mark.parametrize("a_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("b_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("per_row", [True, False])
+@pytest.mark.parametrize("symmetric", [(True, False), (False, True), (False, False)])
+def test_zero_points_are_part_of_the_integer_product(isa, a_dtype, b_dtype, per_row, symmetric, rng):
+    """ONNX MatMulInteger: sum (a - za) (b - zb), exactly; then the scales."""
+    x, w = rng.standard_normal((9, 131)) + 0.5, rng.standard_normal((131, 70)) - 0.3
+    a = mp.quantize(x, axis=0 if per_row else None, dtype=a_dtype, symmetric=symmetric[0])
+    b = mp.quantize(w, axis=1, dtype=b_dtype, symmetric=symmetric[1])
+    wide_a, wide_b = (
+        q.values.astype(np.int64) - (0 if q.zero_point is None else q.zero_point.astype(np.int64)) for q in (a, b)
+    )
+    exact = wide_a @ wide_b
+    assert np.array_equal(mp.matmul(a, b, out_dtype="int32"), exact)
+    assert_same_bits(mp.matmul(a, mp.pack(b)), exact.astype(np.float32) * a.scale * b.scale)
+
+
+def test_zero_points_shorten_the_exact_depth():
+    a = mp.quantize(np.zeros((1, 33026)), dtype="uint8", scale=1.0, zero_point=3)
+    b = mp.quantize(np.zeros((33026, 1)), dtype="uint8", scale=1.0, zero_point=5)
+    with pytest.raises(ValueError, match="k <= 33025"):
+        mp.matmul(a, b)
 
 
 def test_quantized_vector_is_a_row(rng):
@@ -386,22 +426,19 @@ def test_packed_matrices_pickle_with_buffers_out_of_band(dtype, rng):
     assert_same_bits(mp.matmul(a, again), mp.matmul(a, packed))
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 2), ("bfloat16", 2), ("int8", 1)])
-def test_packed_memory_is_the_narrow_bytes(dtype, size):
-    for shape in ((384, 1536), (64, 64), (4, 16), (1000, 80)):
-        packed = [mp.pack(np.zeros(shape, dtype)) for _ in range(5)]
-        for one in packed:
-            assert one.data.nbytes == shape[0] * shape[1] * size and one.data.ctypes.data % 64 == 0
-    assert mp.pack(np.zeros((384, 1536), np.int8)).nbytes <= 384 * 1536 * 1.02
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+def test_packed_memory_is_the_narrow_bytes(dtype):
+    """The bytes of the elements, k rounded up to 4 at most, 64 bytes of slack, and 4 for the sum of an int8 column."""
+    for k, n in ((384, 1536), (64, 64), (4, 16), (1000, 81), (4096, 1)):
+        packed = mp.pack(np.zeros((k, n), dtype))
+        assert packed.data.nbytes == k * n * packed.dtype.itemsize + 64 and packed.data.ctypes.data % 64 == 0
+        assert packed.nbytes == packed.data.nbytes + (4 * n if dtype == "int8" else 0)
 
 
-def test_packing_casts_and_float8_becomes_bfloat16(rng):
+def test_packing_casts(rng):
     b = values(rng, (20, 20), "float32")
     assert_same_bits(mp.pack(b, dtype="bfloat16").unpack(), b.astype(ml_dtypes.bfloat16))
-    b8 = values(rng, (20, 20), "float8_e4m3fn")
-    packed = mp.pack(b8)
-    assert packed.dtype == ml_dtypes.bfloat16
-    assert_same_bits(mp.matmul(b8, packed, out_dtype="float32"), mp.matmul(b8, b8, out_dtype="float32"))
+    assert_same_bits(mp.pack(b, dtype="float8_e4m3fn").unpack(), b.astype(ml_dtypes.float8_e4m3fn))
 
 
 def test_packed_beside_a_wider_left_operand(rng):
@@ -409,14 +446,14 @@ def test_packed_beside_a_wider_left_operand(rng):
     assert_same_bits(mp.matmul(a, mp.pack(b)), mp.matmul(a, b))
 
 
-BYTES = np.zeros(1024, np.uint8)
+BYTES = np.zeros(1088, np.uint8)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ((1000, 100000), "float32", BYTES),
-        ((4, 4), "int8", np.zeros(64, np.uint8)),
+        ((4, 4), "int8", np.zeros(80, np.uint8)),
         ((4,), "float32", BYTES),
         ((4, 16), "float64", BYTES),
         ((16, 16), "float32", BYTES.view(np.int8)),
@@ -430,7 +467,7 @@ def test_a_packed_matrix_checks_what_the_kernels_trust(arguments):
     shape, dtype, *parts = arguments
     with pytest.raises(ValueError, match="received"):
         mp.PackedMatrix(shape, np.dtype(dtype), *parts)
-    assert mp.PackedMatrix((16, 16), np.dtype("float32"), BYTES).nbytes == 1024
+    assert mp.PackedMatrix((16, 16), np.dtype("float32"), BYTES).nbytes == 1088
 
 
 # ---- errors
@@ -458,7 +495,6 @@ F = np.zeros((2, 3), np.float32)
         (lambda: mp.pack(np.zeros((3, 3))), TypeError, "received float64"),
         (lambda: mp.pack(F, dtype="int8"), TypeError, "quantize it first"),
         (lambda: mp.pack(mp.quantize(F), dtype="int8"), TypeError, "`dtype` must be None"),
-        (lambda: mp.pack(mp.quantize(F, symmetric=False)), ValueError, "symmetric"),
         (lambda: mp.pack(mp.quantize(F, axis=0)), ValueError, "one scale or one per column"),
     ],
 )

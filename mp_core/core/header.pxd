@@ -9,6 +9,9 @@ cdef extern from "mp_core.h" nogil:
         MP_F8_E4M3FN
         MP_F8_E5M2
         MP_FLOATS
+        MP_I8
+        MP_I4
+        MP_PANEL_FORMATS
         MP_I32
 
     ctypedef enum mp_activation:
@@ -17,36 +20,47 @@ cdef extern from "mp_core.h" nogil:
         MP_GELU
         MP_SILU
 
-    ctypedef enum mp_gemm_kind:
-        MP_GEMM_F32
-        MP_GEMM_F16
-        MP_GEMM_BF16
-        MP_GEMM_I8
-        MP_GEMMS
+    ctypedef enum mp_arithmetic:
+        MP_WIDE
+        MP_PAIRS
+        MP_QUADS
+        MP_ARITHMETICS
 
     enum:
         MP_SATURATE
         MP_STREAM
         MP_LANES
         MP_PANEL
-        MP_BLOCK_F32
-        MP_BLOCK_F16
-        MP_BLOCK_BF16
-        MP_BLOCK_I8
+        MP_FEW_ROWS
+        MP_SLACK
+        MP_BLOCK_WIDE
+        MP_BLOCK_PAIRS
 
     ctypedef struct mp_gemm:
         Py_ssize_t m, n, k
         const void *a
         Py_ssize_t lda
         const void *b
+        Py_ssize_t block
+        const float *block_scale
+        Py_ssize_t block_scale_step
         void *acc
-        int first, last
+        void *chain
+        int first, last, resume, suspend
         uint32_t a_flip
-        const int32_t *init
+        int32_t a_zero
+        const int32_t *row_zero
+        const int32_t *col_sum
+        const int32_t *col_zero
+        const int32_t *row_sum
         const float *row_scale
+        Py_ssize_t row_step
         const float *col_scale
         const float *bias
         mp_activation activation
+        const void *residual
+        mp_format residual_format
+        Py_ssize_t ldr
         mp_format out_format
         void *out
         Py_ssize_t ldo
@@ -56,12 +70,14 @@ cdef extern from "mp_core.h" nogil:
         void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
-        void (*gemm[4])(const mp_gemm *g) noexcept nogil
-        void (*pack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
+        void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
+        void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
+        void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
                         void *dst) noexcept nogil
-        void (*unpack[4])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
-        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t factor,
-                            int32_t *sums) noexcept nogil
+        void (*unpack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
+        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil
+        void (*row_sums)(Py_ssize_t m, Py_ssize_t k, const void *a, Py_ssize_t lda, uint32_t a_flip,
+                         int32_t *sums) noexcept nogil
         void (*value_range)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
         void (*value_range_columns)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
         void (*quantize)(const float *x, Py_ssize_t n, const float *scale, const int32_t *zero_point,

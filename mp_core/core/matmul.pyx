@@ -1,7 +1,7 @@
 """Matrix products: packing, blocking, the schedule over threads. The arithmetic is in kernels/gemm.inc.
 
 Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
-packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the type only.
+packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
 """
 
 cimport numpy as cnp
@@ -10,38 +10,67 @@ from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
-    MP_BLOCK_BF16, MP_BLOCK_F16, MP_BLOCK_F32, MP_BLOCK_I8, MP_GEMM_BF16, MP_GEMM_F16, MP_GEMM_F32, MP_GEMM_I8,
-    MP_LANES, MP_PANEL, mp_activation, mp_format, mp_gemm, mp_kernels,
+    MP_ARITHMETICS, MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
+    MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE, mp_activation,
+    mp_format, mp_gemm, mp_kernels,
 )
 
 import numpy as np
 
 cnp.import_array()
 
-KINDS = {
-    "float32": MP_GEMM_F32, "float16": MP_GEMM_F16, "bfloat16": MP_GEMM_BF16, "int8": MP_GEMM_I8, "uint8": MP_GEMM_I8,
+FORMATS = {
+    "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN,
+    "float8_e5m2": MP_F8_E5M2, "int8": MP_I8, "int4": MP_I4,
 }
+OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_FLOATS} | {"int32": MP_I32}
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
-OUT_FORMATS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8_e4m3fn": 3, "float8_e5m2": 4, "int32": 5}
-
-# By kind: bytes of an element of b, neighbours along k in a group, length of a block of k.
-cdef Py_ssize_t *SIZE = [4, 2, 2, 1]
-cdef Py_ssize_t *GROUP = [1, 1, 2, 4]
-cdef Py_ssize_t *BLOCK = [MP_BLOCK_F32, MP_BLOCK_F16, MP_BLOCK_BF16, MP_BLOCK_I8]
-
 cdef enum:
-    PACKED_ROWS = 192     # rows of a that pass one packed panel before the next, which stays in the second-level cache
-    SCRATCH_ROWS = 1020   # rows per panel that is packed on the fly: packing it costs about 1/1000 of its product
-    COPY_BYTES = 1 << 19  # a in scratch, where it must be widened or made contiguous
+    A_U8 = MP_I4  # as the format of a, which is never int4
+    PACKED_ROWS = 192       # rows of a that pass one packed panel before the next, which stays in the second-level cache
+    SCRATCH_ROWS = 1020     # rows per panel that is made on the fly: making it costs about 1/1000 of its product
+    FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
+    COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
+    PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
+    PIECE_BYTES = 1 << 14   # ... in the first
+    PIECE_ROWS = 32         # ... of rows that lie far apart, whose neighbours are read next
+    ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
+
+cdef Py_ssize_t ANY = <Py_ssize_t>1 << 40  # a block of integers: all of k
+
+# By format: bytes of an element to pack, neighbours along k in a group, bytes of a group in a column.
+cdef Py_ssize_t *ELEMENT = [4, 2, 2, 1, 1, 1, 1]
+cdef Py_ssize_t *GROUP = [1, 1, 2, 4, 4, 4, 8]
+cdef Py_ssize_t *WORD = [4, 2, 4, 4, 4, 4, 4]
+# By arithmetic: bytes of an element of a as the kernel reads it, the format that it multiplies, its block of k.
+cdef Py_ssize_t *A_SIZE = [4, 2, 1]
+cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
+cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
 
 
+cdef int arithmetic_of(int a_format, int b_format) noexcept nogil:
+    """Integers multiply as integers, what bfloat16 holds exactly in pairs of bfloat16, the rest in float32."""
+    if a_format >= MP_FLOATS:
+        return MP_QUADS
+    if a_format >= MP_BF16 and b_format >= MP_BF16:
+        return MP_PAIRS
+    return MP_WIDE
+
+
 cdef inline Py_ssize_t round_up(Py_ssize_t n, Py_ssize_t unit) noexcept nogil:
     return (n + unit - 1) // unit * unit
 
+
+cdef inline Py_ssize_t column_bytes(int fmt, Py_ssize_t k) noexcept nogil:
+    """Bytes of k elements of one column of a panel: panel j starts 64 j times as many into its matrix."""
+    return (k + GROUP[fmt] - 1) // GROUP[fmt] * WORD[fmt]
+
+
+# ---- packing
 
 cdef class PackedMatrix:
     """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
@@ -53,39 +82,52 @@ cdef class PackedMatrix:
     shape : tuple of int
         The logical shape, ``(..., k, n)``.
     dtype : numpy.dtype
-        float32, float16, bfloat16 or int8.
+        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
     scale : numpy.ndarray or None
-        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), the column scales.
+        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
+    zero_point : numpy.ndarray or None
+        Of int8, int32, shape (n,): what stands for zero. None: 0.
+    group_size : int or None
+        Elements along k that share a scale.
     nbytes : int
-        Bytes held, padding and column sums included.
+        Bytes held, scales and column sums included.
     """
     cdef readonly tuple shape
     cdef readonly object dtype
-    cdef readonly cnp.ndarray data         # uint8, the panels of all matrices
-    cdef readonly cnp.ndarray column_sums  # int8 only: int32 [matrices][n rounded up to 16], -128 * column sums
+    cdef readonly cnp.ndarray data         # uint8, the panels of all matrices, then slack
+    cdef readonly cnp.ndarray column_sums  # int8 only: int32 [matrices][n]
     cdef readonly cnp.ndarray scale
-    cdef int kind
-    cdef Py_ssize_t matrix_bytes           # from one matrix of the batch to the next
+    cdef readonly cnp.ndarray zero_point
+    cdef readonly object group_size
+    cdef int format
+    cdef Py_ssize_t k, n, matrices, matrix_bytes, group
 
-    def __init__(self, shape, dtype, data, column_sums=None, scale=None):
-        cdef Py_ssize_t k, n, matrices = 1
-        self.shape, self.dtype = tuple([int(length) for length in shape]), dtype
-        if len(self.shape) < 2 or min(self.shape) < 0 or dtype.name not in KINDS or dtype.name == "uint8":
-            raise ValueError("a PackedMatrix has a shape (..., k, n) and is float32, float16, bfloat16 or int8; "
+    def __init__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
+        self.shape, self.dtype, self.group_size = tuple([int(length) for length in shape]), dtype, group_size
+        if len(self.shape) < 2 or min(self.shape) < 0 or dtype.name not in FORMATS:
+            raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of type {', '.join(FORMATS)}; "
                              f"received shape {shape} and dtype {dtype}")
-        self.kind = KINDS[dtype.name]
-        k, n = self.shape[len(self.shape) - 2], self.shape[len(self.shape) - 1]
+        self.format = FORMATS[dtype.name]
+        self.k, self.n = self.shape[len(self.shape) - 2], self.shape[len(self.shape) - 1]
+        self.matrices = 1
         for length in self.shape[:len(self.shape) - 2]:
-            matrices *= <Py_ssize_t>length
-        self.matrix_bytes = round_up(k, GROUP[self.kind]) * round_up(n, MP_LANES) * SIZE[self.kind]
-        sums = (matrices, round_up(n, MP_LANES)) if self.kind == MP_GEMM_I8 else None
-        self.data = _part(data, "data", (matrices * self.matrix_bytes,), np.uint8)
-        self.column_sums = _part(column_sums, "column_sums", sums, np.int32)
-        self.scale = _part(scale, "scale", None if scale is None else (n,), np.float32)
+            self.matrices *= <Py_ssize_t>length
+        self.matrix_bytes = column_bytes(self.format, self.k) * self.n
+        self.group = 0 if group_size is None else group_size
+        if group_size is not None and (self.group < 1 or self.group % GROUP[self.format]):
+            raise ValueError(f"`group_size` must be a positive multiple of {GROUP[self.format]}; received {group_size}")
+        self.data = _part(data, "data", (self.matrices * self.matrix_bytes + MP_SLACK,), np.uint8)
+        self.column_sums = _part(column_sums, "column_sums",
+                                 (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
+        groups = () if group_size is None else ((self.k + self.group - 1) // self.group,)
+        self.scale = _part(scale, "scale", None if scale is None and group_size is None else (*groups, self.n),
+                           np.float32)
+        self.zero_point = _part(zero_point, "zero_point", None if zero_point is None else (self.n,), np.int32)
 
     @property
     def nbytes(self):
-        return sum(part.nbytes for part in (self.data, self.column_sums, self.scale) if part is not None)
+        parts = (self.data, self.column_sums, self.scale, self.zero_point)
+        return sum(part.nbytes for part in parts if part is not None)
 
     @property
     def ndim(self):
@@ -94,21 +136,20 @@ cdef class PackedMatrix:
     def unpack(self):
         """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
         cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
-        cdef Py_ssize_t k = self.shape[len(self.shape) - 2], n = self.shape[len(self.shape) - 1]
-        cdef Py_ssize_t width, matrix, column, matrices = out.size // (k * n) if k * n else 0
+        cdef Py_ssize_t matrix, column, size = ELEMENT[self.format]
         cdef const mp_kernels *use = kernels()
-        cdef const char *src
-        cdef char *dst
-        for matrix in range(matrices):
-            for column in range(0, n, MP_PANEL):
-                width = min(n - column, <Py_ssize_t>MP_PANEL)
-                src = cnp.PyArray_BYTES(self.data) + matrix * self.matrix_bytes + column * panel_row(self.kind, k)
-                dst = cnp.PyArray_BYTES(out) + (matrix * k * n + column) * SIZE[self.kind]
-                use.unpack[self.kind](k, width, src, dst, n)
+        for matrix in range(self.matrices if self.k else 0):
+            for column in range(0, self.n, MP_PANEL):
+                use.unpack[self.format](
+                    self.k, min(self.n - column, <Py_ssize_t>MP_PANEL),
+                    cnp.PyArray_BYTES(self.data) + matrix * self.matrix_bytes
+                    + column * column_bytes(self.format, self.k),
+                    cnp.PyArray_BYTES(out) + (matrix * self.k * self.n + column) * size, self.n)
         return out
 
     def __reduce__(self):
-        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale)
+        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
+                          self.group_size)
 
     def __repr__(self):
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
@@ -125,14 +166,9 @@ def _part(array, name, shape, dtype):
     return array
 
 
-def _restore(shape, name, data, column_sums, scale):
-    from mp_core.dtypes import ALLOWED
-    return PackedMatrix(shape, ALLOWED[name], data, column_sums, scale)
-
-
-cdef inline Py_ssize_t panel_row(int kind, Py_ssize_t k) noexcept nogil:
-    """Bytes of one column of a panel: panel j starts 64 j times as many bytes into its matrix."""
-    return round_up(k, GROUP[kind]) * SIZE[kind]
+def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
+    from mp_core.dtypes import dtype_of
+    return PackedMatrix(shape, dtype_of(name), data, column_sums, scale, zero_point, group_size)
 
 
 def aligned_empty(Py_ssize_t nbytes):
@@ -144,8 +180,8 @@ def aligned_empty(Py_ssize_t nbytes):
 
 cdef struct Packing:
     const mp_kernels *kernels
-    int kind
-    Py_ssize_t k, n, panels
+    int format
+    Py_ssize_t k, n
     const char *src
     Py_ssize_t rs, cs
     char *dst
@@ -155,89 +191,223 @@ cdef struct Packing:
 cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
     cdef const Packing *p = <const Packing *>context
     cdef Py_ssize_t column = index * MP_PANEL, n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-    cdef char *dst = p.dst + column * panel_row(p.kind, p.k)
-    p.kernels.pack[p.kind](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
+    cdef char *dst = p.dst + column * column_bytes(p.format, p.k)
+    p.kernels.pack[p.format](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
     if p.sums != NULL:
-        p.kernels.column_sums(p.k, n, dst, -128, p.sums + column)
+        p.kernels.column_sums(p.k, n, dst, p.sums + column)
 
 
-def pack(cnp.ndarray b not None, scale=None):
-    """Pack `b` (..., k, n), of a dtype in :data:`KINDS` but uint8, native byte order, any strides."""
+def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
+    """Pack `b` (..., k, n), in native byte order, any strides, as `dtype`: its own, or int4 from int8 codes."""
     cdef Packing p
     cdef int ndim = cnp.PyArray_NDIM(b), threads
+    cdef Py_ssize_t matrices = 1, axis
     cdef tuple shape = (<object>b).shape
-    cdef object matrices = int(np.prod(shape[:ndim - 2], dtype=np.int64))
-    cdef cnp.ndarray sums = None, matrix
+    cdef cnp.ndarray sums = None, matrix, data
     cdef PackedMatrix packed
-    p.kernels, p.kind = kernels(), KINDS[b.dtype.name]
+    for axis in range(ndim - 2):
+        matrices *= cnp.PyArray_DIM(b, <int>axis)
+    p.kernels, p.format = kernels(), FORMATS[dtype.name]
     p.k, p.n = shape[ndim - 2], shape[ndim - 1]
-    p.panels = (p.n + MP_PANEL - 1) // MP_PANEL
-    if p.kind == MP_GEMM_I8:
-        sums = np.zeros((matrices, round_up(p.n, MP_LANES)), np.int32)
-    packed = PackedMatrix(shape, b.dtype, aligned_empty(
-        matrices * round_up(p.k, GROUP[p.kind]) * round_up(p.n, MP_LANES) * SIZE[p.kind]), sums, scale)
+    if p.format == MP_I8:
+        sums = np.zeros((matrices, p.n), np.int32)
+    data = aligned_empty(matrices * column_bytes(p.format, p.k) * p.n + MP_SLACK)
+    memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
+    packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
     threads = threads_for(<double>p.k * p.n, WORTHWHILE)
     for index, place in enumerate(np.ndindex(shape[:ndim - 2])):
         matrix = b[place]
         p.src = cnp.PyArray_BYTES(matrix)
-        p.dst = cnp.PyArray_BYTES(packed.data) + <Py_ssize_t>index * packed.matrix_bytes
-        p.sums = NULL
-        if sums is not None:
-            p.sums = <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * cnp.PyArray_DIM(sums, 1)
+        p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
+        p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
         with nogil:
-            parallel_for(threads, p.panels, pack_panel, &p)
+            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL, pack_panel, &p)
     return packed
 
 
-# One call of matmul: what every task reads. Strides of a and out in bytes, batch strides per batch axis.
-cdef struct Product:
+# ---- one call
+
+cdef struct Axis:      # of the batch; strides in bytes, of a packed b in matrices
+    Py_ssize_t length, a, b, out, residual
+
+
+cdef struct Product:   # what every task reads; strides in bytes
     const mp_kernels *kernels
-    int kind, a_size, out_size
+    int arithmetic, a_format, b_format
     Py_ssize_t m, n, k
     const char *a
-    Py_ssize_t a_rs, a_cs
-    bint a_direct                     # a is read in place: rows with unit stride, of the width the kernel reads
+    Py_ssize_t a_rs, a_cs, a_size
+    bint a_direct               # a is read in place: rows with unit stride, of the type that the kernel reads
     const char *b
-    Py_ssize_t b_rs, b_cs             # b as an array; b_rs == 0 and b_cs == 0 with packed set
-    bint packed
-    const int32_t *sums
-    Py_ssize_t sums_step
+    Py_ssize_t b_rs, b_cs
+    bint packed, decoded
+    Py_ssize_t matrix_bytes     # packed
+    const int32_t *sums         # packed: [matrices][n], or NULL
+    bint sums_wanted
+    const float *scale          # by column
+    const float *group_scale    # [groups][n], by column and `group` elements of k
+    Py_ssize_t group
+    const int32_t *col_zero
+    const float *row_scale      # [batch][m] if common.row_step, else one value; so is row_zero
+    const int32_t *row_zero
     char *out
-    Py_ssize_t out_rs
-    const float *row_scale            # [batch][m]
-    mp_gemm common                    # what all kernel calls share
+    Py_ssize_t out_rs, out_size
+    const char *residual
+    Py_ssize_t residual_rs, residual_size
+    mp_gemm common              # what all kernel calls share
     int batch_axes
-    Py_ssize_t batch_shape[64]
-    Py_ssize_t a_batch[64]
-    Py_ssize_t b_batch[64]            # bytes; packed: matrices
-    Py_ssize_t out_batch[64]
-    Py_ssize_t matrix_bytes
+    Axis *batch
+    # The schedule.
     Py_ssize_t row_chunk, row_chunks, panel_chunk, panel_chunks
+    Py_ssize_t step             # of k in a kernel call: whole blocks, or part of one
+    Py_ssize_t together         # panels in work before k advances
+    Py_ssize_t copy_bytes, gather_bytes, acc_bytes, chain_bytes, block_bytes, decoded_bytes, sums_bytes, row_sums_bytes
+    Py_ssize_t scale_bytes, scratch_bytes
     bint failed
 
 
-cdef const char *contiguous_rows(const Product *p, const char *a, Py_ssize_t rows, char *to) noexcept nogil:
-    """Rows of a in scratch, k elements each, as the kernel reads them: unit stride, float16 widened to float32."""
-    cdef Py_ssize_t i, q
-    cdef const char *row
-    cdef char *gathered
-    cdef bint widen = p.kind == MP_GEMM_F16
-    cdef Py_ssize_t out_bytes = p.k * (4 if widen else p.a_size)
-    gathered = to + rows * out_bytes
-    for i in range(rows):
-        row = a + i * p.a_rs
-        if p.a_cs != p.a_size:
-            if not widen:
-                gathered = to + i * out_bytes
+cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
+    """Choose chunks and steps: enough tasks for the threads, as few as possible for the caches, none across k."""
+    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block, wanted, chunks, rows, width
+    cdef int fmt = NATIVE[p.arithmetic]
+    cdef bint made, gathered = p.a_cs != p.a_size
+    cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
+    p.decoded = p.kernels.decode[p.arithmetic][p.b_format] != NULL and p.m > MP_FEW_ROWS
+    if not p.decoded:
+        fmt = p.b_format
+    made = p.decoded or not p.packed
+
+    p.row_chunk = SCRATCH_ROWS if made else PACKED_ROWS
+    if not p.a_direct:
+        rows = COPY_BYTES // max(a_bytes, 1) // TILE_ROWS * TILE_ROWS
+        p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
+    p.panel_chunk = panels
+    if threads > 1:
+        wanted = 4 * threads
+        chunks = matrices * ((p.m + p.row_chunk - 1) // p.row_chunk)
+        if chunks < wanted:
+            p.panel_chunk = max(1, panels * chunks // wanted)
+        if matrices * panels < threads:  # few columns: the rows must give the parallelism
+            p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
+    rows = p.row_chunk = min(p.row_chunk, p.m)
+    p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
+    p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
+
+    p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
+    if not made and rows <= TILE_ROWS:
+        p.step = p.k
+    elif not made or rows > FEW:
+        p.step = PANEL_BYTES // (MP_PANEL * WORD[fmt]) * GROUP[fmt]
+    elif not p.packed and p.b_cs == ELEMENT[p.b_format] and panels > 1:
+        p.step = PIECE_ROWS
+        p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
+    else:
+        p.step = PIECE_BYTES // (MP_PANEL * WORD[fmt]) * GROUP[fmt]
+    if p.step >= p.k:
+        p.step = max(p.k, 1)
+    elif p.step >= block:
+        p.step = p.step // block * block
+    elif block != ANY and block % p.step:
+        p.step = block
+    p.together = min(p.together, p.panel_chunk)
+
+    p.copy_bytes = 0 if p.a_direct else round_up(rows * a_bytes, 64)
+    p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if gathered and not p.a_direct else 0
+    p.acc_bytes = rows * MP_PANEL * 4 * p.together if p.k > p.step and p.k > block else 0
+    p.chain_bytes = rows * MP_PANEL * 4 * p.together if p.k > p.step and p.step % block else 0
+    p.block_bytes = 0 if p.packed else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
+    p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
+    p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
+    p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL else 0
+    p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
+    p.scratch_bytes = (p.copy_bytes + p.gather_bytes + p.acc_bytes + p.chain_bytes + p.block_bytes + p.decoded_bytes
+                       + p.sums_bytes + p.row_sums_bytes + p.scale_bytes)
+
+
+cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
+    """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
+    cdef Py_ssize_t i, q, count
+    cdef Py_ssize_t rs = p.a_rs, bytes_out = p.k * A_SIZE[p.arithmetic]
+    cdef float middle[256]
+    if p.a_cs != p.a_size:
+        if p.a_size > 1:
+            p.kernels.pack[<int>(MP_F32 if p.a_size == 4 else MP_F16)](rows, p.k, a, p.a_rs, p.a_cs, gathered)
+        else:
             for q in range(p.k):
-                memcpy(gathered + q * p.a_size, row + q * p.a_cs, p.a_size)
-            row = gathered
-        if widen:
-            p.kernels.widen[1](row, <float *>(to + i * out_bytes), p.k, 0)
-        elif row != gathered:
-            memcpy(to + i * out_bytes, row, out_bytes)
-    return to
+                for i in range(rows):
+                    gathered[i * p.k + q] = a[i * p.a_rs + q * p.a_cs]
+        a, rs = gathered, p.k * p.a_size
+    for i in range(rows):
+        if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
+            p.kernels.widen[p.a_format](a + i * rs, <float *>(to + i * bytes_out), p.k, 0)
+        elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
+            q = 0
+            while q < p.k:
+                count = min(p.k - q, <Py_ssize_t>256)
+                p.kernels.widen[p.a_format](a + i * rs + q, middle, count, 0)
+                p.kernels.narrow[<int>MP_BF16](middle, to + i * bytes_out + q * 2, count, 0)
+                q += count
+        else:
+            memcpy(to + i * bytes_out, a + i * rs, bytes_out)
+
+
+cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column, Py_ssize_t last_column,
+                     char *work, const int32_t *sums) noexcept nogil:
+    """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
+    cdef mp_gemm g = rows[0]
+    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block, size = A_SIZE[p.arithmetic]
+    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4
+    cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
+    cdef const char *a = <const char *>rows.a
+    cdef char *out = <char *>rows.out
+    cdef const char *residual = <const char *>rows.residual
+    cdef char *acc = work
+    cdef char *chain = acc + p.acc_bytes
+    cdef char *made = chain + p.chain_bytes
+    cdef char *decoded = made + p.block_bytes
+    cdef int32_t *own_sums = <int32_t *>(decoded + p.decoded_bytes)
+    cdef float *scales = <float *>(<char *>own_sums + p.sums_bytes)
+    cdef const char *panel
+    if p.sums_bytes:
+        memset(own_sums, 0, p.sums_bytes)
+    while True:
+        length = min(p.k - first, p.step)
+        g.k, g.a = length, a + first * size
+        g.first, g.last = first < block, first + length == p.k
+        g.resume, g.suspend = first % block != 0, not g.last and (first + length) % block != 0
+        for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
+            column = first_column + tile * MP_PANEL
+            g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+            g.acc = acc + tile * tile_bytes if p.acc_bytes else NULL
+            g.chain = chain + tile * tile_bytes if p.chain_bytes else NULL
+            g.col_scale = p.scale + column if p.scale != NULL else NULL
+            g.bias = p.common.bias + column if p.common.bias != NULL else NULL
+            g.col_zero = p.col_zero + column if p.col_zero != NULL else NULL
+            g.out = out + column * p.out_size
+            g.residual = residual + column * p.residual_size if residual != NULL else NULL
+            if p.packed:
+                panel = (b + column * column_bytes(p.b_format, p.k)
+                         + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
+                g.col_sum = sums + column if sums != NULL else NULL
+            else:
+                panel = made
+                p.kernels.pack[p.b_format](length, g.n, b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                if p.sums_bytes:
+                    g.col_sum = own_sums + tile * MP_PANEL
+                    p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+            if p.decoded:
+                p.kernels.decode[p.arithmetic][p.b_format](length, g.n, panel, decoded)
+                panel = decoded
+            if p.group_scale != NULL:  # in rows that end at a vector
+                for group in range((length + block - 1) // block):
+                    memcpy(scales + group * MP_PANEL, p.group_scale + (first // block + group) * p.n + column, g.n * 4)
+                g.block_scale, g.block_scale_step = scales, MP_PANEL
+            g.b = panel
+            p.kernels.gemm[p.arithmetic][fmt](&g)
+        first += length
+        if first >= p.k:
+            break
 
 
 cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
@@ -246,155 +416,355 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     cdef mp_gemm g = p.common
     cdef Py_ssize_t panel_chunk = index % p.panel_chunks, rest = index // p.panel_chunks
     cdef Py_ssize_t row = rest % p.row_chunks * p.row_chunk, matrix = rest // p.row_chunks, place = matrix
-    cdef Py_ssize_t rows = min(p.row_chunk, p.m - row)
-    cdef const char *a = p.a
+    cdef Py_ssize_t axis, position, column, last_column, i, b_matrix = 0
+    cdef const char *a = p.a + row * p.a_rs
     cdef const char *b = p.b
-    cdef char *out = p.out
-    cdef Py_ssize_t b_matrix = 0, block = BLOCK[p.kind], size = SIZE[p.kind]
-    cdef Py_ssize_t column, last_column, first, length, axis, position, acc_bytes, block_bytes, copy_bytes
-    cdef Py_ssize_t kernel_size = 4 if p.kind == MP_GEMM_F16 else p.a_size
-    cdef char *work
-    cdef int32_t *init
-    for axis in range(p.batch_axes - 1, -1, -1):
-        position = place % p.batch_shape[axis]
-        place //= p.batch_shape[axis]
-        a += position * p.a_batch[axis]
-        out += position * p.out_batch[axis]
-        if p.packed:
-            b_matrix += position * p.b_batch[axis]
-        else:
-            b += position * p.b_batch[axis]
-
-    a += row * p.a_rs
-    copy_bytes = 0 if p.a_direct else round_up((rows + 1) * p.k * kernel_size + 64, 64)
-    acc_bytes = rows * MP_PANEL * 4 if p.k > block else 0
-    block_bytes = 0 if p.packed else round_up(min(p.k, block), 4) * MP_PANEL * size
-    work = <char *>scratch(copy_bytes + acc_bytes + block_bytes + MP_PANEL * 4)
+    cdef char *out = p.out + row * p.out_rs
+    cdef const char *residual = p.residual
+    cdef int32_t *row_sums
+    cdef char *work = <char *>scratch(p.scratch_bytes)
     if work == NULL:
         p.failed = True
         return
-    init = <int32_t *>(work + copy_bytes + acc_bytes + block_bytes)
+    if residual != NULL:
+        residual += row * p.residual_rs
+    for axis in range(p.batch_axes - 1, -1, -1):
+        position = place % p.batch[axis].length
+        place //= p.batch[axis].length
+        a += position * p.batch[axis].a
+        out += position * p.batch[axis].out
+        b_matrix += position * p.batch[axis].b
+        if residual != NULL:
+            residual += position * p.batch[axis].residual
+    b += b_matrix * p.matrix_bytes if p.packed else b_matrix
+    g.m = min(p.row_chunk, p.m - row)
+    g.a, g.lda = a, p.a_rs // A_SIZE[p.arithmetic]
     if not p.a_direct:
-        a = contiguous_rows(p, a, rows, work)
-    g.m = rows
-    g.lda = p.k if not p.a_direct else p.a_rs // kernel_size
-    g.acc = <void *>(work + copy_bytes) if acc_bytes else NULL
+        gather_rows(p, a, g.m, work, work + p.copy_bytes)
+        g.a, g.lda = work, p.k
+    work += p.copy_bytes + p.gather_bytes
+    g.out, g.residual = out, residual
     if p.row_scale != NULL:
-        g.row_scale = p.row_scale + matrix * p.m + row
+        g.row_scale = p.row_scale + (matrix * p.m + row) * g.row_step
+    if p.row_zero != NULL:
+        g.row_zero = p.row_zero + (matrix * p.m + row) * g.row_step
+    if p.row_sums_bytes:
+        row_sums = <int32_t *>work
+        work += p.row_sums_bytes
+        p.kernels.row_sums(g.m, p.k, g.a, g.lda, g.a_flip, row_sums)
+        for i in range(g.m):
+            row_sums[i] -= <int32_t>p.k * (g.a_zero + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
+        g.row_sum = row_sums
 
     column = panel_chunk * p.panel_chunk * MP_PANEL
     last_column = min(p.n, (panel_chunk + 1) * p.panel_chunk * MP_PANEL)
     while column < last_column:
-        g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-        g.out = out + row * p.out_rs + column * p.out_size
-        g.col_scale = p.common.col_scale + column if p.common.col_scale != NULL else NULL
-        g.bias = p.common.bias + column if p.common.bias != NULL else NULL
-        first = 0
-        while True:
-            length = min(p.k - first, block)
-            g.k, g.a = length, a + first * kernel_size
-            g.first, g.last = first == 0, first + length == p.k
-            g.init = NULL
-            if p.packed:
-                g.b = (b + b_matrix * p.matrix_bytes + column * panel_row(p.kind, p.k)
-                       + first * round_up(g.n, MP_LANES) * size)
-                if p.sums != NULL and g.first:
-                    g.init = p.sums + b_matrix * p.sums_step + column
-            else:
-                g.b = work + copy_bytes + acc_bytes
-                p.kernels.pack[p.kind](length, g.n, b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, <void *>g.b)
-                if g.a_flip:
-                    memset(init, 0, MP_PANEL * 4)
-                    p.kernels.column_sums(length, g.n, g.b, -128, init)
-                    g.init = init
-            p.kernels.gemm[p.kind](&g)
-            first += length
-            if first >= p.k:
-                break
-        column += MP_PANEL
+        run_panels(p, &g, b, column, min(column + p.together * MP_PANEL, last_column), work,
+                   p.sums + b_matrix * p.n if p.sums != NULL else NULL)
+        column += p.together * MP_PANEL
 
 
-cdef void split(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
-    """Choose the chunks: enough tasks for the threads, as few as possible for the caches, none across k."""
-    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, wanted, kernel_size
-    p.row_chunk = PACKED_ROWS if p.packed else SCRATCH_ROWS
-    if not p.a_direct:
-        kernel_size = 4 if p.kind == MP_GEMM_F16 else p.a_size
-        p.row_chunk = min(p.row_chunk, max(COPY_BYTES // max(p.k * kernel_size, 1) // TILE_ROWS * TILE_ROWS, TILE_ROWS))
-    p.panel_chunk = panels
-    if threads > 1:
-        wanted = 4 * threads
-        if matrices * ((p.m + p.row_chunk - 1) // p.row_chunk) < wanted:
-            p.panel_chunk = max(1, panels * matrices * ((p.m + p.row_chunk - 1) // p.row_chunk) // wanted)
-        if matrices * panels < threads:  # few columns: the rows must give the parallelism
-            p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
-    p.row_chunk = min(p.row_chunk, p.m)
-    p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
-    p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
-
-
-cdef const float *floats(object array) except? NULL:
-    if array is None:
-        return NULL
-    return <const float *>cnp.PyArray_DATA(<cnp.ndarray>array)
-
-
-def product(cnp.ndarray a not None, b, cnp.ndarray out not None, int kind, bint signed, int out_format, int activation,
-            row_scale, bias):
-    """out = narrow(activation((a @ b) * row_scale * col_scale + bias)); the arguments are checked by mp_core.ops.
-
-    `a` (..., m, k), `b` (..., k, n) and `out` (..., m, n) have equal batch axes (zero strides where broadcast; a
-    PackedMatrix has its own batch shape, broadcast here) and share a `kind`; `signed`: `a` is int8, not uint8. `out`
-    has unit stride along n, a type of :data:`OUT_FORMATS` and overlaps neither. `row_scale` float32 (matrices * m,)
-    and `bias` float32 (n,) are contiguous or None.
-    """
-    cdef Product p
-    cdef int ndim = cnp.PyArray_NDIM(a), axis, threads, lead
-    cdef Py_ssize_t matrices = 1, step = 1, tasks
-    cdef PackedMatrix packed = None
-    cdef cnp.ndarray b_array = None
-    memset(&p, 0, sizeof(p))
-    p.kernels, p.kind = kernels(), kind
-    p.m, p.k = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_DIM(a, ndim - 1)
-    p.n = cnp.PyArray_DIM(out, ndim - 1)
-    p.a, p.a_size = cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
-    p.a_rs, p.a_cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
-    p.a_direct = p.kind != MP_GEMM_F16 and (p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
-    p.out, p.out_size = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out)
-    p.out_rs = cnp.PyArray_STRIDE(out, ndim - 2)
-    p.batch_axes = ndim - 2
-    if isinstance(b, PackedMatrix):
-        packed = b
-        p.packed, p.b, p.matrix_bytes = True, cnp.PyArray_BYTES(packed.data), packed.matrix_bytes
-        if signed:
-            p.sums, p.sums_step = <const int32_t *>cnp.PyArray_DATA(packed.column_sums), packed.column_sums.shape[1]
-        p.common.col_scale = floats(packed.scale)
-    else:
-        b_array = b
-        p.b = cnp.PyArray_BYTES(b_array)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
-    for axis in range(ndim - 3, -1, -1):
-        p.batch_shape[axis] = cnp.PyArray_DIM(out, axis)
-        p.a_batch[axis], p.out_batch[axis] = cnp.PyArray_STRIDE(a, axis), cnp.PyArray_STRIDE(out, axis)
-        matrices *= p.batch_shape[axis]
-        if packed is None:
-            p.b_batch[axis] = cnp.PyArray_STRIDE(b_array, axis)
-        else:
-            lead = axis - (ndim - len(packed.shape))
-            if lead >= 0 and packed.shape[lead] != 1:
-                p.b_batch[axis] = step
-                step *= <Py_ssize_t>packed.shape[lead]
+cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
+    """Run a product whose operands, result and epilogue are set."""
+    cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
+    cdef Py_ssize_t index, axis, tasks
+    cdef int threads
     if matrices == 0 or p.m == 0 or p.n == 0:
-        return
-    p.row_scale = floats(row_scale)
-    p.common.bias = floats(bias)
-    p.common.a_flip = 0x80808080u if signed else 0
-    p.common.activation, p.common.out_format = <mp_activation>activation, <mp_format>out_format
+        return 0
+    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.common.bias == NULL
+            and p.residual == NULL and (p.a_format < MP_FLOATS or p.a_format == p.b_format)):
+        # One column: the row that is its transpose. Products commute, and the order along k stays.
+        p.m, p.n = 1, p.m
+        p.a, p.b = p.b, p.a
+        p.a_rs, p.a_cs, p.b_rs, p.b_cs = p.b_cs, p.b_rs, p.a_cs, p.a_rs
+        p.a_format, p.b_format = p.b_format, p.a_format
+        p.a_size = ELEMENT[p.a_format]
+        for axis in range(p.batch_axes):
+            p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
+    p.kernels, p.arithmetic = kernels(), arithmetic_of(p.a_format, p.b_format)
+    if p.arithmetic == MP_QUADS:
+        p.common.a_flip = 0x80808080u if p.a_format == MP_I8 else 0
+        p.common.a_zero += 128 if p.a_format == MP_I8 else 0
+        p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
+    p.common.block = BLOCK[p.arithmetic] if p.group_scale == NULL else p.group
+    p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
+                  and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS))
+    if not p.sums_wanted:
+        p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
-    threads = threads_for(<double>matrices * p.m * p.n * max(p.k, 1), WORTHWHILE)
-    split(&p, matrices, threads)
+    if p.residual != NULL:
+        p.common.ldr = p.residual_rs // p.residual_size
+    threads = threads_for(work, WORTHWHILE)
+    schedule(p, matrices, threads)
     tasks = matrices * p.row_chunks * p.panel_chunks
-    with nogil:
-        parallel_for(threads, tasks, run_product, &p)
+    if work < WORTHWHILE:
+        for index in range(tasks):
+            run_product(p, index)
+    else:
+        with nogil:
+            parallel_for(threads, tasks, run_product, p)
     if p.failed:
         raise MemoryError("no memory for the scratch of a matrix product")
+    return 0
+
+
+cdef void set_packed(Product *p, PackedMatrix packed) noexcept:
+    p.packed, p.b_format, p.k, p.n = True, packed.format, packed.k, packed.n
+    p.b, p.matrix_bytes = cnp.PyArray_BYTES(packed.data), packed.matrix_bytes
+    p.sums = <const int32_t *>pointer(packed.column_sums)
+    p.col_zero = <const int32_t *>pointer(packed.zero_point)
+    p.group = packed.group
+    if packed.group:
+        p.group_scale = <const float *>pointer(packed.scale)
+    else:
+        p.scale = <const float *>pointer(packed.scale)
+
+
+cdef const void *pointer(cnp.ndarray array) noexcept:
+    return NULL if array is None else cnp.PyArray_DATA(array)
+
+
+def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bias, str activation,
+            cnp.ndarray residual, cnp.ndarray row_scale, cnp.ndarray row_zero):
+    """out = narrow(activation((a @ b) * scales + bias) + residual); the arguments are checked by mp_core.ops.
+
+    `a` (..., m, k), `b` (..., k, n), `out` and `residual` (..., m, n) have equal batch axes (zero strides where
+    broadcast; a PackedMatrix has its own batch shape, broadcast here). `out` has unit stride along n, is of a type of
+    :data:`OUT_FORMATS` and overlaps nothing that is read; `residual` has unit stride too. `row_scale` float32 and
+    `row_zero` int32 have one element, or one for each row of each matrix, contiguous; `bias` is float32 (n,).
+    """
+    cdef Product p
+    cdef Axis batch[64]
+    cdef int ndim = cnp.PyArray_NDIM(a), axis, lead
+    cdef Py_ssize_t matrices = 1, step = 1
+    cdef PackedMatrix packed = None
+    cdef cnp.ndarray b_array
+    memset(&p, 0, sizeof(p))
+    if isinstance(b, PackedMatrix):
+        packed = b
+        set_packed(&p, packed)
+    else:
+        b_array = b
+        p.b, p.b_format = cnp.PyArray_BYTES(b_array), FORMATS[b_array.dtype.name]
+        p.k, p.n = cnp.PyArray_DIM(b_array, ndim - 2), cnp.PyArray_DIM(b_array, ndim - 1)
+        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
+    p.a_format = A_U8 if a.dtype.name == "uint8" else FORMATS[a.dtype.name]
+    p.m, p.a, p.a_size = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
+    p.a_rs, p.a_cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
+    p.out, p.out_size, p.out_rs = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out), cnp.PyArray_STRIDE(out, ndim - 2)
+    p.common.out_format = <mp_format>OUT_FORMATS[out.dtype.name]
+    p.common.activation = <mp_activation>ACTIVATIONS[activation]
+    p.common.bias = <const float *>pointer(bias)
+    if residual is not None:
+        p.residual, p.residual_size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
+        p.residual_rs = cnp.PyArray_STRIDE(residual, ndim - 2)
+        p.common.residual_format = <mp_format>OUT_FORMATS[residual.dtype.name]
+    p.row_scale, p.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
+    if row_scale is not None:
+        p.common.row_step = cnp.PyArray_SIZE(row_scale) != 1
+    p.batch_axes, p.batch = ndim - 2, batch
+    for axis in range(ndim - 3, -1, -1):
+        batch[axis].length = cnp.PyArray_DIM(out, axis)
+        batch[axis].a, batch[axis].out = cnp.PyArray_STRIDE(a, axis), cnp.PyArray_STRIDE(out, axis)
+        batch[axis].residual = 0 if residual is None else cnp.PyArray_STRIDE(residual, axis)
+        matrices *= batch[axis].length
+        batch[axis].b = 0
+        if packed is None:
+            batch[axis].b = cnp.PyArray_STRIDE(b_array, axis)
+        else:
+            lead = axis - (ndim - <int>len(packed.shape))
+            if lead >= 0 and packed.shape[lead] != 1:
+                batch[axis].b = step
+                step *= <Py_ssize_t>packed.shape[lead]
+    multiply(&p, matrices)
+
+
+# ---- the short way of mp_core.matmul: what it knows of types, and the long way for everything that it does not serve
+
+cdef int _types[MP_PANEL_FORMATS]                    # format -> NumPy's type number; A_U8 stands for uint8
+cdef int _results[MP_PANEL_FORMATS][MP_FLOATS + 1]   # formats of a and b (int8 last) -> format of the result, or -1
+cdef dict _out_formats = {}                          # dtype or its name -> format
+cdef dict _activations = ACTIVATIONS
+cdef int _int32
+cdef object _long_way
+
+
+def install(dict dtypes not None, results, long_way):
+    """Tell :func:`matmul` the dtypes by name, the default result types by names of a and b, and its long way."""
+    global _long_way, _int32
+    _long_way, _int32 = long_way, dtypes["int32"].num
+    formats = {name: number for name, number in FORMATS.items() if number != MP_I4} | {"uint8": A_U8}
+    for name, number in formats.items():
+        _types[<int>number] = dtypes[name].num
+        for other in range(MP_FLOATS + 1):
+            _results[<int>number][<int>other] = -1
+    for (a, b), result in results.items():
+        _results[<int>formats[a]][<int>formats[b]] = OUT_FORMATS[result]
+    for name, number in OUT_FORMATS.items():
+        _out_formats[name] = _out_formats[dtypes[name]] = number
+
+
+cdef inline int format_of(cnp.ndarray x) noexcept:
+    """The format of a plain array's elements, -1 if it has none."""
+    cdef int fmt, number = cnp.PyArray_TYPE(x)
+    for fmt in range(MP_PANEL_FORMATS):
+        if _types[fmt] == number:
+            return fmt if cnp.PyArray_ISBEHAVED_RO(x) else -1
+    return -1
+
+
+cdef inline bint apart(cnp.ndarray out, cnp.ndarray x) noexcept:
+    """Whether contiguous `out` shares no byte with the range that x spans."""
+    cdef char *low = cnp.PyArray_BYTES(x)
+    cdef char *high = low
+    cdef Py_ssize_t reach
+    cdef int axis
+    for axis in range(cnp.PyArray_NDIM(x)):
+        reach = (cnp.PyArray_DIM(x, axis) - 1) * cnp.PyArray_STRIDE(x, axis)
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    return (high + cnp.PyArray_ITEMSIZE(x) <= cnp.PyArray_BYTES(out)
+            or cnp.PyArray_BYTES(out) + cnp.PyArray_NBYTES(out) <= low)
+
+
+def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):
+    """Return ``activation(a @ b + bias) + residual``, accumulated in float32 (integers: exactly) and rounded once.
+
+    Parameters
+    ----------
+    a : array-like or QuantizedArray
+        Shape (..., m, k) or (k,).
+    b : array-like, PackedMatrix or QuantizedArray
+        Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
+    out_dtype : dtype, optional
+        Type of the result: a float type, or int32 for int8 products. Default: the promoted type of the operands
+        (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the right, that of `a`), int32 for int8, float32
+        for two quantized operands.
+    out : ndarray, optional
+        Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
+    bias : array-like, optional
+        Shape (n,), float; added in float32.
+    activation : str, optional
+        "relu", "gelu" (the exact one, by erf) or "silu", applied in float32.
+    residual : array-like, optional
+        The result's shape, float; added in float32 after the activation.
+
+    Returns
+    -------
+    ndarray
+        The same bits for every instruction set, thread count, batch size, packing and stride.
+
+    Raises
+    ------
+    TypeError
+        The operands' types have no product: floats have, with int8 on the right too, int8 @ int8 and uint8 @ int8.
+    ValueError
+        The shapes do not fit, or an integer product is too deep to be exact (int8: k > 131071, uint8: k > 65793).
+
+    Notes
+    -----
+    Operands of different float types meet in their common type (float16 with bfloat16: float32) and are widened where
+    they are multiplied; float8 and int8 on the right of a wider float are too. Two quantized operands, `a` with one
+    scale or one per row, `b` with one or one per column, multiply as integers, zero points included, and are rescaled:
+    ``float(sum) * row_scale * col_scale``. A quantized `b` without zero points beside a float `a` is multiplied as it
+    is, ``(a @ values) * scale``. Any other quantized operand is dequantized first.
+    The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2], [3, 4]], np.float16)
+    >>> matmul(a, a)
+    array([[ 7., 10.],
+           [15., 22.]], dtype=float16)
+    """
+    cdef Product p
+    cdef cnp.ndarray left, right = None, result, vector = None, added = None
+    cdef PackedMatrix packed = None
+    cdef int ndim, fmt
+    cdef cnp.npy_intp *dims
+    cdef cnp.npy_intp shape[64]
+    # A contiguous array by a matrix, of types that need no cast: a handful of comparisons, then the kernel.
+    if type(a) is not cnp.ndarray:
+        return _long_way(a, b, out_dtype, out, bias, activation, residual)
+    left = a
+    ndim = cnp.PyArray_NDIM(left)
+    memset(&p, 0, sizeof(p))
+    p.a_format = format_of(left)
+    if p.a_format < 0 or ndim == 0 or not cnp.PyArray_IS_C_CONTIGUOUS(left):
+        return _long_way(a, b, out_dtype, out, bias, activation, residual)
+    if type(b) is PackedMatrix:
+        packed = b
+        if len(packed.shape) != 2 or packed.zero_point is not None or (packed.scale is not None and p.a_format >= MP_FLOATS):
+            return _long_way(a, b, out_dtype, out, bias, activation, residual)
+        set_packed(&p, packed)
+        fmt = p.b_format if p.b_format != MP_I4 else MP_I8
+    elif type(b) is cnp.ndarray and cnp.PyArray_NDIM(<cnp.ndarray>b) == 2:
+        right = b
+        p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
+        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, 0), cnp.PyArray_DIM(right, 1)
+        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, 0), cnp.PyArray_STRIDE(right, 1)
+    else:
+        return _long_way(a, b, out_dtype, out, bias, activation, residual)
+    dims = cnp.PyArray_DIMS(left)
+    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (
+            p.a_format >= MP_FLOATS and (p.k > 65793 or bias is not None or activation is not None
+                                         or residual is not None)):
+        return _long_way(a, b, out_dtype, out, bias, activation, residual)
+    memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
+    shape[ndim - 1] = p.n
+
+    # The result's type, and where it goes.
+    if out_dtype is None:
+        p.common.out_format = <mp_format>_results[p.a_format][fmt]
+    else:
+        number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
+        if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
+            return _long_way(a, b, out_dtype, out, bias, activation, residual)
+        p.common.out_format = <mp_format>number
+    fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
+    if out is None:
+        result = cnp.PyArray_EMPTY(ndim, shape, fmt, 0)
+    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != fmt
+            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or cnp.PyArray_NDIM(<cnp.ndarray>out) != ndim
+            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>out), shape, ndim)
+            or not apart(<cnp.ndarray>out, left) or (right is not None and not apart(<cnp.ndarray>out, right))):
+        return _long_way(a, b, out_dtype, out, bias, activation, residual)
+    else:
+        result = out
+
+    # The epilogue.
+    if activation is not None:
+        number = _activations.get(activation) if type(activation) is str else None
+        if number is None:
+            return _long_way(a, b, out_dtype, out, bias, activation, residual)
+        p.common.activation = <mp_activation>number
+    if bias is not None:
+        if (type(bias) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>bias) != _types[<int>MP_F32]
+                or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>bias) or cnp.PyArray_NDIM(<cnp.ndarray>bias) != 1
+                or cnp.PyArray_DIM(<cnp.ndarray>bias, 0) != p.n
+                or (out is not None and not apart(result, <cnp.ndarray>bias))):
+            return _long_way(a, b, out_dtype, out, bias, activation, residual)
+        vector = bias
+        p.common.bias = <const float *>cnp.PyArray_DATA(vector)
+    if residual is not None:
+        if (type(residual) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>residual)
+                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
+                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>residual), shape, ndim)
+                or (out is not None and not apart(result, <cnp.ndarray>residual))):
+            return _long_way(a, b, out_dtype, out, bias, activation, residual)
+        added = residual
+        p.residual, p.residual_size = cnp.PyArray_BYTES(added), cnp.PyArray_ITEMSIZE(added)
+        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(added)
+
+    p.m = 1 if p.k == 0 else cnp.PyArray_SIZE(left) // p.k
+    if p.k == 0:
+        for fmt in range(ndim - 1):
+            p.m *= shape[fmt]
+    p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
+    p.a_cs, p.a_rs = p.a_size, p.k * p.a_size
+    p.out, p.out_size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
+    p.out_rs = p.n * p.out_size
+    multiply(&p, 1)
+    return result

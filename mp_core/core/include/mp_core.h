@@ -10,11 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Storage formats. Those that FORMATS in kernels/formats.def lists are floats the kernels convert to and from f32. */
+/* Storage formats. kernels/formats.def lists the floats, which the kernels convert to and from f32. */
 typedef enum {
     MP_F32, MP_F16, MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, /* floats: the index into widen[] and narrow[] */
     MP_FLOATS,
-    MP_I32 = MP_FLOATS, /* only as the output of an int8 product */
+    MP_I8 = MP_FLOATS, MP_I4, /* with the floats: what a packed panel may hold */
+    MP_PANEL_FORMATS,
+    MP_I32 = MP_PANEL_FORMATS, /* only as the output of an int8 product */
 } mp_format;
 
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. Bits, or 0. */
@@ -22,40 +24,58 @@ enum { MP_SATURATE = 1, MP_STREAM = 2 };
 
 typedef enum { MP_LINEAR, MP_RELU, MP_GELU, MP_SILU } mp_activation;
 
-/* What one product is made of: the element type of the packed panel decides the inner loop. */
-typedef enum { MP_GEMM_F32, MP_GEMM_F16, MP_GEMM_BF16, MP_GEMM_I8, MP_GEMMS } mp_gemm_kind;
+/* How products are computed, which is also how the rows of a are read: f32 elements and fused multiply-adds; pairs of
+ * bf16; quads of 8-bit integers. A panel in another format than f32, bf16 or int8 is decoded to it on the way. */
+typedef enum { MP_WIDE, MP_PAIRS, MP_QUADS, MP_ARITHMETICS } mp_arithmetic;
 
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
-    MP_PANEL = 64,   /* columns of a packed panel; the last one is rounded up to MP_LANES only */
-    /* Length of a block of k, by kind of product: part of the numerics contract. 4 KiB of the row of a as it is read. */
-    MP_BLOCK_F32 = 1024, MP_BLOCK_F16 = 1024, MP_BLOCK_BF16 = 2048, MP_BLOCK_I8 = 4096,
+    MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
+    MP_FEW_ROWS = 3, /* rows up to which a panel in an undecoded format is multiplied as it is */
+    MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
+    /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
+    MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
 };
 
 /* Packed right operand of a product, the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w = 64 or
- * what is left rounded up to 16, as [ceil(k / group)][w][group] elements, zero padded; group = 1 (f32, f16), 2 (bf16)
- * or 4 (int8) neighbours along k. Panels follow each other without gaps. */
+ * what is left, as [ceil(k / group)][w] groups, zero padded. A group is `group` neighbours along k: 1 (f32, f16),
+ * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the lower half, the odd ones the
+ * upper. Panels follow each other without gaps. */
 
-/* One panel times one block of rows, over one block of k:
- *     acc[i][j]  = (first ? 0 : acc[i][j]) + init[j] + sum_p a[i][p] * b[p][j]        i < m, j < n <= MP_PANEL
- * and, in the last block of k,
- *     out[i][j]  = narrow(activation(acc[i][j] * row_scale[i] * col_scale[j] + bias[j]))
- * The float sum over the block starts from 0 and is a chain of fused multiply-adds, k ascending (bf16: in pairs, the
- * odd element first); the int8 sum is exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip. */
+/* One panel times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies in one block:
+ *     chain      = resume ? chain : 0;  chain += a[i][p] * b[p][j] for p in the block
+ *     acc        = first block ? chain : acc + chain           (with block_scale: chain * scale, fma(chain, scale, acc))
+ * and, in the last range of k,
+ *     x          = acc                                         (integers: - zero points * sums, then to f32)
+ *     out[i][j]  = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j])
+ * i < m, j < n <= MP_PANEL. The chain is of fused multiply-adds, k ascending (pairs: the odd element first); integer sums
+ * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip. */
 typedef struct {
     ptrdiff_t m, n, k;
-    const void *a;               /* f32 (MP_GEMM_F32, MP_GEMM_F16), bf16 or 8-bit elements, unit stride along k */
+    const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
     ptrdiff_t lda;
-    const void *b;               /* the panel's block: ceil(k / group) groups */
-    void *acc;                   /* f32 or i32 [m][MP_PANEL]; carried between blocks of k, NULL if there is only one */
-    int first, last;
-    uint32_t a_flip;             /* int8: 0x80808080 turns signed into unsigned + 128, 0 leaves uint8 */
-    const int32_t *init;         /* int8: [n rounded up to 16], -128 * column sums; NULL: zeros */
-    const float *row_scale;      /* [m] or NULL */
+    const void *b;               /* the panel's range: ceil(k / group) groups */
+    ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
+    const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
+    ptrdiff_t block_scale_step;
+    void *acc, *chain;           /* f32 or i32 [m][MP_PANEL], carried between calls; acc may be NULL if this is the only one */
+    int first, last;             /* no block precedes; the epilogue follows */
+    int resume, suspend;         /* the chain comes from a call before; goes to the next */
+    uint32_t a_flip;             /* 0x80808080 turns signed bytes into unsigned + 128, 0 leaves unsigned ones */
+    int32_t a_zero;              /* what stands for 0 in a ^ a_flip, for all rows ... */
+    const int32_t *row_zero;     /* ... plus, by row, or NULL */
+    const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero; or NULL */
+    const int32_t *col_zero;     /* [n]: what stands for 0 in b; or NULL */
+    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with col_zero */
+    const float *row_scale;      /* by row, or NULL */
+    ptrdiff_t row_step;          /* of row_scale and row_zero: 1, or 0 for one value */
     const float *col_scale;      /* [n] or NULL */
     const float *bias;           /* [n] or NULL */
     mp_activation activation;
-    mp_format out_format;        /* MP_I32: the raw int8 sums, no epilogue */
+    const void *residual;        /* or NULL */
+    mp_format residual_format;
+    ptrdiff_t ldr;
+    mp_format out_format;        /* MP_I32: integers without the float part */
     void *out;
     ptrdiff_t ldo;
 } mp_gemm;
@@ -69,13 +89,16 @@ typedef struct {
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
 
-    /* Products. pack writes one panel's block of k (layout above) from elements at the byte strides rs (along k) and cs
-     * (along n); unpack is its inverse, to rows ldd elements apart; column_sums does sums[j] += factor * sum_p b[p][j]
-     * for a packed int8 block, j < n rounded up to 16. */
-    void (*gemm[MP_GEMMS])(const mp_gemm *g);
-    void (*pack[MP_GEMMS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
-    void (*unpack[MP_GEMMS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
-    void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t factor, int32_t *sums);
+    /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs
+     * (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range into the
+     * format that the arithmetic multiplies. Sums of integers: by column of a packed int8 range, added to sums; by row
+     * of a ^ a_flip. NULL where an arithmetic has no such panel. */
+    void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
+    void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
+    void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
+    void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 
     /* Quantization, x ~ scale * (q - zero_point). step is 0 (one scale for all n) or 1 (one per element).
      * value_range widens [*lo, *hi] by the finite values of x; value_range_columns does so element by element. */

@@ -12,6 +12,7 @@
 #include "quantize.inc"
 #include "rows.inc"
 #include "finite.inc"
+#include "decode.inc"
 #include "pack.inc"
 #include "epilogue.inc"
 #include "products.inc"
@@ -28,10 +29,26 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
 #include "formats.def"
 #undef MP_FLOAT
     .round_odd = round_odd,
-    .gemm = {[MP_GEMM_F32] = panel_f32, [MP_GEMM_F16] = panel_f16, [MP_GEMM_BF16] = panel_bf16_flushed, [MP_GEMM_I8] = panel_i8},
-    .pack = {[MP_GEMM_F32] = pack_f32, [MP_GEMM_F16] = pack_f16, [MP_GEMM_BF16] = pack_bf16, [MP_GEMM_I8] = pack_i8},
-    .unpack = {[MP_GEMM_F32] = unpack_f32, [MP_GEMM_F16] = unpack_f16, [MP_GEMM_BF16] = unpack_bf16, [MP_GEMM_I8] = unpack_i8},
+    .gemm = {
+        [MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16, [MP_BF16] = gemm_wide_bf16,
+                     [MP_F8_E4M3FN] = gemm_wide_e4m3fn, [MP_F8_E5M2] = gemm_wide_e5m2, [MP_I8] = gemm_wide_i8,
+                     [MP_I4] = gemm_wide_i4},
+        [MP_PAIRS] = {[MP_BF16] = gemm_pairs_bf16, [MP_F8_E4M3FN] = gemm_pairs_e4m3fn, [MP_F8_E5M2] = gemm_pairs_e5m2,
+                      [MP_I8] = gemm_pairs_i8, [MP_I4] = gemm_pairs_i4},
+        [MP_QUADS] = {[MP_I8] = gemm_quads_i8},
+    },
+    .decode = {
+        [MP_WIDE] = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2,
+                     [MP_I8] = decode_wide_i8, [MP_I4] = decode_wide_i4},
+        [MP_PAIRS] = {[MP_F8_E4M3FN] = decode_pairs_e4m3fn, [MP_F8_E5M2] = decode_pairs_e5m2, [MP_I8] = decode_pairs_i8,
+                      [MP_I4] = decode_pairs_i4},
+    },
+    .pack = {[MP_F32] = pack_words, [MP_F16] = pack_halves, [MP_BF16] = pack_pairs, [MP_F8_E4M3FN] = pack_quads,
+             [MP_F8_E5M2] = pack_quads, [MP_I8] = pack_quads, [MP_I4] = pack_nibbles},
+    .unpack = {[MP_F32] = unpack_words, [MP_F16] = unpack_halves, [MP_BF16] = unpack_pairs, [MP_F8_E4M3FN] = unpack_quads,
+               [MP_F8_E5M2] = unpack_quads, [MP_I8] = unpack_quads, [MP_I4] = unpack_nibbles},
     .column_sums = column_sums,
+    .row_sums = row_sums,
     .value_range = value_range,
     .value_range_columns = value_range_columns,
     .quantize = quantize,

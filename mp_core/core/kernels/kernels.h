@@ -10,6 +10,8 @@
  *   i32_from_f32: to nearest even, in range; widen_*, narrow_* (the low bits),
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
+ *   transpose_u32: 16 vectors as a matrix, in place,
+ *   if there is a fast way: pair_from_e4m3fn, pair_from_e5m2, pair_from_i4 (MP_NATIVE_PAIRS; decode.inc),
  *   sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.

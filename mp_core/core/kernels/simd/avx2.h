@@ -110,6 +110,33 @@ V vmask eq_u16(vu16 a, vu16 b) {
 }
 #include "lanes16.h"
 
+V void transpose_eight(__m256i *r) {
+    __m256i t[8];
+    UNROLL for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 8; i += 4)
+        UNROLL for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm256_unpacklo_epi64(t[i + j], t[i + j + 2]);
+            r[i + 2 * j + 1] = _mm256_unpackhi_epi64(t[i + j], t[i + j + 2]);
+        }
+    UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x31);
+    }
+    UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+
+/* 16 x 16 words, in place: four times eight by eight. */
+V void transpose_u32(vu32 *r) {
+    __m256i part[4][8];
+    UNROLL for (int i = 0; i < 8; i++)
+        part[0][i] = r[i].lo, part[1][i] = r[i].hi, part[2][i] = r[i + 8].lo, part[3][i] = r[i + 8].hi;
+    UNROLL for (int i = 0; i < 4; i++) transpose_eight(part[i]);
+    UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
+}
+
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(x.lo, x.hi);
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));

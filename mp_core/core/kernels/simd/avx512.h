@@ -79,6 +79,29 @@ V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"
 
+/* 16 x 16 words, in place: pairs of words, pairs of pairs, then quarters of registers. */
+V void transpose_u32(vu32 *r) {
+    vu32 t[MP_LANES];
+    UNROLL for (int i = 0; i < MP_LANES; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL for (int i = 0; i < MP_LANES; i += 4)
+        UNROLL for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+        }
+    UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int j = 0; j < 2; j++) {
+            t[8 * j + i] = _mm512_shuffle_i32x4(r[8 * j + i], r[8 * j + i + 4], 0x88);
+            t[8 * j + i + 4] = _mm512_shuffle_i32x4(r[8 * j + i], r[8 * j + i + 4], 0xDD);
+        }
+    UNROLL for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
+    }
+}
+
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
@@ -97,6 +120,37 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     return add_u32(acc, _mm512_madd_epi16(a_odd, b_odd));
 }
 #endif
+
+/* Elements 2 S and 2 S + 1 of four float8, or the lowest of four int4 and of four more above them, to a pair of bf16, exactly. A
+ * byte at the top of 16 bits has its sign in place; shifted, its fields lie where bf16's do and the exponent is rebased.
+ * Subnormal numbers and int4 are looked up (vpermw takes the low 5 bits of the index). */
+#define MP_NATIVE_PAIRS
+V vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
+                    const int special, const int mark) {
+    const vu32 spread = s ? _mm512_set4_epi32(0x0F800E80, 0x0B800A80, 0x07800680, 0x03800280)
+                          : _mm512_set4_epi32(0x0D800C80, 0x09800880, 0x05800480, 0x01800080);
+    const vu32 x = _mm512_shuffle_epi8(word, spread);
+    const vu32 fields = and_u32(_mm512_srli_epi16(x, 1 + mantissa), _mm512_set1_epi16(0x7F00 >> (1 + mantissa)));
+    const vu32 rebased = _mm512_add_epi16(fields, _mm512_set1_epi16((short)((127 - bias) << 7)));
+    const __mmask32 tiny = _mm512_testn_epi16_mask(x, _mm512_set1_epi16(0x7F00 & (0xFF00 << mantissa)));
+    const vu32 value =
+        _mm512_mask_permutexvar_epi16(rebased, tiny, _mm512_srli_epi16(x, 8), _mm512_loadu_si512(subnormal));
+    const vu32 exponent = _mm512_set1_epi16((short)special);
+    const vu32 is_special = _mm512_movm_epi16(_mm512_cmpeq_epi16_mask(and_u32(x, exponent), exponent));
+    const vu32 marked = _mm512_ternarylogic_epi32(value, is_special, _mm512_set1_epi16((short)mark), 0xF8); /* a | b & c */
+    return _mm512_ternarylogic_epi32(marked, x, _mm512_set1_epi16((short)0x8000), 0xF8);
+}
+
+static const uint16_t e4m3fn_subnormals[32] = {0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60};
+V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, 3, 7, e4m3fn_subnormals, 0x7F00, 0x7FC0); }
+
+static const uint16_t e5m2_subnormals[32] = {0, 0x3780, 0x3800, 0x3840};
+V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, 2, 15, e5m2_subnormals, 0x7C00, 0x7F80); }
+
+static const uint16_t i4_values[32] = { /* twice: the bit above the nibble is the next one's */
+    0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
+    0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
+V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
 
 #define MP_TILE_ROWS 6
 #define MP_TILE_VECTORS 4

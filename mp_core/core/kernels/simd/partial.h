@@ -8,7 +8,7 @@
         memcpy(lanes, p, (size_t)n * sizeof(ELEMENT));              \
         return LOAD(lanes);                                         \
     }                                                               \
-    V void STOREN(ELEMENT *p, T x, ptrdiff_t n) {                   \
+    V void STOREN(void *p, T x, ptrdiff_t n) {                      \
         if (n >= MP_LANES) {                                        \
             STORE(p, x);                                            \
             return;                                                 \

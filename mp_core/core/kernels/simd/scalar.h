@@ -71,6 +71,16 @@ V vu32 widen_i8(vu8 a) { MP_EACH(vu32, (uint32_t)(int8_t)a.x[i]); }
 V vu16 narrow_u16(vu32 a) { MP_EACH(vu16, (uint16_t)a.x[i]); }
 V vu8 narrow_u8(vu32 a) { MP_EACH(vu8, (uint8_t)a.x[i]); }
 
+/* 16 x 16 words, in place. */
+V void transpose_u32(vu32 *r) {
+    for (int i = 0; i < MP_LANES; i++)
+        for (int j = 0; j < i; j++) {
+            const uint32_t word = r[i].x[j];
+            r[i].x[j] = r[j].x[i];
+            r[j].x[i] = word;
+        }
+}
+
 V float sum_f32(vf32 v) {
     for (int half = MP_LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v.x[i] += v.x[i + half];
