@@ -236,7 +236,9 @@ def _tolerance(policy, depth, magnitude):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "tanh", "sigmoid", np.negative])
+@pytest.mark.parametrize(
+    "activation", [None, "relu", "gelu", "silu", "tanh", "sigmoid", "relu6", "gelu_tanh", np.negative]
+)
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_dense(policy, activation, use_bias):
     layer, x = layers.Dense(7, activation, use_bias, bias_initializer="ones", dtype=policy), _x(2, 3, 5)
@@ -252,6 +254,8 @@ def test_dense(policy, activation, use_bias):
         "silu": lambda v: v / (1 + np.exp(-v)),
         "tanh": np.tanh,
         "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+        "relu6": lambda v: np.clip(v, 0, 6),
+        "gelu_tanh": lambda v: v / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))),
         np.negative: np.negative,
     }
     assert y.dtype == layer.compute_dtype and y.shape == (2, 3, 7)

@@ -21,7 +21,7 @@ cnp.import_array()
 KINDS = {
     "float32": MP_GEMM_F32, "float16": MP_GEMM_F16, "bfloat16": MP_GEMM_BF16, "int8": MP_GEMM_I8, "uint8": MP_GEMM_I8,
 }
-ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
+ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
 OUT_FORMATS = {"float32": 0, "float16": 1, "bfloat16": 2, "float8_e4m3fn": 3, "float8_e5m2": 4, "int32": 5}
 
 # By kind: bytes of an element of b, neighbours along k in a group, length of a block of k.

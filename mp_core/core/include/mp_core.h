@@ -20,7 +20,9 @@ typedef enum {
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. Bits, or 0. */
 enum { MP_SATURATE = 1, MP_STREAM = 2 };
 
-typedef enum { MP_LINEAR, MP_RELU, MP_GELU, MP_SILU } mp_activation;
+typedef enum {
+    MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
+} mp_activation;
 
 /* What one product is made of: the element type of the packed panel decides the inner loop. */
 typedef enum { MP_GEMM_F32, MP_GEMM_F16, MP_GEMM_BF16, MP_GEMM_I8, MP_GEMMS } mp_gemm_kind;
