@@ -8,6 +8,7 @@ layers that Keras users know.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mp_core.contraction import einsum
 from mp_core.core.cpu import __version__
 from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu, relu6, sigmoid, silu, softmax, tanh
 from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -53,6 +54,7 @@ __all__ = [
     "dequantize",
     "dtype_policies",
     "dtypes",
+    "einsum",
     "gelu",
     "layer_norm",
     "layers",

@@ -291,7 +291,8 @@ def test_einsum_dense(equation, shape, output_shape, bias_axes, kernel, bias, po
 
 @pytest.mark.parametrize(
     ("equation", "shape", "output_shape", "text"),
-    [("abc", (2, 3, 4), 2, "`equation` must be like"), ("abc,cd->abd", (2, 4), 2, "does not fit inputs of 2 axes"),
+    [("abc", (2, 3, 4), 2, "`equation` must be like"),
+     ("abc,cd->abd", (2, 4), 2, "has 3 labels for its first operand of 2 axes"),
      ("abc,cd->abd", (2, 3, None), (None, 2), "lengths of the kernel's axes"),
      ("abc,cd->abd", (2, 3, 4), (5, 2), "Axis 'b' has length 3 in the inputs, but 5")],
 )  # fmt: skip
