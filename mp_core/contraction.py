@@ -3,7 +3,6 @@
 import functools
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +112,9 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
     A label that only one operand has (or the other with length 1), and the output has not, is summed first; that sum
     and the product are then those of float32 operands.
 
+    Every combination of labels that both operands and the output have costs a product of its own: elementwise products
+    and long batches of short vectors are better multiplied by NumPy.
+
     Examples
     --------
     >>> a, b = np.arange(6.0, dtype=np.float32).reshape(2, 3), np.eye(3, dtype=np.float32)
@@ -125,10 +127,8 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
         raise TypeError(f"`equation` must be a string; received {type(equation).__name__}")
     a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
-    of_a, of_b, of_out = parse(equation, len(a.shape), len(b.shape))
-    sizes = _sizes(of_a, of_b, a.shape, b.shape)
-    stretched = any(sizes[label] != n for label, n in zip(of_a + of_b, a.shape + b.shape, strict=True))
-    if not stretched and _is_matmul(of_a, of_b, of_out):
+    plan = _plan(equation, a.shape, b.shape)
+    if plan is None:
         return matmul(a, b, out_dtype=out_dtype, out=out)
     for x, name in ((a, "a"), (b, "b")):
         if not isinstance(x, np.ndarray):
@@ -136,41 +136,96 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
                 f"a packed or quantized `{name}` needs an equation like '...mk,kn->...mn', and no axis that is "
                 f"broadcast; received {equation!r} for shapes {a.shape} and {b.shape}"
             )
-
-    promoted = None
-    if stretched:
-        a, of_a = _squeezed(a, of_a, sizes)
-        b, of_b = _squeezed(b, of_b, sizes)
-    if not set(of_a) <= {*of_b, *of_out} or not set(of_b) <= {*of_a, *of_out}:
+    if plan.a_sum or plan.b_sum:
         promoted = result_type(a.dtype, b.dtype)
         if not is_float(promoted):
             raise TypeError(
                 f"`equation` {equation!r} sums an axis that the other operand lacks, or has with length 1, which needs "
                 f"float types; received {a.dtype.name} and {b.dtype.name}: sum that axis first"
             )
+        out_dtype = promoted if out_dtype is None else out_dtype
         wide = F64 if promoted is F64 else F32
-        (a, of_a), (b, of_b) = _reduced(a, of_a, of_b + of_out, wide), _reduced(b, of_b, of_a + of_out, wide)
-    batch = [label for label in of_out if label in of_a and label in of_b]
-    rows = [label for label in of_out if label not in of_b]
-    columns = [label for label in of_out if label not in of_a]
-    summed = [label for label in of_b if label not in of_out]
-    order = (*batch, *rows, *columns)
-    shape = tuple(sizes[label] for label in of_out)
+        a, b = _summed(a, plan.a_sum, wide), _summed(b, plan.b_sum, wide)
+
     target = None
-    if isinstance(out, np.ndarray) and order == of_out and out.shape == shape and out.flags.c_contiguous:
-        target = out.reshape(_shape(sizes, batch, rows, columns))
-    product = matmul(
-        _arranged(a, of_a, sizes, batch, rows, summed),
-        _arranged(b, of_b, sizes, batch, summed, columns),
-        out_dtype=promoted if out_dtype is None else out_dtype,
-        out=target,
-    )
-    result = product.reshape([sizes[label] for label in order]).transpose([order.index(label) for label in of_out])
+    if isinstance(out, np.ndarray) and out.shape == plan.shape and out.flags.c_contiguous and plan.keeps_order:
+        target = out.reshape(plan.matrices)
+    product = matmul(_arranged(a, plan.a), _arranged(b, plan.b), out_dtype=out_dtype, out=target)
+    result = product.reshape(plan.parts).transpose(plan.axes)
     if out is None:
         return result
     if target is None:
-        np.copyto(check_out(out, shape, result.dtype), result)
+        np.copyto(check_out(out, plan.shape, result.dtype), result)
     return out
+
+
+class _View(NamedTuple):
+    """What makes one array of another: axes in a new order, then a shape in which neighbours are merged."""
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    """How an equation becomes a product for operands of certain shapes."""
+
+    a_sum: _View | None  # the labels that only `a` has and the output has not, merged into the last axis
+    b_sum: _View | None
+    a: _View  # batch, rows, summed
+    b: _View  # batch, summed, columns
+    matrices: tuple[int, ...]  # the shape of the product
+    parts: tuple[int, ...]  # its labels apart again
+    axes: tuple[int, ...]  # those in the order of the output
+    shape: tuple[int, ...]  # the output
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the product lies in memory as the output does."""
+        return self.axes == tuple(sorted(self.axes))
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(equation: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> _Plan | None:
+    """Return the plan, or None where the product is :func:`matmul` of the operands as they are."""
+    of_a, of_b, of_out = parse(equation, len(a_shape), len(b_shape))
+    sizes = _sizes(of_a, of_b, a_shape, b_shape)
+    # An axis of length 1 that the other operand stretches might as well not be there.
+    in_a = tuple(label for label, n in zip(of_a, a_shape, strict=True) if n == sizes[label])
+    in_b = tuple(label for label, n in zip(of_b, b_shape, strict=True) if n == sizes[label])
+    if (in_a, in_b) == (of_a, of_b) and _is_matmul(of_a, of_b, of_out):
+        return None
+    batch = tuple(label for label in of_out if label in in_a and label in in_b)
+    rows = tuple(label for label in of_out if label not in in_b)
+    columns = tuple(label for label in of_out if label not in in_a)
+    summed = tuple(label for label in in_b if label in in_a and label not in of_out)
+
+    def shape(batch: Labels, *groups: Labels) -> tuple[int, ...]:
+        return (*(sizes[label] for label in batch), *(math.prod(sizes[label] for label in group) for group in groups))
+
+    def view(labels: Labels, *groups: Labels) -> _View:
+        order = sum(groups, ())
+        stretched = tuple(label for label in labels if label not in order)
+        return _View(tuple(labels.index(label) for label in stretched + order), shape(*groups))
+
+    def alone(labels: Labels, present: Labels, other: Labels) -> tuple[_View | None, Labels]:
+        """Return the view to sum over its last axis, if there is one, and the labels that are left."""
+        kept = tuple(label for label in present if label in other or label in of_out)
+        extra = tuple(label for label in present if label not in kept)
+        return (view(labels, kept, extra), kept) if extra else (None, labels)
+
+    a_sum, of_a = alone(of_a, in_a, in_b)
+    b_sum, of_b = alone(of_b, in_b, in_a)
+    order = batch + rows + columns
+    return _Plan(
+        a_sum,
+        b_sum,
+        view(of_a, batch, rows, summed),
+        view(of_b, batch, summed, columns),
+        shape(batch, rows, columns),
+        tuple(sizes[label] for label in order),
+        tuple(order.index(label) for label in of_out),
+        tuple(sizes[label] for label in of_out),
+    )
 
 
 def _sizes(of_a: Labels, of_b: Labels, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> dict[str, int]:
@@ -197,28 +252,14 @@ def _is_matmul(of_a: Labels, of_b: Labels, of_out: Labels) -> bool:
     )
 
 
-def _squeezed(x: Array, labels: Labels, sizes: dict[str, int]) -> tuple[Array, Labels]:
-    """Return `x` without the axes of length 1 that another operand stretches."""
-    axes = tuple(i for i, label in enumerate(labels) if x.shape[i] != sizes[label])
-    return x.squeeze(axes), tuple(label for i, label in enumerate(labels) if i not in axes)
+def _arranged(x: Array, view: _View) -> Array:
+    """Return `x` so arranged: without a copy if its strides allow that."""
+    return x.transpose(view.axes).reshape(view.shape)
 
 
-def _reduced(x: Array, labels: Labels, needed: Labels, wide: np.dtype[Any]) -> tuple[Array, Labels]:
-    """Return `x` in type `wide`, summed in it over the labels that are not needed."""
-    kept = tuple(label for label in labels if label in needed)
-    if kept == labels:
-        return cast(x, wide), labels
-    x = x if is_float(x.dtype) else cast(x, wide)
-    sizes = dict(zip(labels, x.shape, strict=True))
-    terms = _arranged(x, labels, sizes, kept, [label for label in labels if label not in needed])
-    return matmul(terms, np.ones(terms.shape[-1:], x.dtype), out_dtype=wide), kept
-
-
-def _arranged(x: Array, labels: Labels, sizes: dict[str, int], batch: Iterable[str], *groups: list[str]) -> Array:
-    """Return `x` with the axes of `batch`, then one for each group of labels: a view if its strides allow one."""
-    order = [*batch, *(label for group in groups for label in group)]
-    return x.transpose([labels.index(label) for label in order]).reshape(_shape(sizes, batch, *groups))
-
-
-def _shape(sizes: dict[str, int], batch: Iterable[str], *groups: list[str]) -> tuple[int, ...]:
-    return (*(sizes[label] for label in batch), *(math.prod(sizes[label] for label in group) for group in groups))
+def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
+    """Return `x` in type `wide`, summed in it over the last axis of a view."""
+    if view is None:
+        return cast(x, wide)
+    terms = _arranged(x if is_float(x.dtype) else cast(x, wide), view)
+    return matmul(terms, np.ones(view.shape[-1], terms.dtype), out_dtype=wide)
