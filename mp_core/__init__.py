@@ -8,8 +8,9 @@ layers that Keras users know.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mp_core.contraction import einsum
 from mp_core.core.cpu import __version__
-from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu, silu, softmax
+from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu, relu6, sigmoid, silu, softmax, tanh
 from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "dequantize",
     "dtype_policies",
     "dtypes",
+    "einsum",
     "gelu",
     "layer_norm",
     "layers",
@@ -65,8 +67,11 @@ __all__ = [
     "quantize",
     "quantizers",
     "relu",
+    "relu6",
+    "sigmoid",
     "silu",
     "softmax",
+    "tanh",
     "tf_keras",
 ]
 

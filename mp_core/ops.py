@@ -6,6 +6,7 @@ result is rounded once. float64 stays float64 throughout, on NumPy's own routine
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +19,22 @@ from mp_core.core.matmul import PackedMatrix, matmul
 from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["PackedMatrix", "cast", "gelu", "layer_norm", "matmul", "pack", "relu", "silu", "softmax"]
+__all__ = [
+    "PackedMatrix",
+    "cast",
+    "gelu",
+    "layer_norm",
+    "matmul",
+    "pack",
+    "relu",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "tanh",
+]
 
-Activation = Literal["relu", "gelu", "silu"]
+Activation = Literal["relu", "relu6", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
 
 _I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 _PANELS = {name: dtype_of(name) for name in _matmul.FORMATS}  # what a panel may hold
@@ -439,15 +453,28 @@ def layer_norm(
     return result
 
 
-def gelu(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return ``x * Phi(x)``, Phi the normal distribution (the exact GELU, by erf), in the type of `x`.
+def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
+    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape.
+    approximate : bool
+        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Examples
     --------
     >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32))
-    array([-0.15865526,  0.        ,  0.8413447 ], dtype=float32)
+    array([-0.15865527,  0.        ,  0.8413447 ], dtype=float32)
+    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32), approximate=True)
+    array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
-    return _activate("gelu", x, out)
+    if not isinstance(approximate, bool | np.bool_):
+        raise TypeError(f"`approximate` must be True or False; received {approximate!r}")
+    return _activate("gelu_tanh" if approximate else "gelu", x, out)
 
 
 def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -461,6 +488,28 @@ def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     return _activate("relu", x, out)
 
 
+def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``min(max(x, 0), 6)``, in the type of `x`; NaN stays NaN.
+
+    Examples
+    --------
+    >>> relu6(np.array([-1.0, 2.0, 7.0], np.float32))
+    array([0., 2., 6.], dtype=float32)
+    """
+    return _activate("relu6", x, out)
+
+
+def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``1 / (1 + exp(-x))``, in the type of `x`.
+
+    Examples
+    --------
+    >>> sigmoid(np.array([-100.0, 0.0, 1.0], np.float32))
+    array([3.783506e-44, 5.000000e-01, 7.310586e-01], dtype=float32)
+    """
+    return _activate("sigmoid", x, out)
+
+
 def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``x / (1 + exp(-x))``, in the type of `x`.
 
@@ -470,6 +519,17 @@ def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     array([0.       , 0.7310586], dtype=float32)
     """
     return _activate("silu", x, out)
+
+
+def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return the hyperbolic tangent, in the type of `x`.
+
+    Examples
+    --------
+    >>> tanh(np.array([-1.0, 0.0, 20.0], np.float32))
+    array([-0.76159424,  0.        ,  1.        ], dtype=float32)
+    """
+    return _activate("tanh", x, out)
 
 
 def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
@@ -524,11 +584,29 @@ def _gelu_float64(x: Array) -> Array:
     return y
 
 
-def _silu_float64(x: Array) -> Array:
-    x = np.maximum(x, -np.finfo(np.float64).max)
-    with np.errstate(over="ignore"):
-        y: Array = x / (1.0 + np.exp(-x))
+def _sigmoid_float64(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    y: Array = np.where(x < 0.0, e, 1.0) / (1.0 + e)
     return y
 
 
-_FLOAT64 = {"relu": lambda x: np.maximum(x, 0.0), "gelu": _gelu_float64, "silu": _silu_float64}
+def _silu_float64(x: Array) -> Array:
+    x = np.maximum(x, -np.finfo(np.float64).max)  # -Inf times 0 is NaN
+    return x * _sigmoid_float64(x)
+
+
+def _gelu_tanh_float64(x: Array) -> Array:
+    x = np.maximum(x, -np.finfo(np.float64).max)
+    with np.errstate(over="ignore"):
+        return x * _sigmoid_float64(math.sqrt(8.0 / math.pi) * (x + 0.044715 * x**3))
+
+
+_FLOAT64: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "relu6": lambda x: np.minimum(np.maximum(x, 0.0), 6.0),
+    "gelu": _gelu_float64,
+    "gelu_tanh": _gelu_tanh_float64,
+    "silu": _silu_float64,
+    "sigmoid": _sigmoid_float64,
+    "tanh": np.tanh,
+}

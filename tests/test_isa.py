@@ -40,7 +40,8 @@ def product(kind, dtype):
         bias = rng.standard_normal(85).astype(np.float32)
         yield mp.matmul(a, b)
         yield mp.matmul(a, mp.pack(b), out_dtype="float32", bias=bias, activation="gelu")
-        yield mp.matmul(a[:, :3], b[:3], out_dtype="float16", activation="silu")
+        for activation in ("silu", "sigmoid", "tanh", "gelu_tanh", "relu6"):
+            yield mp.matmul(a[:, :3], b[:3], out_dtype="float16", activation=activation)
         yield mp.matmul(a[:1, :2], b[:2], out_dtype="float8_e4m3fn")
 
     return run
@@ -67,6 +68,17 @@ def casts(rng):
         yield mp.cast(hostile(rng, (3000,), np.float64), dtype)
 
 
+ACTIVATIONS = (
+    mp.gelu,
+    lambda x: mp.gelu(x, approximate=True),
+    mp.silu,
+    mp.sigmoid,
+    mp.tanh,
+    mp.relu,
+    mp.relu6,
+)
+
+
 def rows(rng):
     for dtype in ("float32", "float16", "bfloat16"):
         for n in (1, 15, 16, 17, 1000):
@@ -74,9 +86,9 @@ def rows(rng):
             yield mp.softmax(x, scale=0.3)
             yield mp.softmax(x, mask=rng.random((7, n)) < 0.5)
             yield mp.layer_norm(x, np.ones(n, np.float32), residual=x[::-1].copy())
-            for activation in (mp.gelu, mp.silu, mp.relu):
+            for activation in ACTIVATIONS:
                 yield activation(x)
-    yield from (f(hostile(rng, (4000,), np.float32)) for f in (mp.gelu, mp.silu, mp.relu))
+    yield from (f(hostile(rng, (4000,), np.float32)) for f in ACTIVATIONS)
 
 
 def quantized(rng):

@@ -236,7 +236,9 @@ def _tolerance(policy, depth, magnitude):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "tanh", "sigmoid", np.negative])
+@pytest.mark.parametrize(
+    "activation", [None, "relu", "gelu", "silu", "tanh", "sigmoid", "relu6", "gelu_tanh", np.negative]
+)
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_dense(policy, activation, use_bias):
     layer, x = layers.Dense(7, activation, use_bias, bias_initializer="ones", dtype=policy), _x(2, 3, 5)
@@ -252,6 +254,8 @@ def test_dense(policy, activation, use_bias):
         "silu": lambda v: v / (1 + np.exp(-v)),
         "tanh": np.tanh,
         "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+        "relu6": lambda v: np.clip(v, 0, 6),
+        "gelu_tanh": lambda v: v / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))),
         np.negative: np.negative,
     }
     assert y.dtype == layer.compute_dtype and y.shape == (2, 3, 7)
@@ -287,7 +291,8 @@ def test_einsum_dense(equation, shape, output_shape, bias_axes, kernel, bias, po
 
 @pytest.mark.parametrize(
     ("equation", "shape", "output_shape", "text"),
-    [("abc", (2, 3, 4), 2, "`equation` must be like"), ("abc,cd->abd", (2, 4), 2, "does not fit inputs of 2 axes"),
+    [("abc", (2, 3, 4), 2, "`equation` must be like"),
+     ("abc,cd->abd", (2, 4), 2, "has 3 labels for its first operand of 2 axes"),
      ("abc,cd->abd", (2, 3, None), (None, 2), "lengths of the kernel's axes"),
      ("abc,cd->abd", (2, 3, 4), (5, 2), "Axis 'b' has length 3 in the inputs, but 5")],
 )  # fmt: skip

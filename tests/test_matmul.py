@@ -283,6 +283,10 @@ REFERENCE = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": erf_gelu,
     "silu": lambda x: x / (1 + np.exp(-x)),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
 }
 
 

@@ -39,11 +39,23 @@ def exact_gelu(x):
     return x * [0.5 * math.erfc(v) for v in x * -math.sqrt(0.5)]
 
 
-# Function, float64 reference, the arguments for which the error is a matter of ULP.
+def sigmoid(x):
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+def gelu_tanh(x):
+    return mp.gelu(x, approximate=True)
+
+
+# Function, float64 reference, from and to which argument; beyond, the result is 0, 1 or the argument.
 FUNCTIONS = {
     "exp": (exp, np.exp, -87.33, -19.5),
-    "gelu": (mp.gelu, exact_gelu, -20.0, 20.0),
-    "silu": (mp.silu, lambda x: x / (1 + np.exp(-x)), -87.3, 100.0),
+    "gelu": (mp.gelu, exact_gelu, -15.0, 15.0),
+    "gelu_tanh": (gelu_tanh, lambda x: x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)), -12.0, 12.0),
+    "silu": (mp.silu, lambda x: x * sigmoid(x), -112.0, 100.0),
+    "sigmoid": (mp.sigmoid, sigmoid, -105.0, 100.0),
+    "tanh": (mp.tanh, np.tanh, -12.0, 12.0),
 }
 
 
@@ -57,7 +69,7 @@ def max_ulp(name, step, low=None, high=None):
 
 
 class Functions(PerIsa):
-    params = (ISAS, ("exp", "gelu", "silu"))
+    params = (ISAS, ("exp", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"))
     param_names = ("isa", "function")
 
     def track_max_ulp(self, isa, function):

@@ -87,3 +87,20 @@ class PeakMemory:
 
     def peakmem_reference(self, dtype):
         """The interpreter, the imports and the operands: asv measures the whole process."""
+
+
+class Einsum(PerIsa):
+    """Equations of attention and of a projection out of heads, batch 2, 128 tokens, 12 heads of 32."""
+
+    params = (ISAS, ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "bqhd,hde->bqe"), ("float32", "bfloat16"))
+    param_names = ("isa", "equation", "type")
+
+    def prepare(self, isa, equation, dtype):
+        lengths = {"b": 2, "q": 128, "k": 128, "h": 12, "d": 32, "e": 384}
+        terms = equation.split("->")[0].split(",")
+        self.operands = [
+            normal(*(lengths[label] for label in term), dtype=dtype, seed=i) for i, term in enumerate(terms)
+        ]
+
+    def time_einsum(self, isa, equation, dtype):
+        mp.einsum(equation, *self.operands)

@@ -10,13 +10,21 @@ OPERATIONS = {
     "softmax": mp.softmax,
     "layer_norm": mp.layer_norm,
     "gelu": mp.gelu,
+    "gelu_tanh": lambda x, out: mp.gelu(x, approximate=True, out=out),
     "silu": mp.silu,
+    "sigmoid": mp.sigmoid,
+    "tanh": mp.tanh,
     "relu": mp.relu,
+    "relu6": mp.relu6,
 }
 
 
 class Rows(PerIsa):
-    params = (ISAS, ("softmax", "layer_norm", "gelu", "silu", "relu"), ("float32", "float16", "bfloat16"))
+    params = (
+        ISAS,
+        ("softmax", "layer_norm", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "relu", "relu6"),
+        ("float32", "float16", "bfloat16"),
+    )
     param_names = ("isa", "operation", "format")
 
     def prepare(self, isa, operation, dtype):

@@ -19,6 +19,10 @@ cdef extern from "mp_core.h" nogil:
         MP_RELU
         MP_GELU
         MP_SILU
+        MP_RELU6
+        MP_GELU_TANH
+        MP_SIGMOID
+        MP_TANH
 
     ctypedef enum mp_arithmetic:
         MP_WIDE

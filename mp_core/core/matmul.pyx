@@ -24,7 +24,7 @@ FORMATS = {
     "float8_e5m2": MP_F8_E5M2, "int8": MP_I8, "int4": MP_I4,
 }
 OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_FLOATS} | {"int32": MP_I32}
-ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
+ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
 cdef enum:
     A_U8 = MP_I4  # as the format of a, which is never int4
     PACKED_ROWS = 192       # rows of a that pass one packed panel before the next, which stays in the second-level cache
@@ -647,7 +647,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     bias : array-like, optional
         Shape (n,), float; added in float32.
     activation : str, optional
-        "relu", "gelu" (the exact one, by erf) or "silu", applied in float32.
+        "relu", "relu6", "gelu" (the exact one, by erf), "gelu_tanh", "silu", "sigmoid" or "tanh", applied in float32.
     residual : array-like, optional
         The result's shape, float; added in float32 after the activation.
 

@@ -5,19 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
+from mp_core import ops
 
 __all__ = ["FUSED", "get", "serialize"]
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Any], Any]
-
-
-def _in_float32(x: Array, function: Callable[[Array], Array]) -> Array:
-    if x.dtype.kind == "f" and x.dtype.itemsize >= 4:
-        return function(x)
-    result = function(ops.cast(x, "float32"))
-    return ops.cast(result, x.dtype) if dtypes.is_float(x.dtype) else result
 
 
 def linear(x: Array) -> Array:
@@ -30,29 +23,28 @@ def softmax(x: Array) -> Array:
     return ops.softmax(x)
 
 
-def sigmoid(x: Array) -> Array:
-    """Return ``1 / (1 + exp(-x))``, by way of tanh, which does not overflow."""
-    return _in_float32(x, lambda wide: 0.5 + 0.5 * np.tanh(0.5 * wide))
+def gelu_tanh(x: Array) -> Array:
+    """Return the GELU by its approximation with tanh."""
+    return ops.gelu(x, approximate=True)
 
 
-def tanh(x: Array) -> Array:
-    """Return the hyperbolic tangent."""
-    return _in_float32(x, np.tanh)
-
+FUSED: dict[Function, Any] = {
+    ops.relu: "relu",
+    ops.relu6: "relu6",
+    ops.gelu: "gelu",
+    gelu_tanh: "gelu_tanh",
+    ops.silu: "silu",
+    ops.sigmoid: "sigmoid",
+    ops.tanh: "tanh",
+}
+"""Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
 
 _FUNCTIONS: dict[str, Function] = {
     "linear": linear,
-    "relu": ops.relu,
-    "gelu": ops.gelu,
-    "silu": ops.silu,
+    **{name: function for function, name in FUSED.items()},
     "swish": ops.silu,
     "softmax": softmax,
-    "sigmoid": sigmoid,
-    "tanh": tanh,
 }
-
-FUSED: dict[Function, Any] = {ops.relu: "relu", ops.gelu: "gelu", ops.silu: "silu"}
-"""Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
 
 
 def get(identifier: Any) -> Function:

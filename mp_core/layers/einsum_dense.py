@@ -1,14 +1,12 @@
 """Dense layer over several axes, by an einsum equation."""
 
 import math
-import re
-import string
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
 from mp_core.autocast import AutoCastVariable
+from mp_core.contraction import Equation, Labels, einsum, parse
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, project, quantize_kernel
@@ -16,26 +14,6 @@ from mp_core.layers.projection import add_kernel, project, quantize_kernel
 __all__ = ["EinsumDense"]
 
 Array = np.ndarray[Any, Any]
-
-
-class _Equation(NamedTuple):
-    """The labels of ``inputs,kernel->outputs``."""
-
-    inputs: str
-    kernel: str
-    outputs: str
-
-    @property
-    def summed(self) -> str:
-        """The labels that are summed over, in the kernel's order."""
-        return "".join(label for label in self.kernel if label not in self.outputs)
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it is ``...S,SN->...N``: then it is one matrix product, without any transposition."""
-        kept, rest = self.inputs[: len(self.inputs) - len(self.summed)], self.kernel[len(self.summed) :]
-        parts = (kept + self.summed, self.summed + rest, kept + rest)
-        return bool(self.summed) and self == parts and not set(kept) & set(rest)
 
 
 class EinsumDense(Layer):
@@ -83,27 +61,28 @@ class EinsumDense(Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""
-        labels = _parse(self.equation, len(input_shape))
+        labels = parse(self.equation, len(input_shape))
         sizes = _sizes(labels, input_shape, self.output_shape)
         self._labels = labels
-        self._is_product = labels.is_product
-        self._summed_axes = len(labels.summed)
-        self._lengths = {label: sizes[label] for label in labels.inputs if label in labels.kernel}
-        self._summed = tuple(sizes[label] for label in labels.summed)
+        self._is_product = _is_product(labels)
+        summed = _summed(labels)
+        self._summed_axes = len(summed)
+        self._lengths = {label: sizes[label] for label in labels.a if label in labels.b}
+        self._summed = tuple(sizes[label] for label in summed)
         self._depth = math.prod(self._summed)
-        self._tail = tuple(sizes[label] for label in labels.kernel[self._summed_axes :])
-        self._scale_shape = tuple(sizes[label] if label in labels.kernel else 1 for label in labels.outputs)
-        if not set(self.bias_axes or "") <= set(labels.outputs):
+        self._tail = tuple(sizes[label] for label in labels.b[self._summed_axes :])
+        self._scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
+        if not set(self.bias_axes or "") <= set(labels.out):
             raise ValueError(
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
         if self.quantization_mode is not None:
             self._check_quantizable()
-        shape = tuple(sizes[label] for label in labels.kernel)
+        shape = tuple(sizes[label] for label in labels.b)
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
         self.bias = None
         if self.bias_axes:
-            labelled = labels.outputs[min(labels.outputs.index(label) for label in self.bias_axes) :]
+            labelled = labels.out[min(labels.out.index(label) for label in self.bias_axes) :]
             bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
             self.bias = self.add_weight(shape=bias_shape, initializer=self.bias_initializer, name="bias")
         self._fuses_bias = self._is_product and self.bias is not None and self.bias.shape == self._tail
@@ -125,7 +104,7 @@ class EinsumDense(Layer):
                 f"{self.equation!r} to have lengths {self._lengths}, but received input with shape {inputs.shape}"
             )
         if not self._is_product:
-            return _einsum(self._labels, inputs, self.kernel.value())
+            return einsum(self.equation, inputs, self.kernel.value())
         leading = inputs.shape[: inputs.ndim - self._summed_axes]
         rows = inputs.reshape(*leading, self._depth)
         outputs: Array = project(rows, self.kernel, self.kernel_scale, self._depth, bias, activation, self._compute)
@@ -133,7 +112,7 @@ class EinsumDense(Layer):
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
-        labels = self._labels.inputs
+        labels = self._labels.a
         same_rank = len(shape) == len(labels)
         if self._is_product:  # any leading axes may be the ellipsis
             return shape[-self._summed_axes :] == self._summed and (same_rank or "..." in self.equation)
@@ -153,37 +132,27 @@ class EinsumDense(Layer):
         self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, axis, self._scale_shape)
 
 
-def _parse(equation: str, rank: int) -> _Equation:
-    """Split an equation; an ellipsis becomes labels of its own, as many as an input of `rank` axes has left."""
-    match = re.fullmatch(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)", equation.replace(" ", ""))
-    if match is None:
-        raise ValueError(f"`equation` must be like 'abc,cd->abd' or '...b,bc->...c'; received {equation!r}")
-    inputs, kernel, outputs = match.groups()
-    spare = [letter for letter in string.ascii_letters if letter not in equation]
-    elided = "".join(spare[: max(0, rank - len(inputs.replace("...", "")))])
-    labels = _Equation(inputs.replace("...", elided), kernel, outputs.replace("...", elided))
-    if len(labels.inputs) != rank:
-        raise ValueError(f"`equation` {equation!r} does not fit inputs of {rank} axes")
-    return labels
+def _summed(labels: Equation) -> Labels:
+    """Return the labels that are summed over, in the kernel's order."""
+    return tuple(label for label in labels.b if label not in labels.out)
+
+
+def _is_product(labels: Equation) -> bool:
+    """Whether it is ``...S,SN->...N``: then it is one matrix product, without any transposition."""
+    summed = _summed(labels)
+    kept, rest = labels.a[: len(labels.a) - len(summed)], labels.b[len(summed) :]
+    return bool(summed) and labels == (kept + summed, summed + rest, kept + rest) and not set(kept) & set(rest)
 
 
 def _sizes(
-    labels: _Equation, input_shape: tuple[int | None, ...], output_shape: tuple[int | None, ...]
+    labels: Equation, input_shape: tuple[int | None, ...], output_shape: tuple[int | None, ...]
 ) -> dict[str, int]:
     """Return the length of every labelled axis; those of the kernel must be known."""
-    sizes = {label: size or 0 for label, size in zip(labels.inputs, input_shape, strict=True)}
-    for label, size in zip(reversed(labels.outputs), reversed(output_shape), strict=False):
+    sizes = {label: size or 0 for label, size in zip(labels.a, input_shape, strict=True)}
+    for label, size in zip(reversed(labels.out), reversed(output_shape), strict=False):
         if size is not None and sizes.setdefault(label, size) not in (0, size):
             raise ValueError(f"Axis {label!r} has length {sizes[label]} in the inputs, but {size} in `output_shape`")
-    unknown = [label for label in labels.kernel if not sizes.get(label)]
+    unknown = [label for label in labels.b if not sizes.get(label)]
     if unknown:
         raise ValueError(f"The lengths of the kernel's axes {unknown} must be given by the inputs or `output_shape`")
     return sizes
-
-
-def _einsum(labels: _Equation, inputs: Array, kernel: Array) -> Array:
-    """Compute an equation that is not one matrix product, with sums in float32."""
-    result_dtype = dtypes.result_type(inputs.dtype, kernel.dtype)
-    wide = "float64" if result_dtype.name == "float64" else "float32"
-    equation = f"{labels.inputs},{labels.kernel}->{labels.outputs}"
-    return ops.cast(np.einsum(equation, ops.cast(inputs, wide), ops.cast(kernel, wide)), result_dtype)

@@ -22,7 +22,9 @@ typedef enum {
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. Bits, or 0. */
 enum { MP_SATURATE = 1, MP_STREAM = 2 };
 
-typedef enum { MP_LINEAR, MP_RELU, MP_GELU, MP_SILU } mp_activation;
+typedef enum {
+    MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
+} mp_activation;
 
 /* How products are computed, which is also how the rows of a are read: f32 elements and fused multiply-adds; pairs of
  * bf16; quads of 8-bit integers. A panel in another format than f32, bf16 or int8 is decoded to it on the way. */
