@@ -211,7 +211,8 @@ def _is_quantized(b: Any) -> bool:
 def _multiplies_as_integers(q: QuantizedArray, shared: int) -> bool:
     """Whether the scale of q can be applied after an integer product over axis `shared`."""
     return (
-        q.values.dtype is _I8
+        q.dtype is _I8
+        and q.group_size is None
         and q.zero_point is None
         and (q.values.ndim == 2 or (shared == -1 and q.values.ndim > 0))
         and q.scale.shape[shared] == 1
