@@ -69,6 +69,7 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t row_step, col_step
         int32_t qmin, qmax
         int mode
+        Py_ssize_t ahead
 
     ctypedef struct mp_kernels:
         const char *isa

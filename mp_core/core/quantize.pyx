@@ -17,8 +17,8 @@ cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
-    STRIP = 1024      # columns, or runs, at a time: multiples of 64
-    IN_CACHE = 1 << 16  # elements of a tile that stays in the second-level cache from its range to its codes
+    STRIP = 8192      # columns, or runs, at a time: multiples of 64
+    IN_CACHE = 1 << 17  # elements of a tile that stays in the second-level cache from its range to its codes
 
 # How scales come about: given, by max |x|, by max(x, 0), by the range of x.
 cdef enum:
@@ -50,7 +50,7 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     cdef mp_tile t
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
-    t.qmin, t.qmax, t.mode = b.qmin, b.qmax, b.mode
+    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, rows * ld if row_step else cols
     return t
 
 
@@ -190,7 +190,7 @@ cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
             n = min(n, full - run % b.groups)
             if n == 0:
                 n, length = 1, b.cols - full * b.group
-        batch = min(n, max(1, min(<Py_ssize_t>STRIP, CHUNK // max(length, 1))))
+        batch = min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
         tile(b, block * b.outer_stride + run % b.groups * b.group, length, batch, length, 1, 0, run)
         run += batch
 
@@ -260,7 +260,9 @@ cdef int run(Blocks *b) except -1:
     cdef Py_ssize_t tasks, rows
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
-        b.strip = max(256, min(<Py_ssize_t>STRIP, IN_CACHE // rows // 64 * 64))
+        b.strip = STRIP
+        if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
+            return split(b, threads)
         tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)
     elif b.rows == 1:
         tasks = b.outer * b.groups

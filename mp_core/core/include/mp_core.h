@@ -76,6 +76,7 @@ typedef struct {
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
     int mode;                    /* MP_STREAM or 0 */
+    ptrdiff_t ahead;             /* from an element to the one that will be read next after this tile */
 } mp_tile;
 
 typedef struct {
