@@ -17,7 +17,7 @@ from mp_core.core import matmul as _matmul
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import PackedMatrix, matmul
 from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization import QuantizedArray, dequantize, unpacked_codes
 
 __all__ = [
     "PackedMatrix",
@@ -63,8 +63,9 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     Parameters
     ----------
     b : array-like or QuantizedArray
-        Shape (..., k, n). A :class:`QuantizedArray` is one matrix with one scale or one per column, int8, uint8 (held
-        as int8, its zero point with it), or symmetric.
+        Shape (..., k, n). A :class:`QuantizedArray` is one matrix of any type of codes, with one scale, one per column,
+        or one per column and group of k (symmetric, groups of a multiple of 8). uint8 is held as int8, with its zero
+        point.
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
@@ -92,8 +93,8 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
         if not _scales_columns(b):
             raise ValueError(
-                "a quantized `b` must be one int8 or uint8 matrix with one scale or one per column "
-                f"(axis=1); received {b.values.dtype} of shape {b.shape} with scales {b.scale.shape}"
+                "a quantized `b` must be one matrix with one scale or one per column (axis=1), symmetric if int4 or in "
+                f"groups, which have a multiple of 8; received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
         return _pack_quantized(b)
     b = asarray(b, "b")
@@ -114,7 +115,7 @@ def _matmul_any(
 ) -> Array:
     """Do what :func:`matmul` says for all operands that its short way leaves."""
     row_scale = row_zero = default = None
-    if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or _is_quantized(b):
+    if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or _has_scale(b):
         a, b, row_scale, row_zero = _quantized_operands(a, b)
         default = F32 if row_scale is not None else None
     a = asarray(a, "a")
@@ -188,45 +189,51 @@ def _check_depth(a: np.dtype[Any], k: int, a_zero: bool, b_zero: bool) -> None:
         raise ValueError(f"{a} products need k <= {(2**31 - 1) // largest} to be exact in int32; received k = {k}")
 
 
-def _is_quantized(b: Any) -> bool:
+def _has_scale(b: Any) -> bool:
     return isinstance(b, PackedMatrix) and b.scale is not None
 
 
 def _scales_rows(q: QuantizedArray) -> bool:
-    """Whether the scale of q, as a left operand of integers, can be applied after the product."""
-    return q.values.ndim > 0 and q.scale.shape[-1] == 1
+    """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
+    return q.dtype.name in ("int8", "uint8") and len(q.shape) > 0 and q.scale.shape[-1] == 1
 
 
 def _scales_columns(q: QuantizedArray) -> bool:
-    """Whether q, as a right operand, can be packed with its scales."""
-    return q.values.ndim == 2 and q.scale.shape[0] == 1
+    """Whether q, as a right operand, can be packed with its scales: by column, and by groups of k without zero points."""
+    if len(q.shape) != 2 or (q.zero_point is not None and q.dtype.name == "int4"):
+        return False
+    if q.group_size is None:
+        return q.scale.shape[0] == 1
+    return q.axis == (1,) and q.zero_point is None and q.dtype is not _U8 and q.group_size % 8 == 0
 
 
 def _pack_quantized(b: QuantizedArray) -> PackedMatrix:
-    columns = (b.shape[-1],)
-    scale = np.ascontiguousarray(np.broadcast_to(b.scale.reshape(-1), columns), dtype=np.float32)
-    values, zero = b.values, b.zero_point
-    if values.dtype is _U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
+    k, n = b.shape
+    scale = np.ascontiguousarray(np.broadcast_to(b.scale, (len(b.scale), n)), dtype=np.float32)
+    values, zero = unpacked_codes(b), b.zero_point
+    if b.dtype is _U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
         values = (values ^ np.uint8(128)).view(np.int8)
         zero = np.int32(-128) if zero is None else zero - np.int32(128)
     if zero is not None:
-        zero = np.ascontiguousarray(np.broadcast_to(np.reshape(zero, -1), columns), dtype=np.int32)
-    return _matmul.pack(values, values.dtype, scale, zero)
+        zero = np.ascontiguousarray(np.broadcast_to(np.reshape(zero, -1), (n,)), dtype=np.int32)
+    dtype = _I8 if b.dtype is _U8 else b.dtype
+    return _matmul.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
 
 def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
     """Return (a, b, row_scale, row_zero): what the product reads, where both are integers with their row scales."""
     if isinstance(b, QuantizedArray) and _scales_columns(b):
         b = _pack_quantized(b)
-    if isinstance(a, QuantizedArray) and _scales_rows(a) and _is_quantized(b) and b.dtype is _I8:
+    packed = _has_scale(b)
+    if isinstance(a, QuantizedArray) and _scales_rows(a) and packed and b.dtype is _I8 and b.group_size is None:
         return a.values, b, a.scale, a.zero_point
-    if _is_quantized(b) and b.zero_point is not None:
-        b = QuantizedArray(b.unpack(), b.scale[np.newaxis], b.zero_point[np.newaxis], (1,))
     target = F32
     for x, name in ((a, "a"), (b, "b")):
-        if not isinstance(x, QuantizedArray) and not _is_quantized(x):
-            dtype = x.dtype if isinstance(x, PackedMatrix) else asarray(x, name).dtype
+        if not isinstance(x, QuantizedArray | PackedMatrix):
+            dtype = asarray(x, name).dtype
             target = dtype if is_float(dtype) else F32
+        elif isinstance(x, PackedMatrix) and x.scale is None and is_float(x.dtype):
+            target = x.dtype
     if isinstance(a, QuantizedArray):
         a = dequantize(a, target)
     else:
@@ -234,9 +241,19 @@ def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array |
         a = a if is_float(a.dtype) else cast(a, F32)
     if isinstance(b, QuantizedArray):
         b = dequantize(b, target)
-    elif _is_quantized(b) and a.dtype is F64:
-        b = cast(b.unpack(), F64) * b.scale
+    elif packed and (b.zero_point is not None or a.dtype is F64 or "float8" in a.dtype.name):
+        b = _dequantized(b, F32 if "float8" in target.name else target)
+        a = a if a.dtype is b.dtype else cast(a, b.dtype)
     return a, b, None, None
+
+
+def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
+    """Return a packed quantized matrix as floats."""
+    codes = cast(b.unpack(), F32)
+    if b.zero_point is not None:
+        codes -= b.zero_point
+    scale = b.scale if b.group_size is None else np.repeat(b.scale, b.group_size, axis=0)[: len(codes)]
+    return cast(codes * scale, dtype)
 
 
 def _multipliable(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:

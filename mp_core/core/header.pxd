@@ -69,6 +69,26 @@ cdef extern from "mp_core.h" nogil:
         void *out
         Py_ssize_t ldo
 
+    ctypedef enum mp_code:
+        MP_CODE_I8
+        MP_CODE_U8
+        MP_CODE_E4M3FN
+        MP_CODE_E5M2
+        MP_CODES
+
+    ctypedef struct mp_tile:
+        Py_ssize_t rows, cols
+        float *x
+        Py_ssize_t ldx
+        uint8_t *q
+        Py_ssize_t ldq
+        const float *scale
+        const int32_t *zero_point
+        Py_ssize_t row_step, col_step
+        int32_t qmin, qmax
+        int mode
+        Py_ssize_t ahead
+
     ctypedef struct mp_kernels:
         const char *isa
         void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
@@ -82,12 +102,15 @@ cdef extern from "mp_core.h" nogil:
         void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil
         void (*row_sums)(Py_ssize_t m, Py_ssize_t k, const void *a, Py_ssize_t lda, uint32_t a_flip,
                          int32_t *sums) noexcept nogil
-        void (*value_range)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
-        void (*value_range_columns)(const float *x, Py_ssize_t n, float *lo, float *hi) noexcept nogil
-        void (*quantize)(const float *x, Py_ssize_t n, const float *scale, const int32_t *zero_point,
-                         Py_ssize_t step, int32_t qmin, int32_t qmax, void *q) noexcept nogil
-        void (*dequantize)(const void *q, Py_ssize_t n, int is_signed, const float *scale,
-                           const int32_t *zero_point, Py_ssize_t step, float *x) noexcept nogil
+        void (*amax)(const mp_tile *t, float *amax) noexcept nogil
+        void (*range)(const mp_tile *t, float *lo, float *hi) noexcept nogil
+        void (*symmetric_scales)(const float *amax, Py_ssize_t n, float largest, float *scale) noexcept nogil
+        void (*asymmetric_scales)(const float *lo, const float *hi, Py_ssize_t n, int32_t qmin, int32_t qmax,
+                                  float *scale, int32_t *zero_point) noexcept nogil
+        void (*quantize[4])(const mp_tile *t) noexcept nogil
+        void (*dequantize[4])(const mp_tile *t) noexcept nogil
+        void (*pack_nibbles)(const uint8_t *src, Py_ssize_t n, uint8_t *dst) noexcept nogil
+        void (*unpack_nibbles)(const uint8_t *src, Py_ssize_t n, int is_signed, uint8_t *dst) noexcept nogil
         void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
         void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
                            Py_ssize_t n, float *out) noexcept nogil

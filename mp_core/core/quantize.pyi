@@ -2,32 +2,25 @@ from typing import Any
 
 import numpy as np
 
-def value_range(
-    x: np.ndarray[Any, Any], fmt: int, outer: int, channels: int, inner: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
-def symmetric_scales(lo: np.ndarray[Any, Any], hi: np.ndarray[Any, Any], qmax: int) -> np.ndarray[Any, Any]: ...
-def quantize(
+HOW: dict[str, int]
+
+def convert_blocks(
     x: np.ndarray[Any, Any],
     fmt: int,
     q: np.ndarray[Any, Any],
+    code: int,
+    packed: bool,
     scale: np.ndarray[Any, Any],
-    zero_point: np.ndarray[Any, Any],
-    outer: int,
-    channels: int,
-    inner: int,
+    zero_point: np.ndarray[Any, Any] | None,
+    blocks: tuple[int, int, int, int, int, int, int, bool],
+    how: int,
     qmin: int,
     qmax: int,
-) -> None: ...
-def dequantize(
-    q: np.ndarray[Any, Any],
-    x: np.ndarray[Any, Any],
-    scale: np.ndarray[Any, Any],
-    zero_point: np.ndarray[Any, Any],
-    outer: int,
-    channels: int,
-    inner: int,
-    signed: bool,
+    largest: float,
+    back: bool,
 ) -> None: ...
 def quantize_rows(
     x: np.ndarray[Any, Any], fmt: int, q: np.ndarray[Any, Any], scale: np.ndarray[Any, Any], rows: int, length: int
 ) -> None: ...
+def pack_nibbles(codes: np.ndarray[Any, Any], packed: np.ndarray[Any, Any]) -> None: ...
+def unpack_nibbles(packed: np.ndarray[Any, Any], codes: np.ndarray[Any, Any], signed: bool) -> None: ...

@@ -1,192 +1,329 @@
-"""Quantization to 8-bit integers: array loops around the kernels, float32 in between."""
+"""Quantization: which slices share a scale, and the way through them that reads memory least."""
 
 cimport numpy as cnp
-from libc.math cimport INFINITY
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
-from mp_core.core.header cimport MP_F32, mp_kernels
-
-import numpy as np
+from mp_core.core.cpu cimport kernels, parallel_for, threads_for
+from mp_core.core.header cimport MP_CODE_I8, MP_CODE_U8, MP_F32, MP_STREAM, mp_kernels, mp_tile
 
 cnp.import_array()
 
 cdef double WORTHWHILE = 1 << 17
 
-# An array seen as (outer, channels, inner), C-contiguous; a scale belongs to each channel. With inner == 1 the channels
-# run along the rows of an (outer, channels) matrix, else each (outer, channel) is a run of `inner` elements.
-cdef struct Blocks:
-    const mp_kernels *kernels
-    int format, size
-    Py_ssize_t outer, channels, inner, share
-    const char *x
-    char *q
-    float *scale
-    float *lo
-    float *hi
-    int32_t *zero_point
-    int32_t qmin, qmax
-    float *result
-    bint failed
+# Bytes of a result that no cache holds until it is read again.
+cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
-    CHUNK = 1024
+    CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
+    STRIP = 8192      # columns, or runs, at a time: multiples of 64
+    IN_CACHE = 1 << 17  # elements of a tile that stays in the second-level cache from its range to its codes
+
+# How scales come about: given, by max |x|, by max(x, 0), by the range of x.
+cdef enum:
+    GIVEN, SYMMETRIC, POSITIVE, ASYMMETRIC
+
+HOW = {"given": GIVEN, "symmetric": SYMMETRIC, "positive": POSITIVE, "asymmetric": ASYMMETRIC}
+
+# A C-contiguous array of `outer` blocks. by_column: each block is `rows` rows of `cols` columns with a scale for every
+# column of every `group` rows. Else, with one row, a block has a scale for every `group` elements; with more rows,
+# which lie row_stride apart, one scale.
+cdef struct Blocks:
+    const mp_kernels *kernels
+    Py_ssize_t outer, outer_stride, rows, row_stride, cols, group, groups, strip, share
+    bint by_column, back
+    int how, format, size, code, packed, mode, parts
+    int32_t qmin, qmax
+    float largest
+    char *x
+    uint8_t *q
+    float *scale
+    int32_t *zero_point
+    float *lo
+    float *hi
 
 
-cdef const float *as_f32(const Blocks *b, Py_ssize_t first, Py_ssize_t n, float *middle) noexcept nogil:
-    """Elements [first, first + n) of x as float32: in place, or widened into `middle`."""
-    if b.format == MP_F32:
-        return <const float *>b.x + first
-    b.kernels.widen[b.format](b.x + first * b.size, middle, n, 0)
-    return middle
+cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols,
+                     Py_ssize_t row_step, Py_ssize_t col_step) noexcept nogil:
+    """`rows` rows, ld elements apart, from element `at` on, as they lie in memory; without their scales."""
+    cdef mp_tile t
+    t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
+    t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
+    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, rows * ld if row_step else cols
+    return t
 
 
-cdef void range_of_channel(void *context, Py_ssize_t channel) noexcept nogil:
-    cdef Blocks *b = <Blocks *>context
+cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t rows, Py_ssize_t cols) noexcept nogil:
+    """The scales of a part of a tile; its elements are elsewhere, close together."""
+    cdef mp_tile part = t[0]
+    cdef Py_ssize_t at = i * t.row_step + j * t.col_step
+    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, 0
+    if t.scale != NULL:
+        part.scale = t.scale + at
+    if t.zero_point != NULL:
+        part.zero_point = t.zero_point + at
+    return part
+
+
+cdef void widen(const Blocks *b, const mp_tile *t, Py_ssize_t i, Py_ssize_t j, const mp_tile *part) noexcept nogil:
+    cdef Py_ssize_t r
+    for r in range(part.rows):
+        b.kernels.widen[b.format](<char *>t.x + ((i + r) * t.ldx + j) * b.size, part.x + r * part.ldx, part.cols, 0)
+
+
+cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept nogil:
+    """Widen the ranges of the tile's scales by its elements."""
     cdef float middle[CHUNK]
-    cdef Py_ssize_t outer, i, start, n
-    for outer in range(b.outer):
-        start, i = (outer * b.channels + channel) * b.inner, 0
-        while i < b.inner:
-            n = min(b.inner - i, <Py_ssize_t>CHUNK)
-            b.kernels.value_range(as_f32(b, start + i, n, middle), n, b.lo + channel, b.hi + channel)
-            i += n
+    cdef mp_tile part
+    cdef Py_ssize_t i, j, at, rows, cols
+    if b.format != MP_F32:
+        j = 0
+        while j < t.cols:
+            cols = min(t.cols - j, <Py_ssize_t>CHUNK)
+            i = 0
+            while i < t.rows:
+                rows = min(t.rows - i, CHUNK // cols)
+                part = part_of(t, i, j, rows, cols)
+                part.x = middle
+                widen(b, t, i, j, &part)
+                at = i * t.row_step + j * t.col_step
+                if b.how == SYMMETRIC:
+                    b.kernels.amax(&part, hi + at)
+                else:
+                    b.kernels.range(&part, lo + at, hi + at)
+                i += rows
+            j += cols
+    elif b.how == SYMMETRIC:
+        b.kernels.amax(t, hi)
+    else:
+        b.kernels.range(t, lo, hi)
 
 
-cdef void range_of_columns(void *context, Py_ssize_t index) noexcept nogil:
-    """The range of a strip of columns, over all rows."""
-    cdef Blocks *b = <Blocks *>context
+cdef void steps(const Blocks *b, const float *lo, const float *hi, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """The n scales from the `first` on, by their ranges."""
+    if b.how == ASYMMETRIC:
+        b.kernels.asymmetric_scales(lo, hi, n, b.qmin, b.qmax, b.scale + first, b.zero_point + first)
+    else:
+        b.kernels.symmetric_scales(hi, n, b.largest, b.scale + first)
+
+
+cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
+    """Numbers of a tile to codes, or back, by the scales from the `first` on."""
     cdef float middle[CHUNK]
-    cdef Py_ssize_t outer, first = index * CHUNK, n = min(b.channels - first, <Py_ssize_t>CHUNK)
-    for outer in range(b.outer):
-        b.kernels.value_range_columns(as_f32(b, outer * b.channels + first, n, middle), n, b.lo + first, b.hi + first)
-
-
-cdef void quantize_share(void *context, Py_ssize_t index) noexcept nogil:
-    """A share of the runs (inner > 1) or rows (inner == 1)."""
-    cdef Blocks *b = <Blocks *>context
-    cdef float middle[CHUNK]
-    cdef Py_ssize_t run, i, n, start, channel, step, length = b.inner
-    cdef Py_ssize_t runs = b.outer * b.channels
-    if b.inner == 1:
-        runs, length = b.outer, b.channels
-    step = 1 if b.inner == 1 else 0
-    for run in range(index * b.share, min((index + 1) * b.share, runs)):
-        start, i = run * length, 0
-        while i < length:
-            n = min(length - i, <Py_ssize_t>CHUNK)
-            channel = i if step else run % b.channels
-            if b.result == NULL:
-                b.kernels.quantize(as_f32(b, start + i, n, middle), n, b.scale + channel, b.zero_point + channel,
-                                   step, b.qmin, b.qmax, b.q + start + i)
+    cdef uint8_t codes[CHUNK]
+    cdef mp_tile part
+    cdef Py_ssize_t i, j, r, rows, cols
+    t.scale = b.scale + first
+    if b.zero_point != NULL:
+        t.zero_point = b.zero_point + first
+    if b.format == MP_F32 and not b.packed:
+        if b.back:
+            b.kernels.dequantize[b.code](t)
+        else:
+            b.kernels.quantize[b.code](t)
+        return
+    j = 0
+    while j < t.cols:
+        cols = min(t.cols - j, <Py_ssize_t>CHUNK)
+        i = 0
+        while i < t.rows:
+            rows = min(t.rows - i, CHUNK // cols)
+            part = part_of(t, i, j, rows, cols)
+            if b.format != MP_F32:
+                part.x = middle
             else:
-                b.kernels.dequantize(b.q + start + i, n, b.qmin < 0, b.scale + channel, b.zero_point + channel, step,
-                                     b.result + start + i)
-            i += n
+                part.x, part.ldx = t.x + i * t.ldx + j, t.ldx
+            if b.packed:
+                part.q = codes
+            else:
+                part.q, part.ldq = t.q + i * t.ldq + j, t.ldq
+            if b.back:
+                for r in range(rows if b.packed else 0):
+                    b.kernels.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), cols, b.qmin < 0, codes + r * cols)
+                b.kernels.dequantize[b.code](&part)
+                for r in range(rows if b.format != MP_F32 else 0):
+                    b.kernels.narrow[b.format](middle + r * cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size, cols, 0)
+            else:
+                if b.format != MP_F32:
+                    widen(b, t, i, j, &part)
+                b.kernels.quantize[b.code](&part)
+                for r in range(rows if b.packed else 0):
+                    b.kernels.pack_nibbles(codes + r * cols, cols, t.q + (((i + r) * t.ldq + j) >> 1))
+            i += rows
+        j += cols
 
 
-cdef int run_shares(Blocks *b) except -1:
-    cdef Py_ssize_t runs = b.outer if b.inner == 1 else b.outer * b.channels
-    cdef Py_ssize_t length = b.channels if b.inner == 1 else b.inner
-    cdef int threads = threads_for(<double>runs * length, WORTHWHILE)
-    if runs and length:
-        b.share = max(1, (runs + 4 * threads - 1) // (4 * threads)) if threads > 1 else runs
-        with nogil:
-            parallel_for(threads, (runs + b.share - 1) // b.share, quantize_share, b)
+cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,
+               Py_ssize_t col_step, Py_ssize_t first) noexcept nogil:
+    """All there is to do for at most STRIP scales: their ranges, themselves, and the codes of their elements."""
+    cdef float lo[STRIP]
+    cdef float hi[STRIP]
+    cdef Py_ssize_t n = rows if row_step else cols if col_step else 1
+    cdef mp_tile t = tile_of(b, at, ld, rows, cols, row_step, col_step)
+    if b.how != GIVEN:
+        memset(lo, 0, n * sizeof(float))
+        memset(hi, 0, n * sizeof(float))
+        find(b, &t, lo, hi)
+        steps(b, lo, hi, first, n)
+    convert(b, &t, first)
+
+
+cdef void run_columns(void *context, Py_ssize_t index) noexcept nogil:
+    """by_column: a strip of columns of a group of rows."""
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t strips = (b.cols + b.strip - 1) // b.strip
+    cdef Py_ssize_t column = index % strips * b.strip, block = index // strips
+    cdef Py_ssize_t row = block % b.groups * b.group
+    tile(b, block // b.groups * b.outer_stride + row * b.row_stride + column, b.row_stride,
+         min(b.group, b.rows - row), min(b.strip, b.cols - column), 0, 1, block * b.cols + column)
+
+
+cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
+    """A share of the runs with one scale each: many at a time that are equally long and follow each other."""
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t run = index * b.share, last = min(run + b.share, b.outer * b.groups)
+    cdef Py_ssize_t full = b.cols // b.group if b.group else 1, block, n, length, batch
+    while run < last:
+        block, n, length = run // b.groups, last - run, b.group
+        if full < b.groups:
+            n = min(n, full - run % b.groups)
+            if n == 0:
+                n, length = 1, b.cols - full * b.group
+        batch = min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
+        tile(b, block * b.outer_stride + run % b.groups * b.group, length, batch, length, 1, 0, run)
+        run += batch
+
+
+cdef void run_slices(void *context, Py_ssize_t index) noexcept nogil:
+    """A block of several rows that share a scale."""
+    cdef const Blocks *b = <const Blocks *>context
+    tile(b, index * b.outer_stride, b.row_stride, b.rows, b.cols, 0, 0, index)
+
+
+# ---- few scales and many threads: all threads find the ranges, then all make codes
+
+cdef mp_tile share_of(const Blocks *b, Py_ssize_t block, Py_ssize_t index) noexcept nogil:
+    """A share of a block's rows or, where it has only one, of its columns."""
+    cdef Py_ssize_t start = index * b.share
+    if b.rows > 1:
+        return tile_of(b, block * b.outer_stride + start * b.row_stride, b.row_stride, min(b.share, b.rows - start),
+                       b.cols, 0, b.by_column)
+    return tile_of(b, block * b.outer_stride + start, b.cols, 1, min(b.share, b.cols - start), 0, 0)
+
+
+cdef void find_share(void *context, Py_ssize_t index) noexcept nogil:
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t scales = b.cols if b.by_column else 1, block, at
+    cdef mp_tile t
+    for block in range(b.outer):
+        t = share_of(b, block, index)
+        at = (index * b.outer + block) * scales
+        find(b, &t, b.lo + at, b.hi + at)
+
+
+cdef void convert_share(void *context, Py_ssize_t index) noexcept nogil:
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t block
+    cdef mp_tile t
+    for block in range(b.outer):
+        t = share_of(b, block, index)
+        convert(b, &t, block * (b.cols if b.by_column else 1))
+
+
+cdef int split(Blocks *b, int threads) except -1:
+    cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
+    cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
+    b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
+        (along + threads - 1) // threads)
+    b.parts = <int>((along + b.share - 1) // b.share)
+    if b.how != GIVEN:
+        b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
+        if b.lo == NULL:
+            raise MemoryError
+        b.hi = b.lo + b.parts * scales
+    with nogil:
+        if b.how != GIVEN:
+            parallel_for(threads, b.parts, find_share, b)
+            for part in range(1, b.parts):
+                for i in range(scales):
+                    b.lo[i] = min(b.lo[i], b.lo[part * scales + i])
+                    b.hi[i] = max(b.hi[i], b.hi[part * scales + i])
+            steps(b, b.lo, b.hi, 0, scales)
+            free(b.lo)
+        parallel_for(threads, b.parts, convert_share, b)
     return 0
 
 
-def value_range(cnp.ndarray x not None, int fmt, Py_ssize_t outer, Py_ssize_t channels, Py_ssize_t inner):
-    """Return (lo, hi), float32 (channels,): each channel's finite range in C-contiguous `x`; +Inf, -Inf if none."""
-    cdef cnp.ndarray lo = np.full(channels, np.inf, np.float32), hi = np.full(channels, -np.inf, np.float32)
+cdef int run(Blocks *b) except -1:
+    cdef int threads = threads_for(<double>b.outer * b.rows * b.cols, WORTHWHILE)
+    cdef Py_ssize_t tasks, rows
+    if b.by_column:
+        rows = max(1, min(b.group, b.rows))
+        b.strip = STRIP
+        if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
+            return split(b, threads)
+        tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)
+    elif b.rows == 1:
+        tasks = b.outer * b.groups
+    else:
+        tasks = b.outer
+    if 1 < threads and tasks < 2 * threads and b.groups == 1 and (b.rows > 1 or not b.by_column):
+        return split(b, threads)
+    with nogil:
+        if b.by_column:
+            parallel_for(threads, tasks, run_columns, b)
+        elif b.rows == 1:
+            b.share = max(1, (tasks + 4 * threads - 1) // (4 * threads)) if threads > 1 else max(tasks, 1)
+            parallel_for(threads, (tasks + b.share - 1) // b.share, run_runs, b)
+        else:
+            parallel_for(threads, tasks, run_slices, b)
+    return 0
+
+
+def convert_blocks(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, int code, bint packed,
+                   cnp.ndarray scale not None, cnp.ndarray zero_point, blocks, int how, int qmin, int qmax,
+                   float largest, bint back):
+    """Write `q` (and the scales, unless `how` is given) from `x`, or with `back` `x` from `q`; see Blocks."""
     cdef Blocks b
-    cdef int threads = threads_for(<double>outer * channels * inner, WORTHWHILE)
+    memset(&b, 0, sizeof(b))
+    b.outer, b.outer_stride, b.rows, b.row_stride, b.cols, b.group, b.groups, b.by_column = blocks
     b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
-    b.outer, b.channels, b.inner = outer, channels, inner
-    b.lo, b.hi = <float *>cnp.PyArray_DATA(lo), <float *>cnp.PyArray_DATA(hi)
-    if outer and inner:
-        with nogil:
-            if inner == 1:
-                parallel_for(threads, (channels + CHUNK - 1) // CHUNK, range_of_columns, &b)
-            else:
-                parallel_for(threads, channels, range_of_channel, &b)
-    return lo, hi
-
-
-def quantize(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
-             cnp.ndarray zero_point not None, Py_ssize_t outer, Py_ssize_t channels, Py_ssize_t inner,
-             int qmin, int qmax):
-    """q = clamp(round(x / scale) + zero_point); all C-contiguous, float32 `scale`, int32 `zero_point` (channels,)."""
-    cdef Blocks b
-    b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
-    b.outer, b.channels, b.inner, b.result = outer, channels, inner, NULL
-    b.q, b.qmin, b.qmax = cnp.PyArray_BYTES(q), qmin, qmax
-    b.scale, b.zero_point = <float *>cnp.PyArray_DATA(scale), <int32_t *>cnp.PyArray_DATA(zero_point)
-    run_shares(&b)
-
-
-def dequantize(cnp.ndarray q not None, cnp.ndarray x not None, cnp.ndarray scale not None,
-               cnp.ndarray zero_point not None, Py_ssize_t outer, Py_ssize_t channels, Py_ssize_t inner, bint signed):
-    """x = scale * (q - zero_point), float32; all C-contiguous."""
-    cdef Blocks b
-    b.kernels, b.outer, b.channels, b.inner = kernels(), outer, channels, inner
-    b.q, b.qmin, b.result = cnp.PyArray_BYTES(q), -128 if signed else 0, <float *>cnp.PyArray_DATA(x)
-    b.scale, b.zero_point = <float *>cnp.PyArray_DATA(scale), <int32_t *>cnp.PyArray_DATA(zero_point)
-    run_shares(&b)
-
-
-cdef void quantize_row(void *context, Py_ssize_t index) noexcept nogil:
-    """Rows one by one: range, scale, quantize, while the row is in the first-level cache."""
-    cdef Blocks *b = <Blocks *>context
-    cdef Py_ssize_t row
-    cdef float lo, hi, amax
-    cdef const float *x
-    cdef float *middle = <float *>scratch(b.inner * 4)
-    if middle == NULL:
-        b.failed = True
-        return
-    for row in range(index * b.share, min((index + 1) * b.share, b.channels)):
-        x = as_f32(b, row * b.inner, b.inner, middle)
-        lo, hi = INFINITY, -INFINITY
-        b.kernels.value_range(x, b.inner, &lo, &hi)
-        amax = max(hi, -lo)
-        b.scale[row] = symmetric_scale(amax, b.qmax)
-        b.kernels.quantize(x, b.inner, b.scale + row, b.zero_point, 0, b.qmin, b.qmax, b.q + row * b.inner)
-
-
-cdef inline float symmetric_scale(float amax, int qmax) noexcept nogil:
-    """amax / qmax, at least the smallest float32; 1 where there is nothing to scale (all zero, empty, not finite)."""
-    cdef float scale = amax / <float>qmax
-    if not amax > 0:
-        return 1
-    return scale if scale > 0 else <float>1.401298464324817e-45
-
-
-def symmetric_scales(cnp.ndarray lo not None, cnp.ndarray hi not None, int qmax):
-    """The scale of each channel's range [lo, hi]; see symmetric_scale."""
-    cdef cnp.ndarray scales = np.empty(lo.shape[0], np.float32)
-    cdef float *s = <float *>cnp.PyArray_DATA(scales)
-    cdef const float *low = <const float *>cnp.PyArray_DATA(lo)
-    cdef const float *high = <const float *>cnp.PyArray_DATA(hi)
-    cdef Py_ssize_t i
-    for i in range(lo.shape[0]):
-        s[i] = symmetric_scale(max(high[i], -low[i]), qmax)
-    return scales
+    b.q, b.code, b.packed = <uint8_t *>cnp.PyArray_BYTES(q), code, packed
+    b.how, b.qmin, b.qmax, b.largest, b.back = how, qmin, qmax, largest, back
+    b.scale = <float *>cnp.PyArray_DATA(scale)
+    if zero_point is not None:
+        b.zero_point = <int32_t *>cnp.PyArray_DATA(zero_point)
+    if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(q)) >= STREAMED:
+        b.mode = MP_STREAM
+    run(&b)
 
 
 def quantize_rows(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
                   Py_ssize_t rows, Py_ssize_t length):
-    """Symmetric int8, a scale per row found and applied in one pass over memory; writes `q` and `scale` (rows,)."""
+    """Symmetric int8, a scale per row: the short way of the layers. Writes `q` and `scale` (rows,)."""
     cdef Blocks b
-    cdef int32_t zero = 0
-    cdef int threads = threads_for(<double>rows * length, WORTHWHILE)
+    memset(&b, 0, sizeof(b))
+    b.outer, b.outer_stride, b.rows, b.cols, b.group, b.groups = rows, length, 1, length, length, 1
     b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
-    b.channels, b.inner, b.failed = rows, length, False
-    b.q, b.qmin, b.qmax, b.zero_point = cnp.PyArray_BYTES(q), -127, 127, &zero
-    b.scale = <float *>cnp.PyArray_DATA(scale)
-    if rows:
-        b.share = max(1, (rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else rows
-        with nogil:
-            parallel_for(threads, (rows + b.share - 1) // b.share, quantize_row, &b)
-    if b.failed:
-        raise MemoryError("no memory for the scratch of a row")
+    b.q, b.code, b.scale = <uint8_t *>cnp.PyArray_BYTES(q), MP_CODE_I8, <float *>cnp.PyArray_DATA(scale)
+    b.how, b.qmin, b.qmax, b.largest = SYMMETRIC, -127, 127, 127
+    run(&b)
+
+
+def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
+    """Put the low halves of 8-bit codes (rows, n) into bytes (rows, (n + 1) // 2), the even ones low; C-contiguous."""
+    cdef Py_ssize_t n = codes.shape[1], row
+    cdef const mp_kernels *k = kernels()
+    for row in range(codes.shape[0] if n else 0):
+        k.pack_nibbles(<uint8_t *>cnp.PyArray_BYTES(codes) + row * n, n,
+                       <uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2))
+
+
+def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint signed):
+    """The inverse of :func:`pack_nibbles`; `signed` gives -8 to 7, else 0 to 15."""
+    cdef Py_ssize_t n = codes.shape[1], row
+    cdef const mp_kernels *k = kernels()
+    for row in range(codes.shape[0] if n else 0):
+        k.unpack_nibbles(<uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2), n, signed,
+                         <uint8_t *>cnp.PyArray_BYTES(codes) + row * n)

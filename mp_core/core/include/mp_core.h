@@ -82,6 +82,25 @@ typedef struct {
     ptrdiff_t ldo;
 } mp_gemm;
 
+/* What a quantized element is stored as. */
+typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODES } mp_code;
+
+/* Rows of numbers and of their codes, x ~ scale * (q - zero_point). The scale of element (i, j) is
+ * scale[i * row_step + j * col_step], at most one of the steps 1 and the others 0. */
+typedef struct {
+    ptrdiff_t rows, cols;
+    float *x;
+    ptrdiff_t ldx;
+    uint8_t *q;
+    ptrdiff_t ldq;
+    const float *scale;
+    const int32_t *zero_point;   /* NULL: zeros */
+    ptrdiff_t row_step, col_step;
+    int32_t qmin, qmax;          /* of integer codes */
+    int mode;                    /* MP_STREAM or 0 */
+    ptrdiff_t ahead;             /* from an element to the one that will be read next after this tile */
+} mp_tile;
+
 typedef struct {
     const char *isa;
 
@@ -102,14 +121,17 @@ typedef struct {
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 
-    /* Quantization, x ~ scale * (q - zero_point). step is 0 (one scale for all n) or 1 (one per element).
-     * value_range widens [*lo, *hi] by the finite values of x; value_range_columns does so element by element. */
-    void (*value_range)(const float *x, ptrdiff_t n, float *lo, float *hi);
-    void (*value_range_columns)(const float *x, ptrdiff_t n, float *lo, float *hi);
-    void (*quantize)(const float *x, ptrdiff_t n, const float *scale, const int32_t *zero_point, ptrdiff_t step,
-                     int32_t qmin, int32_t qmax, void *q);
-    void (*dequantize)(const void *q, ptrdiff_t n, int is_signed, const float *scale, const int32_t *zero_point,
-                       ptrdiff_t step, float *x);
+    /* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x:
+     * one number or pair per scale of the tile, in its place. The scales are 1 where a range is empty.  pack_nibbles puts n codes into (n + 1) / 2 bytes. */
+    void (*amax)(const mp_tile *t, float *amax);
+    void (*range)(const mp_tile *t, float *lo, float *hi);
+    void (*symmetric_scales)(const float *amax, ptrdiff_t n, float largest, float *scale);
+    void (*asymmetric_scales)(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
+                              int32_t *zero_point);
+    void (*quantize[MP_CODES])(const mp_tile *t);
+    void (*dequantize[MP_CODES])(const mp_tile *t);
+    void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst);
+    void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
 
     /* Rows. out may equal x; keep, residual, gamma and beta may be NULL. */
     void (*softmax)(const float *x, const uint8_t *keep, float scale, ptrdiff_t n, float *out);

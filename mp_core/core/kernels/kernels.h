@@ -7,13 +7,14 @@
  *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
- *   i32_from_f32: to nearest even, in range; widen_*, narrow_* (the low bits),
+ *   i32_from_f32: to nearest even, in range; of NaN a multiple of 256; widen_*, narrow_* (the low bits),
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   transpose_u32: 16 vectors as a matrix, in place,
  *   if there is a fast way: pair_from_e4m3fn, pair_from_e5m2, pair_from_i4 (MP_NATIVE_PAIRS; decode.inc),
- *   sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
+ *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
+ *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.
  */
 #ifndef MP_KERNELS_H
@@ -46,8 +47,6 @@ V float max_lanes(vf32 x) {
     for (int i = 1; i < MP_LANES; i++) best = lane[i] > best ? lane[i] : best;
     return best;
 }
-
-V float min_lanes(vf32 x) { return -max_lanes(sub_f32(set_f32(-0.0f), x)); }
 
 V ptrdiff_t at_most(ptrdiff_t n, ptrdiff_t limit) { return n < limit ? n : limit; }
 

@@ -137,6 +137,12 @@ V void transpose_u32(vu32 *r) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
 }
 
+V uint32_t top_u32(vu32 x) {
+    const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
+    const __m128i m4 = _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
+    const __m128i m2 = _mm_max_epu32(m4, _mm_unpackhi_epi64(m4, m4));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m2, _mm_shuffle_epi32(m2, 1)));
+}
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(x.lo, x.hi);
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
@@ -156,5 +162,6 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     return acc;
 }
 
+#define MP_DIVIDES 0
 #define MP_TILE_ROWS 6
 #define MP_TILE_VECTORS 1

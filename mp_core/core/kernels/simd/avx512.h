@@ -102,6 +102,7 @@ V void transpose_u32(vu32 *r) {
     }
 }
 
+V uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
@@ -152,5 +153,6 @@ static const uint16_t i4_values[32] = { /* twice: the bit above the nibble is th
     0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
 V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
 
+#define MP_DIVIDES 0
 #define MP_TILE_ROWS 6
 #define MP_TILE_VECTORS 4

@@ -81,6 +81,10 @@ V void transpose_u32(vu32 *r) {
         }
 }
 
+V uint32_t top_u32(vu32 v) {
+    for (int i = 1; i < MP_LANES; i++) v.x[0] = v.x[i] > v.x[0] ? v.x[i] : v.x[0];
+    return v.x[0];
+}
 V float sum_f32(vf32 v) {
     for (int half = MP_LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v.x[i] += v.x[i + half];
@@ -94,5 +98,6 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     return acc;
 }
 
+#define MP_DIVIDES 1
 #define MP_TILE_ROWS 1
 #define MP_TILE_VECTORS 1
