@@ -45,6 +45,7 @@ cdef extern from "mp_core.h" nogil:
         const void *a
         Py_ssize_t lda
         const void *b
+        Py_ssize_t step, ahead
         Py_ssize_t block
         const float *block_scale
         Py_ssize_t block_scale_step
@@ -95,6 +96,7 @@ cdef extern from "mp_core.h" nogil:
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
+        void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
         void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
         void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
                         void *dst) noexcept nogil

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_ARITHMETICS, MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
-    MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE, mp_activation,
+    MP_FLOATS, MP_I4, MP_I8, MP_LANES, MP_I32, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE, mp_activation,
     mp_format, mp_gemm, mp_kernels,
 )
 
@@ -25,6 +25,8 @@ FORMATS = {
 }
 OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_FLOATS} | {"int32": MP_I32}
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
+cdef int32_t MIDDLE[MP_PANEL]  # what stands for 0 in b ^ 0x80
+
 cdef enum:
     A_U8 = MP_I4  # as the format of a, which is never int4
     PACKED_ROWS = 192       # rows of a that pass one packed panel before the next, which stays in the second-level cache
@@ -34,6 +36,8 @@ cdef enum:
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 14   # ... in the first
     PIECE_ROWS = 32         # ... of rows that lie far apart, whose neighbours are read next
+    AHEAD = 1024            # bytes to prefetch within a panel; to the right of a row
+    AHEAD_IN_PLACE = 512
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
 
@@ -47,6 +51,12 @@ cdef Py_ssize_t *WORD = [4, 2, 4, 4, 4, 4, 4]
 cdef Py_ssize_t *A_SIZE = [4, 2, 1]
 cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
+
+for _column in range(MP_PANEL):
+    MIDDLE[_column] = 128
+
+# By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
+cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -241,7 +251,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     bint a_direct               # a is read in place: rows with unit stride, of the type that the kernel reads
     const char *b
     Py_ssize_t b_rs, b_cs
-    bint packed, decoded
+    bint packed, decoded, in_place
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL
     bint sums_wanted
@@ -294,6 +304,9 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
+    p.in_place = (not p.packed and p.b_cs == ELEMENT[p.b_format] and p.k % GROUP[p.b_format] == 0
+                  and rows <= IN_PLACE[p.arithmetic] and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
+                  and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
     if not made and rows <= TILE_ROWS:
         p.step = p.k
@@ -319,7 +332,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.block_bytes = 0 if p.packed else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
-    p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL else 0
+    p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL or (p.in_place and p.arithmetic == MP_QUADS) else 0
     p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
     p.scratch_bytes = (p.copy_bytes + p.gather_bytes + p.acc_bytes + p.chain_bytes + p.block_bytes + p.decoded_bytes
                        + p.sums_bytes + p.row_sums_bytes + p.scale_bytes)
@@ -368,7 +381,6 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
     cdef char *decoded = made + p.block_bytes
     cdef int32_t *own_sums = <int32_t *>(decoded + p.decoded_bytes)
     cdef float *scales = <float *>(<char *>own_sums + p.sums_bytes)
-    cdef const char *panel
     if p.sums_bytes:
         memset(own_sums, 0, p.sums_bytes)
     while True:
@@ -386,24 +398,31 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
             g.col_zero = p.col_zero + column if p.col_zero != NULL else NULL
             g.out = out + column * p.out_size
             g.residual = residual + column * p.residual_size if residual != NULL else NULL
+            g.col_sum = sums + column if sums != NULL else NULL
+            g.ahead = AHEAD
+            if p.in_place and g.n % MP_LANES == 0:
+                g.b, g.step, g.ahead = b + first * p.b_rs + column * p.b_cs, GROUP[p.b_format] * p.b_rs, AHEAD_IN_PLACE
+                if p.arithmetic == MP_QUADS:
+                    g.col_zero = MIDDLE
+                p.kernels.gemm_in_place[p.arithmetic][p.b_format](&g)
+                continue
             if p.packed:
-                panel = (b + column * column_bytes(p.b_format, p.k)
-                         + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
-                g.col_sum = sums + column if sums != NULL else NULL
+                g.b = (b + column * column_bytes(p.b_format, p.k)
+                       + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
             else:
-                panel = made
+                g.b = made
                 p.kernels.pack[p.b_format](length, g.n, b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
             if p.decoded:
-                p.kernels.decode[p.arithmetic][p.b_format](length, g.n, panel, decoded)
-                panel = decoded
+                p.kernels.decode[p.arithmetic][p.b_format](length, g.n, g.b, decoded)
+                g.b = decoded
             if p.group_scale != NULL:  # in rows that end at a vector
                 for group in range((length + block - 1) // block):
                     memcpy(scales + group * MP_PANEL, p.group_scale + (first // block + group) * p.n + column, g.n * 4)
                 g.block_scale, g.block_scale_step = scales, MP_PANEL
-            g.b = panel
+            g.step = WORD[fmt] * g.n
             p.kernels.gemm[p.arithmetic][fmt](&g)
         first += length
         if first >= p.k:

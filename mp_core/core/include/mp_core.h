@@ -57,6 +57,7 @@ typedef struct {
     const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
+    ptrdiff_t step, ahead;       /* bytes from one group to the next; to what few rows prefetch */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
@@ -113,8 +114,10 @@ typedef struct {
     /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs
      * (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range into the
      * format that the arithmetic multiplies. Sums of integers: by column of a packed int8 range, added to sums; by row
-     * of a ^ a_flip. NULL where an arithmetic has no such panel. */
+     * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel: n a multiple of MP_LANES, k
+     * of the group, and integers of a are signed, those of b unsigned as b ^ 0x80. NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);

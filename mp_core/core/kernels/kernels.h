@@ -27,6 +27,7 @@
 
 #define V static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8") /* in products: registers cannot be indexed, so loops over them must go */
+#define UNROLL16 _Pragma("GCC unroll 16")
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
 
