@@ -51,6 +51,7 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t block_scale_step
         void *acc
         void *chain
+        Py_ssize_t ld_acc
         int first, last, resume, suspend
         uint32_t a_flip
         int32_t a_zero

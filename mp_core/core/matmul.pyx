@@ -35,9 +35,9 @@ cdef enum:
     COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 14   # ... in the first
-    PIECE_ROWS = 32         # ... of rows that lie far apart, whose neighbours are read next
-    AHEAD = 1024            # bytes to prefetch within a panel; to the right of a row
-    AHEAD_IN_PLACE = 512
+    PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
+    IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
+    AHEAD = 1024            # bytes from what few rows multiply to what they prefetch
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
 
@@ -279,7 +279,7 @@ cdef struct Product:   # what every task reads; strides in bytes
 
 cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     """Choose chunks and steps: enough tasks for the threads, as few as possible for the caches, none across k."""
-    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block, wanted, chunks, rows, width
+    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block, wanted, chunks, rows, width, tiles
     cdef int fmt = NATIVE[p.arithmetic]
     cdef bint made, gathered = p.a_cs != p.a_size
     cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
@@ -304,16 +304,17 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
-    p.in_place = (not p.packed and p.b_cs == ELEMENT[p.b_format] and p.k % GROUP[p.b_format] == 0
-                  and rows <= IN_PLACE[p.arithmetic] and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
+    p.in_place = (not p.packed and p.b_cs == ELEMENT[p.b_format] and p.n % MP_LANES == 0 and p.k > 0
+                  and p.k % GROUP[p.b_format] == 0 and rows <= IN_PLACE[p.arithmetic]
+                  and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
                   and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
     if not made and rows <= TILE_ROWS:
         p.step = p.k
     elif not made or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * WORD[fmt]) * GROUP[fmt]
-    elif not p.packed and p.b_cs == ELEMENT[p.b_format] and panels > 1:
-        p.step = PIECE_ROWS
+    elif not p.packed and p.b_cs == ELEMENT[p.b_format] and (p.in_place or panels > 1):
+        p.step = PIECE_ROWS if not p.in_place else IN_PLACE_ROWS if rows <= TILE_ROWS else 8 * IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
         p.step = PIECE_BYTES // (MP_PANEL * WORD[fmt]) * GROUP[fmt]
@@ -327,8 +328,9 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
 
     p.copy_bytes = 0 if p.a_direct else round_up(rows * a_bytes, 64)
     p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if gathered and not p.a_direct else 0
-    p.acc_bytes = rows * MP_PANEL * 4 * p.together if p.k > p.step and p.k > block else 0
-    p.chain_bytes = rows * MP_PANEL * 4 * p.together if p.k > p.step and p.step % block else 0
+    tiles = rows * MP_PANEL * 4 * p.together
+    p.chain_bytes = tiles if p.k > p.step and p.step % block else 0
+    p.acc_bytes = tiles if (p.k > p.step and p.k > block) or (p.in_place and p.chain_bytes == 0) else 0
     p.block_bytes = 0 if p.packed else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
@@ -365,11 +367,47 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
             memcpy(to + i * bytes_out, a + i * rs, bytes_out)
 
 
+cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
+    """Set g to the range of k that starts at first; return its length."""
+    cdef Py_ssize_t length = min(p.k - first, p.step)
+    g.k, g.a = length, a + first * A_SIZE[p.arithmetic]
+    g.first, g.last = first < g.block, first + length == p.k
+    g.resume, g.suspend = first % g.block != 0, not g.last and (first + length) % g.block != 0
+    return length
+
+
+cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column,
+                       Py_ssize_t last_column, char *work) noexcept nogil:
+    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order."""
+    cdef mp_gemm g = rows[0]
+    cdef Py_ssize_t first = 0, length, column, width = last_column - first_column
+    g.ld_acc, g.step, g.ahead = width, GROUP[p.b_format] * p.b_rs, AHEAD
+    if g.m > TILE_ROWS:  # several tiles: they read the same columns again
+        width = MP_PANEL
+    while True:
+        length = advance(p, &g, <const char *>rows.a, first)
+        column = first_column
+        while column < last_column:
+            g.n = min(width, last_column - column)
+            g.chain = work + p.acc_bytes + (column - first_column) * 4
+            g.acc = work + (column - first_column) * 4 if p.acc_bytes else g.chain
+            g.b = b + first * p.b_rs + column * p.b_cs
+            g.out = <char *>rows.out + column * p.out_size
+            g.residual = <const char *>rows.residual + column * p.residual_size if rows.residual != NULL else NULL
+            g.bias = rows.bias + column if rows.bias != NULL else NULL
+            g.col_zero = MIDDLE if p.arithmetic == MP_QUADS else NULL
+            p.kernels.gemm_in_place[p.arithmetic][p.b_format](&g)
+            column += width
+        first += length
+        if first >= p.k:
+            break
+
+
 cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column, Py_ssize_t last_column,
                      char *work, const int32_t *sums) noexcept nogil:
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
     cdef mp_gemm g = rows[0]
-    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block, size = A_SIZE[p.arithmetic]
+    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
     cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4
     cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
     cdef const char *a = <const char *>rows.a
@@ -383,11 +421,9 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
     cdef float *scales = <float *>(<char *>own_sums + p.sums_bytes)
     if p.sums_bytes:
         memset(own_sums, 0, p.sums_bytes)
+    g.ld_acc, g.ahead = MP_PANEL, AHEAD
     while True:
-        length = min(p.k - first, p.step)
-        g.k, g.a = length, a + first * size
-        g.first, g.last = first < block, first + length == p.k
-        g.resume, g.suspend = first % block != 0, not g.last and (first + length) % block != 0
+        length = advance(p, &g, a, first)
         for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
             column = first_column + tile * MP_PANEL
             g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
@@ -399,13 +435,6 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
             g.out = out + column * p.out_size
             g.residual = residual + column * p.residual_size if residual != NULL else NULL
             g.col_sum = sums + column if sums != NULL else NULL
-            g.ahead = AHEAD
-            if p.in_place and g.n % MP_LANES == 0:
-                g.b, g.step, g.ahead = b + first * p.b_rs + column * p.b_cs, GROUP[p.b_format] * p.b_rs, AHEAD_IN_PLACE
-                if p.arithmetic == MP_QUADS:
-                    g.col_zero = MIDDLE
-                p.kernels.gemm_in_place[p.arithmetic][p.b_format](&g)
-                continue
             if p.packed:
                 g.b = (b + column * column_bytes(p.b_format, p.k)
                        + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
@@ -435,7 +464,7 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     cdef mp_gemm g = p.common
     cdef Py_ssize_t panel_chunk = index % p.panel_chunks, rest = index // p.panel_chunks
     cdef Py_ssize_t row = rest % p.row_chunks * p.row_chunk, matrix = rest // p.row_chunks, place = matrix
-    cdef Py_ssize_t axis, position, column, last_column, i, b_matrix = 0
+    cdef Py_ssize_t axis, position, column, last_column, end, i, b_matrix = 0
     cdef const char *a = p.a + row * p.a_rs
     cdef const char *b = p.b
     cdef char *out = p.out + row * p.out_rs
@@ -478,9 +507,12 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     column = panel_chunk * p.panel_chunk * MP_PANEL
     last_column = min(p.n, (panel_chunk + 1) * p.panel_chunk * MP_PANEL)
     while column < last_column:
-        run_panels(p, &g, b, column, min(column + p.together * MP_PANEL, last_column), work,
-                   p.sums + b_matrix * p.n if p.sums != NULL else NULL)
-        column += p.together * MP_PANEL
+        end = min(column + p.together * MP_PANEL, last_column)
+        if p.in_place:
+            run_in_place(p, &g, b, column, end, work)
+        else:
+            run_panels(p, &g, b, column, end, work, p.sums + b_matrix * p.n if p.sums != NULL else NULL)
+        column = end
 
 
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:

@@ -44,7 +44,7 @@ enum {
  * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the lower half, the odd ones the
  * upper. Panels follow each other without gaps. */
 
-/* One panel times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies in one block:
+/* One panel (in place: any n) times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies in one block:
  *     chain      = resume ? chain : 0;  chain += a[i][p] * b[p][j] for p in the block
  *     acc        = first block ? chain : acc + chain           (with block_scale: chain * scale, fma(chain, scale, acc))
  * and, in the last range of k,
@@ -61,7 +61,9 @@ typedef struct {
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
-    void *acc, *chain;           /* f32 or i32 [m][MP_PANEL], carried between calls; acc may be NULL if this is the only one */
+    void *acc, *chain;           /* f32 or i32 [m][ld_acc], carried between calls; they may be one. acc is NULL where no call
+                                    precedes or follows that needs it; then n <= MP_PANEL */
+    ptrdiff_t ld_acc;            /* >= n rounded up to MP_LANES; MP_PANEL if acc is NULL */
     int first, last;             /* no block precedes; the epilogue follows */
     int resume, suspend;         /* the chain comes from a call before; goes to the next */
     uint32_t a_flip;             /* 0x80808080 turns signed bytes into unsigned + 128, 0 leaves unsigned ones */
