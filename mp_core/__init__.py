@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from mp_core.contraction import einsum
 from mp_core.core.cpu import __version__
-from mp_core.ops import PackedMatrix, cast, gelu, layer_norm, matmul, pack, relu, relu6, sigmoid, silu, softmax, tanh
+from mp_core.ops import (
+    PackedMatrix,
+    cast,
+    dynamic_matmul,
+    gelu,
+    layer_norm,
+    matmul,
+    pack,
+    relu,
+    relu6,
+    sigmoid,
+    silu,
+    softmax,
+    tanh,
+)
 from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 if TYPE_CHECKING:
@@ -59,6 +73,7 @@ __all__ = [
     "layer_norm",
     "layers",
     "loss_scale",
+    "dynamic_matmul",
     "matmul",
     "mixed_precision",
     "models",

@@ -38,6 +38,7 @@ __all__ = [
 _FMA = {
     "scalar": "fmaf",
     "avx2": "vfmadd231ps ymm",
+    "avx2_vnni": "vfmadd231ps ymm",
     "avx512": "vfmadd231ps zmm",
     "avx512_vnni": "vfmadd231ps zmm",
     "avx512_bf16": "vfmadd231ps zmm",
@@ -49,6 +50,7 @@ _KERNELS: dict[str, dict[str, str]] = {
     "matmul int8": {
         "scalar": "32-bit integers",
         "avx2": "vpmaddwd ymm",
+        "avx2_vnni": "vpdpbusd ymm",
         "avx512": "vpmaddwd zmm",
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
@@ -56,12 +58,13 @@ _KERNELS: dict[str, dict[str, str]] = {
     "cast float16": {
         "scalar": "32-bit integers",
         "avx2": "vcvtps2ph ymm",
+        "avx2_vnni": "vcvtps2ph ymm",
         "avx512": "vcvtps2ph zmm",
         "avx512_vnni": "vcvtps2ph zmm",
         "avx512_bf16": "vcvtps2ph zmm",
     },
 }
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors"}
+_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx2_vnni": "2 x 256-bit vectors"}
 
 
 def _kernels(name: str) -> dict[str, str]:

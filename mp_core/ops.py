@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
 from mp_core.core import matmul as _matmul
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.matmul import PackedMatrix, matmul
+from mp_core.core.matmul import PackedMatrix, dynamic_matmul, matmul
 from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
-from mp_core.quantization import QuantizedArray, dequantize, unpacked_codes
+from mp_core.quantization import QuantizedArray, dequantize, quantize, unpacked_codes
 
 __all__ = [
     "PackedMatrix",
     "cast",
+    "dynamic_matmul",
     "gelu",
     "layer_norm",
     "matmul",
@@ -329,7 +330,19 @@ def _product_float64(
     return result if residual is None else result + residual
 
 
-_matmul.install({**ALLOWED, **_PANELS}, _RESULTS, _matmul_any)
+def _dynamic_any(
+    a: Any, b: PackedMatrix, scale: float | None, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any
+) -> Array:
+    """Do what :func:`dynamic_matmul` says for all operands that its short way leaves."""
+    a = as_float(a, "a")
+    if a.ndim == 0:
+        raise ValueError("`a` must have at least 1 axis; received shape ()")
+    rows = quantize(a, axis=tuple(range(a.ndim - 1)) if scale is None else None, scale=scale)
+    target = a.dtype if out_dtype is None else out_dtype
+    return _matmul_any(rows, b, target, out, bias, activation, residual)
+
+
+_matmul.install({**ALLOWED, **_PANELS}, _RESULTS, _matmul_any, _dynamic_any)
 
 
 # ---- rows and elements

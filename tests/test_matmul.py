@@ -386,6 +386,25 @@ def test_zero_points_are_part_of_the_integer_product(isa, a_dtype, b_dtype, per_
     assert_same_bits(mp.matmul(a, mp.pack(b)), exact.astype(np.float32) * a.scale * b.scale)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("scale", [None, 0.02])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("m", [1, 7, 200])
+def test_dynamic_matmul_is_quantize_and_matmul(isa, m, dtype, scale, symmetric, rng):
+    x = values(rng, (m, 300), dtype)
+    x[0, 3:5] = np.nan, np.inf
+    w = mp.pack(mp.quantize(rng.standard_normal((300, 70)), axis=1, symmetric=symmetric))
+    bias, residual = values(rng, 70, "float32"), values(rng, (m, 70), "float32")
+    rows = mp.quantize(x, axis=0) if scale is None else mp.quantize(x, scale=scale)
+    for threads in (1, 2, 3):
+        with mp.config.num_threads(threads):
+            got = mp.dynamic_matmul(x, w, scale=scale, bias=bias, activation="gelu", residual=residual)
+            expected = mp.matmul(rows, w, out_dtype=x.dtype, bias=bias, activation="gelu", residual=residual)
+            assert_same_bits(got, expected)
+    assert_same_bits(mp.dynamic_matmul(x[0], w, scale=scale), mp.dynamic_matmul(x, w, scale=scale)[0])
+    assert_same_bits(mp.dynamic_matmul(x[:, ::-1], w, scale=scale), mp.dynamic_matmul(x[:, ::-1].copy(), w, scale=scale))
+
+
 def test_zero_points_shorten_the_exact_depth():
     a = mp.quantize(np.zeros((1, 33026)), dtype="uint8", scale=1.0, zero_point=3)
     b = mp.quantize(np.zeros((33026, 1)), dtype="uint8", scale=1.0, zero_point=5)

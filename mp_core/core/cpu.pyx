@@ -9,7 +9,7 @@ from pathlib import Path
 from cython.parallel cimport prange
 
 from mp_core.core.header cimport (
-    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, mp_activate, mp_active, mp_cpu_features,
+    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_cpu_features,
     mp_enter_team, mp_isas, mp_scratch,
 )
 
@@ -48,6 +48,7 @@ def cpu_features():
     have = mp_cpu_features()
     return {
         "avx2+fma+f16c": bool(have & MP_CPU_AVX2),
+        "avx_vnni": bool(have & MP_CPU_AVX_VNNI),
         "avx512f+bw+dq+vl": bool(have & MP_CPU_AVX512),
         "avx512_vnni": bool(have & MP_CPU_AVX512_VNNI),
         "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),

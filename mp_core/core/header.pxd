@@ -57,6 +57,7 @@ cdef extern from "mp_core.h" nogil:
         int32_t a_zero
         const int32_t *row_zero
         const int32_t *col_sum
+        int32_t b_zero
         const int32_t *col_zero
         const int32_t *row_sum
         const float *row_scale
@@ -126,6 +127,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_AVX512
         MP_CPU_AVX512_VNNI
         MP_CPU_AVX512_BF16
+        MP_CPU_AVX_VNNI
 
     ctypedef struct mp_isa:
         const char *name

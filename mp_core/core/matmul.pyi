@@ -1,41 +1,81 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-KINDS: dict[str, int]
-ACTIVATIONS: dict[str | None, int]
+_Array = np.ndarray[Any, Any]
+
+FORMATS: dict[str, int]
 OUT_FORMATS: dict[str, int]
+ACTIVATIONS: dict[str | None, int]
 
 class PackedMatrix:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    data: np.ndarray[Any, Any]
-    column_sums: np.ndarray[Any, Any] | None
-    scale: np.ndarray[Any, Any] | None
+    data: _Array
+    column_sums: _Array | None
+    scale: _Array | None
+    zero_point: _Array | None
+    group_size: int | None
     def __init__(
         self,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        data: np.ndarray[Any, Any],
-        column_sums: np.ndarray[Any, Any] | None = None,
-        scale: np.ndarray[Any, Any] | None = None,
+        data: _Array,
+        column_sums: _Array | None = None,
+        scale: _Array | None = None,
+        zero_point: _Array | None = None,
+        group_size: int | None = None,
     ) -> None: ...
     @property
     def nbytes(self) -> int: ...
     @property
     def ndim(self) -> int: ...
-    def unpack(self) -> np.ndarray[Any, Any]: ...
+    def unpack(self) -> _Array: ...
 
-def aligned_empty(nbytes: int) -> np.ndarray[Any, Any]: ...
-def pack(b: np.ndarray[Any, Any], scale: np.ndarray[Any, Any] | None = None) -> PackedMatrix: ...
+def aligned_empty(nbytes: int) -> _Array: ...
+def pack(
+    b: _Array,
+    dtype: np.dtype[Any],
+    scale: _Array | None = None,
+    zero_point: _Array | None = None,
+    group_size: int | None = None,
+) -> PackedMatrix: ...
 def product(
-    a: np.ndarray[Any, Any],
-    b: np.ndarray[Any, Any] | PackedMatrix,
-    out: np.ndarray[Any, Any],
-    kind: int,
-    signed: bool,
-    out_format: int,
-    activation: int,
-    row_scale: np.ndarray[Any, Any] | None,
-    bias: np.ndarray[Any, Any] | None,
+    a: _Array,
+    b: _Array | PackedMatrix,
+    out: _Array,
+    bias: _Array | None,
+    activation: str | None,
+    residual: _Array | None,
+    row_scale: _Array | None,
+    row_zero: _Array | None,
 ) -> None: ...
+def install(
+    dtypes: dict[str, np.dtype[Any]],
+    results: dict[tuple[str, str], str],
+    long_way: Callable[..., _Array],
+    long_dynamic: Callable[..., _Array],
+) -> None: ...
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: DTypeLike | None = None,
+    out: _Array | None = None,
+    bias: ArrayLike | None = None,
+    activation: str | None = None,
+    residual: ArrayLike | None = None,
+) -> _Array: ...
+def dynamic_matmul(
+    a: ArrayLike,
+    b: PackedMatrix,
+    *,
+    scale: float | None = None,
+    out_dtype: DTypeLike | None = None,
+    out: _Array | None = None,
+    bias: ArrayLike | None = None,
+    activation: str | None = None,
+    residual: ArrayLike | None = None,
+) -> _Array: ...

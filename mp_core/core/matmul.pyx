@@ -5,14 +5,14 @@ packing, the strides, the threads or the instruction set: k is cut into blocks w
 """
 
 cimport numpy as cnp
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
-    MP_ARITHMETICS, MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
+    MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
     MP_FLOATS, MP_I4, MP_I8, MP_LANES, MP_I32, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE, mp_activation,
-    mp_format, mp_gemm, mp_kernels,
+    mp_format, mp_gemm, mp_kernels, mp_tile,
 )
 
 import numpy as np
@@ -25,8 +25,6 @@ FORMATS = {
 }
 OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_FLOATS} | {"int32": MP_I32}
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
-cdef int32_t MIDDLE[MP_PANEL]  # what stands for 0 in b ^ 0x80
-
 cdef enum:
     A_U8 = MP_I4  # as the format of a, which is never int4
     PACKED_ROWS = 192       # rows of a that pass one packed panel before the next, which stays in the second-level cache
@@ -51,9 +49,6 @@ cdef Py_ssize_t *WORD = [4, 2, 4, 4, 4, 4, 4]
 cdef Py_ssize_t *A_SIZE = [4, 2, 1]
 cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
-
-for _column in range(MP_PANEL):
-    MIDDLE[_column] = 128
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
 cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
@@ -263,6 +258,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     const int32_t *row_zero
     char *out
     Py_ssize_t out_rs, out_size
+    bint quantized_here         # a is float and becomes int8 row by row: by its own scales if row_scale is NULL
     const char *residual
     Py_ssize_t residual_rs, residual_size
     mp_gemm common              # what all kernel calls share
@@ -274,6 +270,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     Py_ssize_t together         # panels in work before k advances
     Py_ssize_t copy_bytes, gather_bytes, acc_bytes, chain_bytes, block_bytes, decoded_bytes, sums_bytes, row_sums_bytes
     Py_ssize_t scale_bytes, scratch_bytes
+    Py_ssize_t row_scale_bytes
     bint failed
 
 
@@ -293,7 +290,9 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         rows = COPY_BYTES // max(a_bytes, 1) // TILE_ROWS * TILE_ROWS
         p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
     p.panel_chunk = panels
-    if threads > 1:
+    if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
+        p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
+    elif threads > 1:
         wanted = 4 * threads
         chunks = matrices * ((p.m + p.row_chunk - 1) // p.row_chunk)
         if chunks < wanted:
@@ -335,9 +334,34 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
     p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL or (p.in_place and p.arithmetic == MP_QUADS) else 0
+    p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL else 0
+    if p.quantized_here and p.a_format != MP_F32:
+        p.gather_bytes = rows * p.k * 4  # in float32
     p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
     p.scratch_bytes = (p.copy_bytes + p.gather_bytes + p.acc_bytes + p.chain_bytes + p.block_bytes + p.decoded_bytes
-                       + p.sums_bytes + p.row_sums_bytes + p.scale_bytes)
+                       + p.sums_bytes + p.row_sums_bytes + p.scale_bytes + p.row_scale_bytes)
+
+
+cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
+                        mp_gemm *g) noexcept nogil:
+    """Rows of a as int8, each by the scale of its largest magnitude, or all by the given one: as mp_core.quantize does."""
+    cdef mp_tile t
+    cdef float *scales = <float *>g.row_scale
+    cdef Py_ssize_t i
+    memset(&t, 0, sizeof(t))
+    t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a_rs // 4, p.k
+    if p.a_format != MP_F32:
+        for i in range(rows):
+            p.kernels.widen[p.a_format](a + i * p.a_rs, <float *>wide + i * p.k, p.k, 0)
+        t.x, t.ldx = <float *>wide, p.k
+    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
+    t.qmin, t.qmax = -128, 127
+    if p.row_scale == NULL:
+        t.qmin = -127
+        memset(scales, 0, rows * 4)
+        p.kernels.amax(&t, scales)
+        p.kernels.symmetric_scales(scales, rows, 127, scales)
+    p.kernels.quantize[<int>MP_CODE_I8](&t)
 
 
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
@@ -382,6 +406,7 @@ cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_
     cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, width = last_column - first_column
     g.ld_acc, g.step, g.ahead = width, GROUP[p.b_format] * p.b_rs, AHEAD
+    g.b_zero = 128  # integers of b are read as b ^ 0x80
     if g.m > TILE_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
     while True:
@@ -395,7 +420,6 @@ cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_
             g.out = <char *>rows.out + column * p.out_size
             g.residual = <const char *>rows.residual + column * p.residual_size if rows.residual != NULL else NULL
             g.bias = rows.bias + column if rows.bias != NULL else NULL
-            g.col_zero = MIDDLE if p.arithmetic == MP_QUADS else NULL
             p.kernels.gemm_in_place[p.arithmetic][p.b_format](&g)
             column += width
         first += length
@@ -487,13 +511,19 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     b += b_matrix * p.matrix_bytes if p.packed else b_matrix
     g.m = min(p.row_chunk, p.m - row)
     g.a, g.lda = a, p.a_rs // A_SIZE[p.arithmetic]
+    if p.row_scale != NULL:
+        g.row_scale = p.row_scale + (matrix * p.m + row) * g.row_step
+    if p.row_scale_bytes:
+        g.row_scale, g.row_step = <float *>work, 1
+        work += p.row_scale_bytes
     if not p.a_direct:
-        gather_rows(p, a, g.m, work, work + p.copy_bytes)
+        if p.quantized_here:
+            quantize_rows(p, a, g.m, work, work + p.copy_bytes, &g)
+        else:
+            gather_rows(p, a, g.m, work, work + p.copy_bytes)
         g.a, g.lda = work, p.k
     work += p.copy_bytes + p.gather_bytes
     g.out, g.residual = out, residual
-    if p.row_scale != NULL:
-        g.row_scale = p.row_scale + (matrix * p.m + row) * g.row_step
     if p.row_zero != NULL:
         g.row_zero = p.row_zero + (matrix * p.m + row) * g.row_step
     if p.row_sums_bytes:
@@ -532,14 +562,15 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
         p.a_size = ELEMENT[p.a_format]
         for axis in range(p.batch_axes):
             p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
-    p.kernels, p.arithmetic = kernels(), arithmetic_of(p.a_format, p.b_format)
+    p.kernels = kernels()
+    p.arithmetic = MP_QUADS if p.quantized_here else arithmetic_of(p.a_format, p.b_format)
     if p.arithmetic == MP_QUADS:
-        p.common.a_flip = 0x80808080u if p.a_format == MP_I8 else 0
-        p.common.a_zero += 128 if p.a_format == MP_I8 else 0
+        p.common.a_flip = 0 if p.a_format == A_U8 else 0x80808080u
+        p.common.a_zero = 0 if p.a_format == A_U8 else 128
         p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
     p.common.block = BLOCK[p.arithmetic] if p.group_scale == NULL else p.group
     p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
-                  and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS))
+                  and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS) and not p.quantized_here)
     if not p.sums_wanted:
         p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
@@ -637,13 +668,13 @@ cdef int _results[MP_PANEL_FORMATS][MP_FLOATS + 1]   # formats of a and b (int8 
 cdef dict _out_formats = {}                          # dtype or its name -> format
 cdef dict _activations = ACTIVATIONS
 cdef int _int32
-cdef object _long_way
+cdef object _long_way, _long_dynamic
 
 
-def install(dict dtypes not None, results, long_way):
-    """Tell :func:`matmul` the dtypes by name, the default result types by names of a and b, and its long way."""
-    global _long_way, _int32
-    _long_way, _int32 = long_way, dtypes["int32"].num
+def install(dict dtypes not None, results, long_way, long_dynamic):
+    """Tell the dtypes by name, the default result types by names of a and b, and the long ways of the functions below."""
+    global _long_way, _long_dynamic, _int32
+    _long_way, _long_dynamic, _int32 = long_way, long_dynamic, dtypes["int32"].num
     formats = {name: number for name, number in FORMATS.items() if number != MP_I4} | {"uint8": A_U8}
     for name, number in formats.items():
         _types[<int>number] = dtypes[name].num
@@ -678,6 +709,104 @@ cdef inline bint apart(cnp.ndarray out, cnp.ndarray x) noexcept:
             high += reach
     return (high + cnp.PyArray_ITEMSIZE(x) <= cnp.PyArray_BYTES(out)
             or cnp.PyArray_BYTES(out) + cnp.PyArray_NBYTES(out) <= low)
+
+
+cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale):
+    """The product, or None if it is not one of contiguous arrays by a matrix, of types that need no cast."""
+    cdef Product p
+    cdef cnp.ndarray left, right = None, result, vector = None, added = None
+    cdef PackedMatrix packed = None
+    cdef int ndim, fmt
+    cdef cnp.npy_intp *dims
+    cdef cnp.npy_intp shape[64]
+    cdef float given
+    # A contiguous array by a matrix, of types that need no cast: a handful of comparisons, then the kernel.
+    if type(a) is not cnp.ndarray:
+        return None
+    left = a
+    ndim = cnp.PyArray_NDIM(left)
+    memset(&p, 0, sizeof(p))
+    p.a_format, p.quantized_here = format_of(left), quantize
+    if quantize and scale is not None:
+        given = scale
+        p.row_scale = &given
+    if p.a_format < 0 or (quantize and p.a_format >= MP_FLOATS) or ndim == 0 or not cnp.PyArray_IS_C_CONTIGUOUS(left):
+        return None
+    if type(b) is PackedMatrix:
+        packed = b
+        if len(packed.shape) != 2 or (packed.zero_point is not None and not quantize) or (
+                packed.scale is not None and p.a_format >= MP_FLOATS):
+            return None
+        set_packed(&p, packed)
+        fmt = p.b_format if p.b_format != MP_I4 else MP_I8
+    elif type(b) is cnp.ndarray and cnp.PyArray_NDIM(<cnp.ndarray>b) == 2:
+        right = b
+        p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
+        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, 0), cnp.PyArray_DIM(right, 1)
+        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, 0), cnp.PyArray_STRIDE(right, 1)
+    else:
+        return None
+    dims = cnp.PyArray_DIMS(left)
+    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (quantize and p.k > 65793) or (
+            p.a_format >= MP_FLOATS and (p.k > 65793 or bias is not None or activation is not None
+                                         or residual is not None)):
+        return None
+    memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
+    shape[ndim - 1] = p.n
+
+    # The result's type, and where it goes.
+    if out_dtype is None:
+        p.common.out_format = <mp_format>_results[p.a_format][fmt]
+    else:
+        number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
+        if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
+            return None
+        p.common.out_format = <mp_format>number
+    fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
+    if out is None:
+        result = cnp.PyArray_EMPTY(ndim, shape, fmt, 0)
+    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != fmt
+            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or cnp.PyArray_NDIM(<cnp.ndarray>out) != ndim
+            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>out), shape, ndim)
+            or not apart(<cnp.ndarray>out, left) or (right is not None and not apart(<cnp.ndarray>out, right))):
+        return None
+    else:
+        result = out
+
+    # The epilogue.
+    if activation is not None:
+        number = _activations.get(activation) if type(activation) is str else None
+        if number is None:
+            return None
+        p.common.activation = <mp_activation>number
+    if bias is not None:
+        if (type(bias) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>bias) != _types[<int>MP_F32]
+                or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>bias) or cnp.PyArray_NDIM(<cnp.ndarray>bias) != 1
+                or cnp.PyArray_DIM(<cnp.ndarray>bias, 0) != p.n
+                or (out is not None and not apart(result, <cnp.ndarray>bias))):
+            return None
+        vector = bias
+        p.common.bias = <const float *>cnp.PyArray_DATA(vector)
+    if residual is not None:
+        if (type(residual) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>residual)
+                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
+                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>residual), shape, ndim)
+                or (out is not None and not apart(result, <cnp.ndarray>residual))):
+            return None
+        added = residual
+        p.residual, p.residual_size = cnp.PyArray_BYTES(added), cnp.PyArray_ITEMSIZE(added)
+        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(added)
+
+    p.m = 1 if p.k == 0 else cnp.PyArray_SIZE(left) // p.k
+    if p.k == 0:
+        for fmt in range(ndim - 1):
+            p.m *= shape[fmt]
+    p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
+    p.a_cs, p.a_rs = p.a_size, p.k * p.a_size
+    p.out, p.out_size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
+    p.out_rs = p.n * p.out_size
+    multiply(&p, 1)
+    return result
 
 
 def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):
@@ -730,92 +859,50 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     array([[ 7., 10.],
            [15., 22.]], dtype=float16)
     """
-    cdef Product p
-    cdef cnp.ndarray left, right = None, result, vector = None, added = None
-    cdef PackedMatrix packed = None
-    cdef int ndim, fmt
-    cdef cnp.npy_intp *dims
-    cdef cnp.npy_intp shape[64]
-    # A contiguous array by a matrix, of types that need no cast: a handful of comparisons, then the kernel.
-    if type(a) is not cnp.ndarray:
-        return _long_way(a, b, out_dtype, out, bias, activation, residual)
-    left = a
-    ndim = cnp.PyArray_NDIM(left)
-    memset(&p, 0, sizeof(p))
-    p.a_format = format_of(left)
-    if p.a_format < 0 or ndim == 0 or not cnp.PyArray_IS_C_CONTIGUOUS(left):
-        return _long_way(a, b, out_dtype, out, bias, activation, residual)
-    if type(b) is PackedMatrix:
-        packed = b
-        if len(packed.shape) != 2 or packed.zero_point is not None or (packed.scale is not None and p.a_format >= MP_FLOATS):
-            return _long_way(a, b, out_dtype, out, bias, activation, residual)
-        set_packed(&p, packed)
-        fmt = p.b_format if p.b_format != MP_I4 else MP_I8
-    elif type(b) is cnp.ndarray and cnp.PyArray_NDIM(<cnp.ndarray>b) == 2:
-        right = b
-        p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
-        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, 0), cnp.PyArray_DIM(right, 1)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, 0), cnp.PyArray_STRIDE(right, 1)
-    else:
-        return _long_way(a, b, out_dtype, out, bias, activation, residual)
-    dims = cnp.PyArray_DIMS(left)
-    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (
-            p.a_format >= MP_FLOATS and (p.k > 65793 or bias is not None or activation is not None
-                                         or residual is not None)):
-        return _long_way(a, b, out_dtype, out, bias, activation, residual)
-    memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
-    shape[ndim - 1] = p.n
+    result = short_way(a, b, out_dtype, out, bias, activation, residual, False, None)
+    return _long_way(a, b, out_dtype, out, bias, activation, residual) if result is None else result
 
-    # The result's type, and where it goes.
-    if out_dtype is None:
-        p.common.out_format = <mp_format>_results[p.a_format][fmt]
-    else:
-        number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
-        if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
-            return _long_way(a, b, out_dtype, out, bias, activation, residual)
-        p.common.out_format = <mp_format>number
-    fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
-    if out is None:
-        result = cnp.PyArray_EMPTY(ndim, shape, fmt, 0)
-    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != fmt
-            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or cnp.PyArray_NDIM(<cnp.ndarray>out) != ndim
-            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>out), shape, ndim)
-            or not apart(<cnp.ndarray>out, left) or (right is not None and not apart(<cnp.ndarray>out, right))):
-        return _long_way(a, b, out_dtype, out, bias, activation, residual)
-    else:
-        result = out
 
-    # The epilogue.
-    if activation is not None:
-        number = _activations.get(activation) if type(activation) is str else None
-        if number is None:
-            return _long_way(a, b, out_dtype, out, bias, activation, residual)
-        p.common.activation = <mp_activation>number
-    if bias is not None:
-        if (type(bias) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>bias) != _types[<int>MP_F32]
-                or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>bias) or cnp.PyArray_NDIM(<cnp.ndarray>bias) != 1
-                or cnp.PyArray_DIM(<cnp.ndarray>bias, 0) != p.n
-                or (out is not None and not apart(result, <cnp.ndarray>bias))):
-            return _long_way(a, b, out_dtype, out, bias, activation, residual)
-        vector = bias
-        p.common.bias = <const float *>cnp.PyArray_DATA(vector)
-    if residual is not None:
-        if (type(residual) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>residual)
-                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
-                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>residual), shape, ndim)
-                or (out is not None and not apart(result, <cnp.ndarray>residual))):
-            return _long_way(a, b, out_dtype, out, bias, activation, residual)
-        added = residual
-        p.residual, p.residual_size = cnp.PyArray_BYTES(added), cnp.PyArray_ITEMSIZE(added)
-        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(added)
+def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
+    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` quantized to int8 on the way.
 
-    p.m = 1 if p.k == 0 else cnp.PyArray_SIZE(left) // p.k
-    if p.k == 0:
-        for fmt in range(ndim - 1):
-            p.m *= shape[fmt]
-    p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
-    p.a_cs, p.a_rs = p.a_size, p.k * p.a_size
-    p.out, p.out_size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
-    p.out_rs = p.n * p.out_size
-    multiply(&p, 1)
-    return result
+    What ``matmul(quantize(a, axis=every axis but the last), b)`` gives, bit for bit, without an array in between.
+
+    Parameters
+    ----------
+    a : array-like
+        Shape (..., m, k) or (k,), float.
+    b : PackedMatrix
+        Shape (k, n), int8, packed from a :class:`QuantizedArray`.
+    scale : float, optional
+        What one step of `a` stands for. None: each row has its own, ``max|a| / 127``.
+    out_dtype, out, bias, activation, residual
+        As in :func:`matmul`; `out_dtype` is by default the type of `a`.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError
+        `a` is not of a float type, or `b` no packed int8 matrix with scales.
+    ValueError
+        The shapes do not fit, or `scale` is not positive and finite.
+
+    Examples
+    --------
+    >>> from mp_core import pack, quantize
+    >>> w = pack(quantize(np.array([[1.0, 0.5], [0.25, 1.0]]), axis=1))
+    >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(2)
+    array([[1.5, 2.5]], dtype=float32)
+    """
+    if (not isinstance(b, PackedMatrix) or (<PackedMatrix>b).format != MP_I8 or (<PackedMatrix>b).scale is None
+            or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
+    if scale is not None:
+        scale = float(scale)
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"`scale` must be positive and finite; received {scale}")
+    result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale)
+    return _long_dynamic(a, b, scale, out_dtype, out, bias, activation, residual) if result is None else result

@@ -70,8 +70,9 @@ typedef struct {
     int32_t a_zero;              /* what stands for 0 in a ^ a_flip, for all rows ... */
     const int32_t *row_zero;     /* ... plus, by row, or NULL */
     const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero; or NULL */
-    const int32_t *col_zero;     /* [n]: what stands for 0 in b; or NULL */
-    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with col_zero */
+    int32_t b_zero;              /* what stands for 0 in b, for all columns ... */
+    const int32_t *col_zero;     /* ... plus [n], or NULL */
+    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with b_zero or col_zero; or NULL */
     const float *row_scale;      /* by row, or NULL */
     ptrdiff_t row_step;          /* of row_scale and row_zero: 1, or 0 for one value */
     const float *col_scale;      /* [n] or NULL */

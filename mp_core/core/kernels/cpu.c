@@ -25,7 +25,7 @@ static uint32_t xcr0(void) {
 #define BIT(REGISTER, N) (((REGISTER) >> (N)) & 1u)
 
 uint32_t mp_cpu_features(void) {
-    uint32_t a, b, c, d, found = 0;
+    uint32_t a, b, c, d, unused, found = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     if (!BIT(c, 27) /* OSXSAVE */) return 0;
     const uint32_t saved = xcr0();
@@ -33,11 +33,14 @@ uint32_t mp_cpu_features(void) {
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     const uint32_t subleaves = a;
     if ((saved & 0x6) == 0x6 /* XMM and YMM state */ && avx && fma && f16c && BIT(b, 5)) found |= MP_CPU_AVX2;
+    uint32_t more = 0; /* leaf 7, subleaf 1, eax */
+    if (subleaves >= 1) __get_cpuid_count(7, 1, &more, &unused, &unused, &unused);
+    if ((found & MP_CPU_AVX2) && BIT(more, 4)) found |= MP_CPU_AVX_VNNI;
     if ((found & MP_CPU_AVX2) && (saved & 0xE0) == 0xE0 /* opmask and ZMM state */ &&
         BIT(b, 16) /* F */ && BIT(b, 17) /* DQ */ && BIT(b, 30) /* BW */ && BIT(b, 31) /* VL */) {
         found |= MP_CPU_AVX512;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
-        if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && BIT(a, 5)) found |= MP_CPU_AVX512_BF16;
+        if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
     }
     return found;
 }
