@@ -1,10 +1,9 @@
-"""Contenders take turns: what `peers.py` measures with, whatever the subject.
+"""What `peers.py` measures with, whatever the subject.
 
 Round by round every contender of a cell is timed in turn, so that a ratio is of samples milliseconds apart and what
 the machine does meanwhile cancels out. Reported are the median of these ratios and each contender's best rate.
 """
 
-import time
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -15,9 +14,9 @@ import numkong
 import numpy as np
 import torch
 
-SAMPLE = 200e-6  # seconds: as many calls as take that long are one sample
-BUDGET = 1.0  # seconds per cell, beyond MIN_ROUNDS
-MIN_ROUNDS, MAX_ROUNDS = 15, 301
+from mp_core.benchmark import Limit, measure
+
+CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: what moves more than CACHED is compared with a copy that moves MEMORY
 
 
 @dataclass
@@ -30,24 +29,6 @@ class Cell:
     ratios: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # column: the best of these over the best of those
     limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: so many times what the timer takes
     wrong: set[str] = field(default_factory=set)
-
-
-def measure(timers: dict[str, Timer]) -> dict[str, list[float]]:
-    """Return seconds per call of each timer, one entry a round."""
-    calls = {}
-    for name, timer in timers.items():
-        calls[name] = 1
-        while (taken := timer.timeit(calls[name])) < SAMPLE:
-            calls[name] = max(2 * calls[name], int(1.2 * SAMPLE / taken * calls[name]))
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + BUDGET
-    for done in range(MAX_ROUNDS):
-        if done >= MIN_ROUNDS and time.perf_counter() > end:
-            break
-        for name, timer in timers.items():
-            timer.timeit(1)  # the caches as this contender leaves them, not the one before
-            seconds[name].append(timer.timeit(calls[name]) / calls[name])
-    return seconds
 
 
 def compare(cell: Cell) -> dict[str, object]:
@@ -78,13 +59,20 @@ def over(theirs, ours) -> float:
 
 
 def show_ratio(ratios: dict[str, float]) -> str:
-    """Return the contender to whom the ratio is lowest and that ratio, in 16 characters."""
+    """Return the contender to whom the ratio is lowest and that ratio, in 20 characters."""
+    if not ratios:
+        return f"{'-':20}"
     best = min(ratios, key=lambda name: ratios[name])
-    return f"{best:8}{ratios[best]:6.2f}{'' if ratios[best] >= 1 else ' <':2}"
+    return f"{best:12}{ratios[best]:6.2f}{'' if ratios[best] >= 1 else ' <':2}"
 
 
-def show_rates(row: dict) -> str:
-    return "".join(f"{rate:8.2f}{'*' if name in row['wrong'] else ' '}" for name, rate in row["rate"].items())
+def show_rates(row: dict, names: tuple[str, ...]) -> str:
+    """Return the rates of the named contenders, `*` with those that are wrong and `-` for those that are not there."""
+
+    def show(name: str) -> str:
+        return f"{row['rate'][name]:8.2f}{'*' if name in row['wrong'] else ' '}"
+
+    return "".join(show(name) if name in row["rate"] else f"{'-':>8} " for name in names)
 
 
 def dtype(name: str) -> np.dtype:
@@ -106,18 +94,10 @@ def as_numkong(x: np.ndarray) -> numkong.Tensor:
     return numkong.from_pointer(x.ctypes.data, x.shape, x.dtype.name.removesuffix("fn"), owner=x)
 
 
-CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: what moves more than CACHED is compared with a copy that moves MEMORY
-
-
 def copy_limit(nbytes: int) -> dict[str, tuple[Timer, float]]:
     """Return, as limits of a cell, a plain copy that moves `nbytes`, half of them read and half written."""
-    copied = nbytes if nbytes <= CACHED else MEMORY
-    return {"copy": (plain_copy(copied), nbytes / copied)}
+    copy = plain_copy(nbytes if nbytes <= CACHED else MEMORY)
+    return {"copy": (copy.timer, nbytes / copy.work)}
 
 
-@cache
-def plain_copy(nbytes: int) -> Timer:
-    """Return what moves `nbytes` by memcpy."""
-    x, out = (aligned(nbytes // 2, np.dtype(np.uint8)) for _ in range(2))
-    x.fill(1)  # memory never written to is one page of zeros
-    return Timer("out[all] = x", globals={"x": memoryview(x), "out": memoryview(out), "all": slice(None)})
+plain_copy = cache(Limit.copy)

@@ -11,13 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import peers_casts
+import peers_products
 import torch
 from interleaved import compare
 
 import mp_core as mp
 
-SUBJECTS = {"casts": peers_casts}
-PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong")
+SUBJECTS = {"casts": peers_casts, "products": peers_products}
+PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ OURS, PEERS = "mp_core", ("NumPy", "torch", "NumKong")
 
 HEADING = (
     "Gelem/s (* wrong bits); ratio: mp_core to the best peer; copy: mp_core's share of its bandwidth, in GB/s\n"
-    f"{'':30}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':9}ratio    copy    GB/s"
+    f"{'':30}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio    copy    GB/s"
 )
 
 
@@ -82,8 +82,9 @@ def binary(size: int) -> str:
 
 
 def line(row: dict) -> str:
+    rates, ratio = show_rates(row, (OURS, *PEERS)), show_ratio(row["ratios"]["best"])
     return (
-        f"{binary(row['size']):>6}  {row['pair']:22}{show_rates(row)} {show_ratio(row['ratios']['best'])}"
+        f"{binary(row['size']):>6}  {row['pair']:22}{rates} {ratio}"
         f"{row['share_of_limit']:6.0%}{row['nbytes'] / row['least']['copy'] / 1e9:8.1f}"
     )
 
