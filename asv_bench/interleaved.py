@@ -86,7 +86,7 @@ def aligned(size: int, dtype: np.dtype) -> np.ndarray:
 
 
 def as_torch(x: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(x.view(f"u{x.itemsize}")).view(getattr(torch, x.dtype.name))
+    return torch.from_numpy(x.view(f"i{x.itemsize}")).view(getattr(torch, x.dtype.name))
 
 
 def as_numkong(x: np.ndarray) -> numkong.Tensor:

@@ -68,7 +68,7 @@ def cell(shape: str, name: str, threads: int) -> Cell:
     if threads > 1:
         timers[ONE_THREAD] = Timer("call()", partial(take_turn, ONE_THREAD, 1), globals={"call": calls[PACKED]})
         ratios["threads"] = ((PACKED,), (ONE_THREAD,))
-    multiply, read = multiply_limit(name, threads), read_limit(b.nbytes // 256 * 256, threads)
+    multiply, read = multiply_limit(name, threads), read_limit(-(-b.nbytes // 256) * 256, threads)
     limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, b.nbytes / read.work)}
     return Cell({"shape": shape, "dtype": name, "threads": threads}, work, timers, ratios, limits, missing)
 
@@ -168,7 +168,7 @@ def wrong(calls: dict[str, Callable[[], object]], a: np.ndarray, b: np.ndarray) 
 def as_array(result: object) -> np.ndarray:
     if isinstance(result, torch.Tensor):
         name = str(result.dtype).removeprefix("torch.")
-        return result.view(getattr(torch, f"uint{8 * result.itemsize}")).numpy().view(dtype(name))
+        return result.view(getattr(torch, f"int{8 * result.itemsize}")).numpy().view(dtype(name))
     return np.asarray(result)
 
 

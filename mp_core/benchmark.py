@@ -6,6 +6,7 @@ onnxruntime with onnx) take part; mp_core needs none of them.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -201,7 +202,7 @@ def _normal(*shape: int, dtype: str = "float32") -> Array:
 
 
 def _as_torch(torch: Any, x: Array) -> Any:
-    return torch.from_numpy(x.view(f"u{x.itemsize}")).view(getattr(torch, x.dtype.name))
+    return torch.from_numpy(x.view(f"i{x.itemsize}")).view(getattr(torch, x.dtype.name))
 
 
 def _as_numkong(numkong: Any, x: Array) -> Any:
@@ -329,9 +330,21 @@ def run(operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False) -
     names = list(operations)
     if unknown := set(names) - set(OPERATIONS):
         raise ValueError(f"`operations` must be of {', '.join(OPERATIONS)}; received {', '.join(sorted(unknown))}")
-    if torch := _optional("torch"):
-        torch.set_num_threads(config.get_num_threads())
-    return [_row(name, case, quick) for name in names for case in OPERATIONS[name]()]
+    with _threads_of_torch(config.get_num_threads()):
+        return [_row(name, case, quick) for name in names for case in OPERATIONS[name]()]
+
+
+@contextmanager
+def _threads_of_torch(count: int) -> Iterator[None]:
+    if not (torch := _optional("torch")):
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _row(operation: str, case: _Case, quick: bool) -> dict[str, Any]:
