@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mp_core import benchmark, config
+from mp_core.benchmark import machine, timing
 from mp_core.core import limits
 
 
@@ -60,14 +61,14 @@ def test_contenders_take_turns():
 
 def test_the_slow_are_timed_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(benchmark, "_SLOW", 0.0)
-    monkeypatch.setattr(benchmark, "_SAMPLE", 0.0)
+    monkeypatch.setattr(timing, "_SLOW", 0.0)
+    monkeypatch.setattr(timing, "_SAMPLE", 0.0)
     taken = benchmark.measure({"slow": Timer(lambda: calls.append(1))}, budget=0, rounds=5)
     assert len(calls) == 1 and len(set(taken["slow"])) == 1 and len(taken["slow"]) == 5
 
 
 def test_limits_have_a_rate_for_every_number_of_threads(monkeypatch):
-    monkeypatch.setattr(benchmark, "_cache_bytes", lambda index, default: 1 << (10 * index - 4))
+    monkeypatch.setattr(machine, "_cache_bytes", lambda index, default: 1 << (10 * index - 4))
     with config.num_threads(2):
         rows = benchmark.limits(quick=True)
     assert [list(row["rates"]) for row in rows] == [["1", "2"]] * 7 + [["1"]]
