@@ -105,11 +105,12 @@ def torch_products(a: torch.Tensor, b: torch.Tensor, turned: torch.Tensor) -> di
         both = {TORCH[0]: partial(torch._int_mm, a, b, out=out), TORCH[1]: partial(torch._int_mm, a, turned, out=out)}
         return both if matrices else {}
     out = torch.empty(*a.shape[:-1], b.shape[-1], dtype=a.dtype)
-    linear = partial(torch.nn.functional.linear, a, turned.mT)
-    return {
-        TORCH[0]: partial(torch.matmul, a, b, out=out),
-        TORCH[1]: linear if matrices else partial(torch.matmul, a, turned, out=out),
-    }
+    weights = (
+        partial(torch.nn.functional.linear, a, turned.mT) if matrices else partial(torch.matmul, a, turned, out=out)
+    )
+    if a.dtype == torch.float16 and a.numel() * b.shape[-1] > 1 << 30:
+        return {TORCH[1]: weights}  # the other takes minutes a call, at 0.4 GFLOP/s
+    return {TORCH[0]: partial(torch.matmul, a, b, out=out), TORCH[1]: weights}
 
 
 _turn = [("", 0)]
