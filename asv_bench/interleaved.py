@@ -1,7 +1,8 @@
 """What `peers.py` measures with, whatever the subject.
 
 Round by round every contender of a cell is timed in turn, so that a ratio is of samples milliseconds apart and what
-the machine does meanwhile cancels out. Reported are the median of these ratios and each contender's best rate.
+the machine does meanwhile cancels out. Reported are the median of these ratios, each contender's best rate, and what share
+that is of the best that nobody can beat.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ def compare(cell: Cell) -> dict[str, object]:
     """Measure a cell and return its row, ready for JSON."""
     seconds = measure(cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()})
     taken = {name: seconds[name] for name in cell.contenders}
-    least = {name: [times * each for each in seconds[name]] for name, (_, times) in cell.limits.items()}
+    least = {name: times * min(seconds[name]) for name, (_, times) in cell.limits.items()}
 
     def ratios(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, float]:
         best = min(ours, key=lambda name: median(taken[name]))
@@ -47,8 +48,8 @@ def compare(cell: Cell) -> dict[str, object]:
         "seconds": {name: min(each) for name, each in taken.items()},
         "rate": {name: cell.work / min(each) / 1e9 for name, each in taken.items()},
         "ratios": {column: ratios(*sides) for column, sides in cell.ratios.items()},
-        "least": {name: min(each) for name, each in least.items()},
-        "share_of_limit": over(map(max, zip(*least.values(), strict=True)), next(iter(taken.values()))),
+        "least": least,
+        "share_of_limit": max(least.values()) / min(next(iter(taken.values()))),
         "wrong": sorted(cell.wrong),
     }
 
