@@ -1,8 +1,8 @@
 """What `peers.py` measures with, whatever the subject.
 
 Round by round every contender of a cell is timed in turn, so that a ratio is of samples milliseconds apart and what
-the machine does meanwhile cancels out. Reported are the median of these ratios, each contender's best rate, and what share
-that is of the best that nobody can beat.
+the machine does meanwhile cancels out. Reported are the median of these ratios, each contender's best rate,
+and the share of mp_core's best in what nobody can beat.
 """
 
 from dataclasses import dataclass, field
