@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 import mp_core
-from mp_core import config, demo, dtype_policies
+from mp_core import benchmark, config, demo, dtype_policies
 from mp_core.models import BertEncoder
 
 __all__ = ["main"]
@@ -87,6 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     demonstration.add_argument("--threads", type=_positive, metavar="N", help="default: as `mp-core info` says")
     demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
     demonstration.set_defaults(run=_demo)
+
+    bench = commands.add_parser("bench", help="what operations cost here, beside NumPy and peers, and what bounds them")
+    bench.add_argument("--limits", action="store_true", help="measure the machine only: multiply-adds, reads, copies")
+    bench.add_argument("--ops", nargs="+", choices=benchmark.OPERATIONS, default=tuple(benchmark.OPERATIONS))
+    bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
+    bench.add_argument("--json", metavar="FILE", help="write the table here too")
+    bench.set_defaults(run=_bench)
     return parser
 
 
@@ -188,3 +195,14 @@ def _demo(arguments: argparse.Namespace) -> int:
     for failure in report["failed"]:
         print(f"mp-core: failed: {failure}", file=sys.stderr)
     return FAILED if report["failed"] else DONE
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    report: dict[str, Any] = {"version": mp_core.__version__, "isa": config.isa(), "threads": config.get_num_threads()}
+    print(", ".join(f"{key} {value}" for key, value in report.items()))
+    quick = arguments.quick
+    report["rows"] = benchmark.limits(quick=quick) if arguments.limits else benchmark.run(arguments.ops, quick=quick)
+    print(benchmark.table(report["rows"]))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return DONE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_bert
 
-from mp_core import cli, config, demo
+from mp_core import benchmark, cli, config, demo
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
@@ -211,6 +211,30 @@ def test_importing_mp_core_imports_no_model_and_no_reader():
     code = "import sys, mp_core; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
     assert not {"mp_core.models", "mp_core.cli", "tokenizers", "safetensors", "tqdm"} & set(loaded)
+
+
+# ---- bench
+
+
+def test_bench_prints_and_writes_the_table(capsys, tmp_path):
+    path = tmp_path / "bench.json"
+    assert cli.main(["bench", "--quick", "--ops", "cast", "--json", str(path)]) == 0
+    heading, head, _, *lines = capsys.readouterr().out.splitlines()
+    report = json.loads(path.read_text())
+    assert heading == f"version {report['version']}, isa {report['isa']}, threads {report['threads']}"
+    assert head.split()[:4] == ["operation", "shape", "unit", "mp_core"] and head.split()[-1] == "speedup"
+    assert len(lines) == len(report["rows"]) == 6
+
+
+def test_bench_limits_measures_the_machine(capsys, monkeypatch):
+    rows = [{"limit": "read, memory", "unit": "GB/s", "rates": {"1": 30.0, "2": 40.0}}]
+    monkeypatch.setattr(benchmark, "limits", lambda quick: rows if quick else None)
+    assert cli.main(["bench", "--limits", "--quick"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["read,", "memory", "GB/s", "30.0", "40.0"]
+
+
+def test_bench_names_the_operations_it_knows(capsys):
+    assert "cast" in usage_error(capsys, "bench", "--ops", "sum")
 
 
 # ---- demo

@@ -1,5 +1,7 @@
 """Matrix products m x k by k x n, one thread; int8 counts an integer operation as a floating-point one."""
 
+import math
+
 import numpy as np
 
 import mp_core as mp
@@ -7,29 +9,35 @@ import mp_core as mp
 from .common import ISAS, PerIsa, normal, seconds
 
 TYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "int8")
-SHAPES = ("1x1024x1024", "8x1024x1024", "128x768x3072", "512x512x512")  # m x k x n
+SHAPES = (  # [batch x] m x k x n: tiny, one row, a few, many; then 12 heads of attention
+    *("1x64x64", "4x16x16", "16x64x64", "1x1024x1024", "1x4096x4096", "8x1024x1024", "128x768x3072", "512x512x512"),
+    *("12x128x32x128", "12x128x128x32"),
+)
 
 
-def operand(rows, columns, dtype, seed):
+def operand(*shape, dtype, seed):
     if dtype == "int8":
-        return np.random.default_rng(seed).integers(-128, 128, (rows, columns), dtype=np.int8)
-    return normal(rows, columns, dtype=dtype, seed=seed)
+        return np.random.default_rng(seed).integers(-128, 128, shape, dtype=np.int8)
+    return normal(*shape, dtype=dtype, seed=seed)
 
 
 class Product(PerIsa):
-    params = (ISAS, TYPES, SHAPES, ("packed", "array"))
+    params = (ISAS, TYPES, SHAPES, ("packed", "array", "transposed"))
     param_names = ("isa", "type", "shape", "b")
 
     def prepare(self, isa, dtype, shape, layout):
-        m, k, n = map(int, shape.split("x"))
-        if isa == "scalar" and m * k * n > 1 << 24:
+        *batch, m, k, n = map(int, shape.split("x"))
+        self.operations = 2 * math.prod((*batch, m, k, n))
+        if isa == "scalar" and self.operations > 1 << 25:
             raise NotImplementedError("seconds a call")
-        self.operations = 2 * m * k * n
-        self.a, self.b = operand(m, k, dtype, 1), operand(k, n, dtype, 2)
-        out_dtype = mp.matmul(self.a[:1], self.b).dtype
+        self.a = operand(*batch, m, k, dtype=dtype, seed=1)
+        if layout == "transposed":
+            self.b = operand(*batch, n, k, dtype=dtype, seed=2).swapaxes(-1, -2)
+        else:
+            self.b = operand(*batch, k, n, dtype=dtype, seed=2)
+        self.out = mp.matmul(self.a, self.b)
         if layout == "packed":
             self.b = mp.pack(self.b)
-        self.out = np.empty((m, n), out_dtype)
 
     def multiply(self):
         mp.matmul(self.a, self.b, out=self.out, out_dtype=self.out.dtype)
@@ -63,7 +71,7 @@ class Pack(PerIsa):
     param_names = ("isa", "type", "contiguous")
 
     def prepare(self, isa, dtype, contiguous):
-        b = operand(768, 768, dtype, 2)
+        b = operand(768, 768, dtype=dtype, seed=2)
         self.b = b if contiguous == "rows" else b.T
 
     def time_pack(self, isa, dtype, contiguous):
@@ -79,7 +87,7 @@ class PeakMemory:
     def setup(self, dtype):
         # Tiled from a few rows: making the data must not take more memory than the product.
         self.a, self.b = (
-            np.tile(operand(16, 4096, dtype, seed), (rows // 16, 1)) for seed, rows in ((1, 1024), (2, 4096))
+            np.tile(operand(16, 4096, dtype=dtype, seed=seed), (rows // 16, 1)) for seed, rows in ((1, 1024), (2, 4096))
         )
 
     def peakmem_matmul(self, dtype):

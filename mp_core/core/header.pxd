@@ -34,6 +34,7 @@ cdef extern from "mp_core.h" nogil:
         MP_SATURATE
         MP_STREAM
         MP_LANES
+        MP_LIMIT_VECTORS
         MP_PANEL
         MP_FEW_ROWS
         MP_SLACK
@@ -120,6 +121,8 @@ cdef extern from "mp_core.h" nogil:
                            Py_ssize_t n, float *out) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
         int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
+        double (*limit[3])(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil
+        uint32_t (*read_all)(const void *x, Py_ssize_t bytes) noexcept nogil
 
 cdef extern from "kernels/cpu.h" nogil:
     enum mp_cpu_feature:

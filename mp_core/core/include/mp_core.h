@@ -32,6 +32,7 @@ typedef enum { MP_WIDE, MP_PAIRS, MP_QUADS, MP_ARITHMETICS } mp_arithmetic;
 
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
+    MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
     MP_FEW_ROWS = 3, /* rows up to which a panel in an undecoded format is multiplied as it is */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
@@ -147,6 +148,12 @@ typedef struct {
 
     /* 1 if no element is infinite or NaN, else 0. */
     int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
+
+    /* What bounds a benchmark, timed by its caller. limit: the multiply-adds of a product and nothing else, from two
+     * vectors of operands into MP_LIMIT_VECTORS of sums; returns how many operations that were. read_all: reads every
+     * whole 256 bytes of x; returns the exclusive or of their words. */
+    double (*limit[MP_ARITHMETICS])(const float *operands, ptrdiff_t rounds, float *sums);
+    uint32_t (*read_all)(const void *x, ptrdiff_t bytes);
 } mp_kernels;
 
 #endif

@@ -16,6 +16,7 @@
 #include "pack.inc"
 #include "epilogue.inc"
 #include "products.inc"
+#include "limits.inc"
 
 #define MP_STRING_(X) #X
 #define MP_STRING(X) MP_STRING_(X)
@@ -67,4 +68,6 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
     .softmax = softmax,
     .layer_norm = layer_norm,
     .activate = activate,
+    .limit = {[MP_WIDE] = limit_wide, [MP_PAIRS] = limit_pairs, [MP_QUADS] = limit_quads},
+    .read_all = read_all,
 };

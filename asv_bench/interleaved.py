@@ -1,0 +1,104 @@
+"""What `peers.py` measures with, whatever the subject.
+
+Round by round every contender of a cell is timed in turn, so that a ratio is of samples milliseconds apart and what
+the machine does meanwhile cancels out. Reported are the median of these ratios, each contender's best rate,
+and the share of mp_core's best in what nobody can beat.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
+from timeit import Timer
+
+import ml_dtypes
+import numkong
+import numpy as np
+import torch
+
+from mp_core.benchmark import Limit, measure
+
+CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: what moves more than CACHED is compared with a copy that moves MEMORY
+
+
+@dataclass
+class Cell:
+    """One row of a table: ways to do the same `work` (elements, operations a call) on the same numbers."""
+
+    key: dict[str, object]  # what identifies the row
+    work: float
+    contenders: dict[str, Timer]  # ours first
+    ratios: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # column: the best of these over the best of those
+    limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: so many times what the timer takes
+    wrong: set[str] = field(default_factory=set)
+
+
+def compare(cell: Cell) -> dict[str, object]:
+    """Measure a cell and return its row, ready for JSON."""
+    seconds = measure(cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()})
+    taken = {name: seconds[name] for name in cell.contenders}
+    least = {name: times * min(seconds[name]) for name, (_, times) in cell.limits.items()}
+
+    def ratios(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, float]:
+        best = min(ours, key=lambda name: median(taken[name]))
+        return {name: over(taken[name], taken[best]) for name in theirs}
+
+    return {
+        **cell.key,
+        "rounds": len(next(iter(taken.values()))),
+        "seconds": {name: min(each) for name, each in taken.items()},
+        "rate": {name: cell.work / min(each) / 1e9 for name, each in taken.items()},
+        "ratios": {column: ratios(*sides) for column, sides in cell.ratios.items()},
+        "least": least,
+        "share_of_limit": max(least.values()) / min(next(iter(taken.values()))),
+        "wrong": sorted(cell.wrong),
+    }
+
+
+def over(theirs, ours) -> float:
+    """Return how many times as long they take, the median over the rounds."""
+    return median(their / our for their, our in zip(theirs, ours, strict=True))
+
+
+def show_ratio(ratios: dict[str, float]) -> str:
+    """Return the contender to whom the ratio is lowest and that ratio, in 20 characters."""
+    if not ratios:
+        return f"{'-':20}"
+    best = min(ratios, key=lambda name: ratios[name])
+    return f"{best:12}{ratios[best]:6.2f}{'' if ratios[best] >= 1 else ' <':2}"
+
+
+def show_rates(row: dict, names: tuple[str, ...]) -> str:
+    """Return the rates of the named contenders, `*` with those that are wrong and `-` for those that are not there."""
+
+    def show(name: str) -> str:
+        return f"{row['rate'][name]:8.2f}{'*' if name in row['wrong'] else ' '}"
+
+    return "".join(show(name) if name in row["rate"] else f"{'-':>8} " for name in names)
+
+
+def dtype(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def aligned(size: int, dtype: np.dtype) -> np.ndarray:
+    """Return uninitialized memory at a cache line's start, as every contender likes it."""
+    raw = np.empty(size * dtype.itemsize + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][: size * dtype.itemsize].view(dtype)
+
+
+def as_torch(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x.view(f"i{x.itemsize}")).view(getattr(torch, x.dtype.name))
+
+
+def as_numkong(x: np.ndarray) -> numkong.Tensor:
+    """Return a view: NumKong is 30 ns a call faster on its own tensors, and reads no 8-bit floats from NumPy."""
+    return numkong.from_pointer(x.ctypes.data, x.shape, x.dtype.name.removesuffix("fn"), owner=x)
+
+
+def copy_limit(nbytes: int) -> dict[str, tuple[Timer, float]]:
+    """Return, as limits of a cell, a plain copy that moves `nbytes`, half of them read and half written."""
+    copy = plain_copy(nbytes if nbytes <= CACHED else MEMORY)
+    return {"copy": (copy.timer, nbytes / copy.work)}
+
+
+plain_copy = cache(Limit.copy)

@@ -1,0 +1,11 @@
+"""What operations cost on this machine in this moment, beside NumPy and the peers that are there, and what bounds them.
+
+Contenders take turns, so that noise of the machine hits all alike. Peers that can be imported (PyTorch, NumKong,
+onnxruntime with onnx) take part; mp_core needs none of them.
+"""
+
+from mp_core.benchmark.machine import Limit, limits
+from mp_core.benchmark.operations import OPERATIONS, onnxruntime_product, run
+from mp_core.benchmark.timing import measure, table
+
+__all__ = ["OPERATIONS", "Limit", "limits", "measure", "onnxruntime_product", "run", "table"]

@@ -1,0 +1,85 @@
+"""Who takes how long, by turns; and the tables that show it."""
+
+import time
+from collections.abc import Mapping
+from timeit import Timer
+from typing import Any
+
+__all__ = ["effort", "measure", "table"]
+
+_SAMPLE = 200e-6  # seconds: as many calls as take that long are one sample
+_SLOW = 0.5  # seconds: who takes longer is timed once
+
+
+def measure(timers: Mapping[str, Timer], *, budget: float = 1.0, rounds: int = 15) -> dict[str, list[float]]:
+    """Time everyone in turn, round by round, and return the seconds per call of each: one entry a round.
+
+    Parameters
+    ----------
+    timers : mapping of str to timeit.Timer
+        Who takes part. Each sample is of as many calls as take 200 us, after an untimed one.
+    budget : float
+        Seconds to spend, unless fewer than `rounds` rounds fit in them.
+    rounds : int
+        The least number of rounds; there are at most 301. Whoever takes more than half a second is timed once only,
+        and that counts in every round.
+
+    Examples
+    --------
+    >>> from timeit import Timer
+    >>> taken = measure({"add": Timer("1 + 1"), "pass": Timer()}, budget=0, rounds=3)
+    >>> {name: len(seconds) for name, seconds in taken.items()}
+    {'add': 3, 'pass': 3}
+    """
+    calls, slow = {}, {}
+    for name, timer in timers.items():
+        calls[name] = 1
+        while (taken := timer.timeit(calls[name])) < _SAMPLE:
+            calls[name] = max(2 * calls[name], int(1.2 * _SAMPLE / taken * calls[name]))
+        if calls[name] == 1 and taken > _SLOW:
+            slow[name] = taken
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + budget
+    for done in range(301):
+        if done >= rounds and time.perf_counter() > end:
+            break
+        for name, timer in timers.items():
+            if name in slow:
+                seconds[name].append(slow[name])
+                continue
+            timer.timeit(1)  # the caches as this contender leaves them, not the one before
+            seconds[name].append(timer.timeit(calls[name]) / calls[name])
+    return seconds
+
+
+def effort(quick: bool) -> dict[str, Any]:
+    """Return the arguments of :func:`measure` for a thorough run, or for a quick one."""
+    return {"budget": 0.0, "rounds": 3} if quick else {"budget": 0.5}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return what :func:`limits` or :func:`run` measured as an aligned text table.
+
+    Examples
+    --------
+    >>> print(table([{"limit": "read, memory", "unit": "GB/s", "rates": {"1": 34.5}}]))
+    limit         unit     1
+    ------------------------
+    read, memory  GB/s  34.5
+    """
+    heads = [head for head in rows[0] if head not in ("rates", "speedup")]
+    contenders = list(dict.fromkeys(name for row in rows for name in row["rates"]))
+    lines = [heads + contenders + ["speedup"] * ("speedup" in rows[0])]
+    for row in rows:
+        cells = [row[head] for head in heads] + [_number(row["rates"].get(name), ".1f") for name in contenders]
+        lines.append(cells + [_number(row.get("speedup"), ".2f")] * ("speedup" in row))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [
+        "  ".join(cell.ljust(width) if i < len(heads) else cell.rjust(width) for i, (cell, width) in enumerate(pairs))
+        for pairs in (list(zip(line, widths, strict=True)) for line in lines)
+    ]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,0 +1,73 @@
+"""What bounds a benchmark: multiply-adds in registers, and reads. The loops are in kernels/limits.inc."""
+
+cimport numpy as cnp
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport kernels, parallel_for, threads_for
+from mp_core.core.header cimport MP_LANES, MP_LIMIT_VECTORS, MP_PAIRS, MP_QUADS, MP_WIDE, mp_kernels
+
+cnp.import_array()
+
+# How products of two operands of a type are computed.
+ARITHMETICS = {
+    "float32": MP_WIDE, "float16": MP_WIDE, "bfloat16": MP_PAIRS, "float8_e4m3fn": MP_PAIRS, "float8_e5m2": MP_PAIRS,
+    "int8": MP_QUADS,
+}
+
+
+cdef struct Run:
+    const mp_kernels *kernels
+    int arithmetic, threads
+    Py_ssize_t rounds, share, bytes
+    const char *x
+    double operations[1024]
+    uint32_t seen[1024]
+
+
+cdef void multiply_on_thread(void *context, Py_ssize_t index) noexcept nogil:
+    cdef Run *r = <Run *>context
+    cdef float operands[2 * MP_LANES]
+    cdef float sums[MP_LIMIT_VECTORS * MP_LANES]
+    cdef Py_ssize_t i
+    for i in range(2 * MP_LANES):
+        operands[i] = 1
+    memset(sums, 0, sizeof(sums))
+    r.operations[index] = r.kernels.limit[r.arithmetic](operands, r.rounds, sums)
+
+
+cdef void read_on_thread(void *context, Py_ssize_t index) noexcept nogil:
+    cdef Run *r = <Run *>context
+    cdef Py_ssize_t first = index * r.share, _round
+    for _round in range(r.rounds):
+        r.seen[index] = r.kernels.read_all(r.x + first, max(0, min(r.share, r.bytes - first)))
+
+
+def multiply(str dtype not None, Py_ssize_t rounds):
+    """Multiply and add, as products of that dtype do, in registers on every thread; return the operations done."""
+    cdef Run r
+    cdef Py_ssize_t index
+    r.kernels, r.arithmetic, r.rounds = kernels(), ARITHMETICS[dtype], rounds
+    r.threads = threads_for(1, 0)
+    with nogil:
+        parallel_for(r.threads, r.threads, multiply_on_thread, &r)
+    return sum([r.operations[index] for index in range(r.threads)])
+
+
+def read(cnp.ndarray x not None, Py_ssize_t rounds=1):
+    """Read the memory of `x`, contiguous, `rounds` times, each thread its part; return the exclusive or of its words.
+    """
+    cdef Run r
+    cdef Py_ssize_t index
+    cdef uint32_t seen = 0
+    r.kernels, r.rounds = kernels(), rounds
+    r.threads = threads_for(1, 0)
+    r.x, r.bytes = cnp.PyArray_BYTES(x), cnp.PyArray_NBYTES(x)
+    r.share = (r.bytes // 256 + r.threads - 1) // r.threads * 256
+    for index in range(r.threads):
+        r.seen[index] = 0
+    with nogil:
+        parallel_for(r.threads, r.threads, read_on_thread, &r)
+    for index in range(r.threads):
+        seen ^= r.seen[index]
+    return seen

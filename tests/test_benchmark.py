@@ -1,0 +1,96 @@
+"""What benchmarks stand on: the limits do the work they claim, contenders take turns, tables say what was measured."""
+
+from timeit import Timer
+
+import numpy as np
+import pytest
+
+from mp_core import benchmark, config
+from mp_core.benchmark import machine, timing
+from mp_core.core import limits
+
+
+@pytest.fixture
+def threads(request):
+    before = config.get_num_threads()
+    config.set_num_threads(request.param)
+    yield request.param
+    config.set_num_threads(before)
+
+
+BOTH = pytest.mark.parametrize("threads", [1, 2], indirect=True)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 511, 512, 7 * 256, 100 * 256 + 13])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_read_sees_every_whole_256_bytes(isa, threads, size, rounds, rng):
+    x = rng.integers(0, 256, size + 1, dtype=np.uint8)[1:]
+    words = x[: size // 256 * 256].copy().view(np.uint32)
+    assert limits.read(x, rounds) == np.bitwise_xor.reduce(words, initial=np.uint32(0))
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+def test_operations_are_counted(isa, threads, dtype):
+    assert limits.multiply(dtype, 0) == 0
+    one = limits.multiply(dtype, 1)
+    assert one >= threads * 2 * 16
+    assert limits.multiply(dtype, 7) == 7 * one
+
+
+def test_unknown_types_are_refused():
+    with pytest.raises(KeyError):
+        limits.multiply("float64", 1)
+
+
+def test_many_threads_are_many_parts():
+    with config.num_threads(1024):
+        assert limits.multiply("float32", 1) % 1024 == 0
+        assert limits.read(np.ones(256, np.uint8)) == 0
+
+
+def test_contenders_take_turns():
+    order = []
+    timers = {name: Timer(lambda name=name: order.append(name), "pass") for name in "ab"}
+    taken = benchmark.measure(timers, budget=0, rounds=4)
+    assert [len(seconds) for seconds in taken.values()] == [4, 4]
+    changes = sum(order[i] != order[i - 1] for i in range(1, len(order)))
+    assert changes == 9  # a and b find out how many calls make a sample, then four rounds
+
+
+def test_the_slow_are_timed_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(timing, "_SLOW", 0.0)
+    monkeypatch.setattr(timing, "_SAMPLE", 0.0)
+    taken = benchmark.measure({"slow": Timer(lambda: calls.append(1))}, budget=0, rounds=5)
+    assert len(calls) == 1 and len(set(taken["slow"])) == 1 and len(taken["slow"]) == 5
+
+
+def test_limits_have_a_rate_for_every_number_of_threads(monkeypatch):
+    monkeypatch.setattr(machine, "_cache_bytes", lambda index, default: 1 << (10 * index - 4))
+    with config.num_threads(2):
+        rows = benchmark.limits(quick=True)
+    assert [list(row["rates"]) for row in rows] == [["1", "2"]] * 7 + [["1"]]
+    assert all(rate > 0 for row in rows for rate in row["rates"].values())
+
+
+@pytest.mark.parametrize("operation", ["cast", "quantize", "rows"])
+def test_operations_are_measured_beside_numpy(operation):
+    rows = benchmark.run([operation], quick=True)
+    assert {row["operation"] for row in rows} == {operation}
+    for row in rows:
+        assert next(iter(row["rates"])) == "mp_core" and min(row["rates"].values()) > 0
+        assert (row["speedup"] is None) == (len(row["rates"]) == 1)
+    assert len(benchmark.table(rows).splitlines()) == 2 + len(rows)
+
+
+def test_unknown_operations_are_refused():
+    with pytest.raises(ValueError, match="`operations` must be of cast, matmul, quantize, rows; received sum"):
+        benchmark.run(["cast", "sum"])
+
+
+def test_products_agree_with_those_of_numpy():
+    for case in benchmark.OPERATIONS["matmul"]():
+        ours, theirs = (case.contenders[name]().astype(np.float64) for name in ("mp_core", "numpy"))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2.0**-7 * np.abs(theirs).max())
