@@ -16,9 +16,9 @@ def convert_blocks(
     how: int,
     qmin: int,
     qmax: int,
-    largest: float,
     back: bool,
 ) -> None: ...
+def positive_and_finite(scale: np.ndarray[Any, Any]) -> bool: ...
 def quantize_rows(
     x: np.ndarray[Any, Any], fmt: int, q: np.ndarray[Any, Any], scale: np.ndarray[Any, Any], rows: int, length: int
 ) -> None: ...
