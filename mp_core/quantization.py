@@ -404,9 +404,7 @@ def _check_quantized_out(out: Any, x: Array, codes: _Codes, plan: _Plan, with_ze
     for part in parts:
         if not part.flags.carray:
             raise ValueError("`out` must hold writeable C-contiguous arrays")
-        if np.may_share_memory(x, part):
-            x = x.copy()
-    return x
+    return x.copy() if _quantize.overlaps(x, *parts) else x
 
 
 @lru_cache(1024)
@@ -453,6 +451,8 @@ def _given(value: Any, plan: _Plan, argument: str) -> Array:
     """Return `value` in the shape of the scales."""
     array = asarray(value, argument)
     axes, shape = plan.axes, plan.scale_shape
+    if array.shape == shape:
+        return array
     if array.ndim == 1 and len(axes) == 1 and array.size == shape[axes[0]]:
         array = array.reshape([-1 if i in axes else 1 for i in range(len(shape))])
     try:

@@ -309,6 +309,18 @@ def positive_and_finite(cnp.ndarray scale not None):
     return good
 
 
+def overlaps(cnp.ndarray x not None, *parts):
+    """Whether memory of `x` is memory of one of the parts; all C-contiguous."""
+    cdef const char *start = cnp.PyArray_BYTES(x)
+    cdef const char *first
+    cdef cnp.ndarray part
+    for part in parts:
+        first = cnp.PyArray_BYTES(part)
+        if first < start + cnp.PyArray_NBYTES(x) and start < first + cnp.PyArray_NBYTES(part):
+            return True
+    return False
+
+
 def quantize_rows(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
                   Py_ssize_t rows, Py_ssize_t length):
     """Symmetric int8, a scale per row: the short way of the layers. Writes `q` and `scale` (rows,)."""
