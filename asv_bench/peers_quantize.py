@@ -6,7 +6,7 @@ from timeit import Timer
 
 import numpy as np
 import torch
-from interleaved import Cell, copy_limit, over, show_rates, show_ratio
+from interleaved import Cell, copy_limit, show_rates, show_ratio
 
 import mp_core as mp
 
@@ -25,8 +25,8 @@ KINDS = {
 GIVEN = {"tensor": "tensor, given", "axis=1": "axis=1, given", "axis=0": "axis=0, given"}
 
 HEADING = (
-    "Gelem/s (* other codes than the true quotients'); ratio: mp_core to the best peer; torch: to torch; copy: mp_core's\n"
-    "share of its bandwidth, in GB/s, by the bytes of x (of tensor and axis=1 twice, from 1 Mi on), codes and scales\n"
+    "Gelem/s (* other codes than true quotients give); ratio: mp_core to the best peer, to torch; copy: the share\n"
+    "of its bandwidth, in GB/s, by the bytes of x (of tensor and axis=1 twice, from 1 Mi on), codes and scales\n"
     f"{'':30}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio     torch    copy    GB/s"
 )
 
@@ -103,7 +103,7 @@ def by_torch(x: np.ndarray, scale: np.ndarray | None, settings: dict) -> Callabl
 
 
 def grouped(x, settings: dict):
-    """Return `x` so that slices with a scale of their own are those along the returned axes, as torch and NumPy see it."""
+    """Return `x`, a view, so that each slice along the returned axes has a scale of its own."""
     if "group_size" not in settings:
         return x, {None: (0, 1), 0: (1,), 1: (0,)}[settings.get("axis")]
     m, n = x.shape

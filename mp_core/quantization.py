@@ -99,8 +99,8 @@ class QuantizedArray:
     zero_point: Array | None
     axis: tuple[int, ...]
     group_size: int | None = None
-    dtype: np.dtype[Any] = None  # type: ignore[assignment]
-    shape: tuple[int, ...] = None  # type: ignore[assignment]
+    dtype: Any = None
+    shape: Any = None
 
     def __post_init__(self) -> None:
         """Check what the kernels trust, and bring scale and zero point to their types."""
@@ -111,10 +111,17 @@ class QuantizedArray:
         elif self.shape is not None:
             shape = tuple(map(index, self.shape))
         if not _stored_shape(codes, shape) == self.values.shape:
-            raise ValueError(f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}")
+            raise ValueError(
+                f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}"
+            )
         plan = _planned(shape, self.axis, self.group_size)
         expected = plan.scale_shape
-        for name, value in (("axis", plan.axes), ("group_size", plan.group_size), ("dtype", codes.dtype), ("shape", shape)):
+        for name, value in (
+            ("axis", plan.axes),
+            ("group_size", plan.group_size),
+            ("dtype", codes.dtype),
+            ("shape", shape),
+        ):
             object.__setattr__(self, name, value)
         if self.zero_point is not None and codes.is_float:
             raise ValueError(f"`zero_point` must be None for {codes.dtype}; received {self.zero_point!r}")
@@ -344,7 +351,11 @@ def _unpack(packed: Array, shape: tuple[int, ...]) -> Array:
 def _readable(x: ArrayLike) -> Array:
     """Return `x` as a C-contiguous array that the kernels read."""
     x = as_float(x)
-    return cast(x, F32) if x.dtype is F64 and x.flags.c_contiguous else np.asarray(cast(x, F32) if x.dtype is F64 else x, order="C")
+    return (
+        cast(x, F32)
+        if x.dtype is F64 and x.flags.c_contiguous
+        else np.asarray(cast(x, F32) if x.dtype is F64 else x, order="C")
+    )
 
 
 def _name(dtype: Any) -> str:
@@ -440,7 +451,7 @@ def _plan(shape: tuple[int, ...], axis: int | tuple[int, ...] | None, group_size
         merged = [(kept, prod(n for same, n in kinds if same is kept)) for kept in (True, False)]
     kept = [kind for kind, _ in merged]
     first, second, last = ([1, 1, 1] + [n for _, n in merged])[-3:]
-    if not kept or kept[-1] is False and len(kept) < 3:
+    if not kept or (kept[-1] is False and len(kept) < 3):
         return _Plan(axes, None, scales, order, (second, last, 1, last, last, last, 1, False), even)
     if kept == [False, True, False]:
         return _Plan(axes, None, scales, None, (second, last, first, second * last, last, first, 1, False), even)

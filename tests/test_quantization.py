@@ -254,7 +254,9 @@ def test_every_group_has_its_scale(isa, shape, split, group, dtype, rng):
     x = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(np.float32)
     q = mp.quantize(x, axis=[i for i in range(len(shape)) if i != split], dtype=dtype, group_size=group)
     tops = [np.abs(part) if dtype != "uint8" else np.maximum(part, 0) for part in along(x, split, group)]
-    amax = [top.max(axis=split, keepdims=True, initial=0) for top in tops] or [np.zeros([0 if i == split else n for i, n in enumerate(shape)])]
+    amax = [top.max(axis=split, keepdims=True, initial=0) for top in tops] or [
+        np.zeros([0 if i == split else n for i, n in enumerate(shape)])
+    ]
     amax = np.concatenate(amax, axis=split).astype(np.float32)
     scale = np.where(amax > 0, amax / np.float32(LARGEST[dtype]), 1).astype(np.float32)
     assert_same_bits(q.scale, scale)
@@ -318,7 +320,17 @@ def test_float8_special_values(isa, dtype):
     top = LARGEST[dtype]
     q = mp.quantize(x, dtype=dtype, scale=1.0)
     np.testing.assert_array_equal(q.values.astype(np.float32), [0, 0, top, -top, top, 0, 0, 0, 1])
-    assert np.signbit(q.values.astype(np.float32)).tolist() == [False, False, False, True, False, True, True, False, False]
+    assert np.signbit(q.values.astype(np.float32)).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert mp.quantize(x[:-1], dtype=dtype).values.astype(np.float32)[4] == top
     assert mp.quantize(x[:4], dtype=dtype).scale == 1
 
@@ -452,7 +464,9 @@ def test_large_arrays_are_written_past_the_caches(rng):
 def test_a_grouped_operand_is_dequantized_before_a_product(rng):
     x, w = rng.standard_normal((5, 1)).astype(np.float32), rng.standard_normal((1, 7)).astype(np.float32)
     a = mp.quantize(x, axis=1, group_size=2)
-    assert_same_bits(mp.matmul(a, mp.quantize(w, axis=1)), mp.matmul(mp.dequantize(a), mp.dequantize(mp.quantize(w, axis=1))))
+    assert_same_bits(
+        mp.matmul(a, mp.quantize(w, axis=1)), mp.matmul(mp.dequantize(a), mp.dequantize(mp.quantize(w, axis=1)))
+    )
     for dtype in ("int4", "float8_e4m3fn"):
         q = mp.quantize(rng.standard_normal((64, 6)), axis=1, dtype=dtype, group_size=32)
         y = rng.standard_normal((3, 64)).astype(np.float32)
@@ -465,7 +479,11 @@ X = np.ones((2, 3), np.float32)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: mp.quantize(X, dtype="int16"), TypeError, "`dtype` must be one of int8, uint8, int4, .*received int16"),
+        (
+            lambda: mp.quantize(X, dtype="int16"),
+            TypeError,
+            "`dtype` must be one of int8, uint8, int4, .*received int16",
+        ),
         (lambda: mp.quantize(X, axis=2), ValueError, "`axis` must name distinct axes .*received 2"),
         (lambda: mp.quantize(X, axis=(0, -2)), ValueError, "distinct"),
         (lambda: mp.quantize(X, scale=0.0), ValueError, "`scale` must be positive and finite"),
@@ -495,8 +513,16 @@ X = np.ones((2, 3), np.float32)
         (lambda: mp.quantize(X, out=mp.quantize(X, dtype="uint8")), ValueError, "`out` must have"),
         (lambda: mp.dequantize(mp.quantize(X), out=np.zeros((3, 2), "f4")), ValueError, "`out` must have shape"),
         (lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((1, 8)), None, (1,), 3), ValueError, "`scale` must"),
-        (lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((1, 8)), None, (1,), dtype="int4"), TypeError, "uint8 for int4"),
-        (lambda: mp.QuantizedArray(np.zeros((4, 8), "u1"), np.ones((1, 1)), None, (), None, "int4", (4, 17)), ValueError, "`shape` must"),
+        (
+            lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((1, 8)), None, (1,), dtype="int4"),
+            TypeError,
+            "uint8 for int4",
+        ),
+        (
+            lambda: mp.QuantizedArray(np.zeros((4, 8), "u1"), np.ones((1, 1)), None, (), None, "int4", (4, 17)),
+            ValueError,
+            "`shape` must",
+        ),
         (lambda: mp.dequantize(X), TypeError, "`q` must be a QuantizedArray; received ndarray"),
         (lambda: mp.dequantize(mp.quantize(X), "int8"), TypeError, "`dtype` must be a float type"),
     ],

@@ -144,7 +144,9 @@ def test_pack_int4_has_the_even_index_in_the_low_half(isa, shape, dtype, rng):
 def test_float8_edges():
     for dtype, top in (("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)):
         x = [np.inf, -np.inf, 1e38, np.nan]
-        np.testing.assert_array_equal(quantize_and_dequantize(x, 0.5, dtype, "float32"), [top / 2, -top / 2, top / 2, np.nan])
+        np.testing.assert_array_equal(
+            quantize_and_dequantize(x, 0.5, dtype, "float32"), [top / 2, -top / 2, top / 2, np.nan]
+        )
     history = compute_float8_amax_history([np.nan, 1.0], [1.0, 2.0])
     assert np.isnan(history[0]) and compute_float8_scale(history.max(), 3.0, 448.0) == 3.0
     assert compute_float8_amax_history([], [1.0, 2.0]).tolist() == [0.0, 1.0]
