@@ -332,7 +332,7 @@ def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, how: int, 
 
 def unpacked_codes(q: QuantizedArray) -> Array:
     """Return the codes of `q`, one to an element: int8 for int4."""
-    return _unpack(q.values, q.shape, signed=True) if q.dtype is _I4 else q.values
+    return _unpack(q.values, q.shape) if q.dtype is _I4 else q.values
 
 
 def _pack(codes: Array, packed: Array) -> None:
@@ -351,11 +351,7 @@ def _unpack(packed: Array, shape: tuple[int, ...]) -> Array:
 def _readable(x: ArrayLike) -> Array:
     """Return `x` as a C-contiguous array that the kernels read."""
     x = as_float(x)
-    return (
-        cast(x, F32)
-        if x.dtype is F64 and x.flags.c_contiguous
-        else np.asarray(cast(x, F32) if x.dtype is F64 else x, order="C")
-    )
+    return np.asarray(cast(x, F32) if x.dtype is F64 else x, order="C")
 
 
 def _name(dtype: Any) -> str:
