@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from math import prod
-from operator import index
-from typing import Any
+from operator import index, itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -30,6 +31,7 @@ class _Codes:
     qmax: int
     storage: np.dtype[Any]
     packed: bool = False
+    is_float: bool = False
 
 
 _CODES = {
@@ -38,10 +40,21 @@ _CODES = {
         _Codes(_I8, 0, -128, 127, _I8),
         _Codes(_U8, 1, 0, 255, _U8),
         _Codes(_I4, 0, -8, 7, _U8, packed=True),
-        _Codes(ALLOWED["float8_e4m3fn"], 2, -448, 448, ALLOWED["float8_e4m3fn"]),
-        _Codes(ALLOWED["float8_e5m2"], 3, -57344, 57344, ALLOWED["float8_e5m2"]),
+        _Codes(ALLOWED["float8_e4m3fn"], 2, -448, 448, ALLOWED["float8_e4m3fn"], is_float=True),
+        _Codes(ALLOWED["float8_e5m2"], 3, -57344, 57344, ALLOWED["float8_e5m2"], is_float=True),
     )
 }
+
+
+class _Plan(NamedTuple):
+    """How the elements of an array, its scales and the kernels' `Blocks` belong together."""
+
+    axes: tuple[int, ...]
+    group_size: int | None
+    scale_shape: tuple[int, ...]
+    order: tuple[int, ...] | None  # the array must be transposed to it first
+    blocks: tuple[int, int, int, int, int, int, int, bool]
+    in_pairs: bool  # codes with an even and the following odd index never part
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +99,8 @@ class QuantizedArray:
     zero_point: Array | None
     axis: tuple[int, ...]
     group_size: int | None = None
-    dtype: np.dtype[Any] = None  # type: ignore[assignment]
-    shape: tuple[int, ...] = None  # type: ignore[assignment]
+    dtype: Any = None
+    shape: Any = None
 
     def __post_init__(self) -> None:
         """Check what the kernels trust, and bring scale and zero point to their types."""
@@ -98,14 +111,19 @@ class QuantizedArray:
         elif self.shape is not None:
             shape = tuple(map(index, self.shape))
         if not _stored_shape(codes, shape) == self.values.shape:
-            raise ValueError(f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}")
-        axis = _axes(self.axis, len(shape))
-        object.__setattr__(self, "axis", axis)
-        object.__setattr__(self, "dtype", codes.dtype)
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "group_size", _group_size(self.group_size, axis, shape))
-        expected = _scale_shape(shape, axis, self.group_size)
-        if self.zero_point is not None and is_float(codes.dtype):
+            raise ValueError(
+                f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}"
+            )
+        plan = _planned(shape, self.axis, self.group_size)
+        expected = plan.scale_shape
+        for name, value in (
+            ("axis", plan.axes),
+            ("group_size", plan.group_size),
+            ("dtype", codes.dtype),
+            ("shape", shape),
+        ):
+            object.__setattr__(self, name, value)
+        if self.zero_point is not None and codes.is_float:
             raise ValueError(f"`zero_point` must be None for {codes.dtype}; received {self.zero_point!r}")
         for name, dtype in (("scale", F32), ("zero_point", _I32)):
             given = getattr(self, name)
@@ -114,8 +132,8 @@ class QuantizedArray:
             array = np.asarray(given, dtype=dtype, order="C")
             if array.shape != expected:
                 raise ValueError(
-                    f"`{name}` must have shape {expected} for shape {shape}, axis {axis} and group_size "
-                    f"{self.group_size}; received {array.shape}"
+                    f"`{name}` must have shape {expected} for shape {shape}, axis {self.axis} and "
+                    f"group_size {self.group_size}; received {array.shape}"
                 )
             object.__setattr__(self, name, array)
 
@@ -219,40 +237,34 @@ def quantize(
     >>> quantize(np.ones((100, 3)), axis=1, group_size=64, dtype="int4").scale.shape
     (2, 3)
     """
-    x = as_float(x)
-    codes = _parse_codes(dtype)
-    axes = _axes(axis, x.ndim)
-    group = _group_size(group_size, axes, x.shape)
-    x = cast(x, F32) if x.dtype is F64 else x if x.flags.c_contiguous else np.asarray(x, order="C")
-    scale_shape = _scale_shape(x.shape, axes, group)
-    floats = is_float(codes.dtype)
+    if type(x) is not np.ndarray or x.dtype is F64 or x.dtype not in FORMATS or not x.flags.c_contiguous:
+        x = _readable(x)
+    codes = _CODES.get(dtype) or _parse_codes(dtype)  # type: ignore[arg-type]
+    plan = _planned(x.shape, axis, group_size)
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
-    if floats and (zero_point is not None or not symmetric):
+    if codes.is_float and (zero_point is not None or not symmetric):
         raise ValueError(f"`zero_point` must be None and `symmetric` True for {codes.dtype}")
     with_zeros = zero_point is not None or (scale is None and not symmetric)
+    given = None if scale is None else _given_scale(scale, plan)
+    given_zeros = None if zero_point is None else _given_zeros(zero_point, plan, codes)
     if out is None:
-        zeros = np.empty(scale_shape, _I32) if with_zeros else None
+        zeros = np.empty(plan.scale_shape, _I32) if with_zeros else None
         values = np.empty(_stored_shape(codes, x.shape), codes.storage)
-        out = _trusted(values, np.empty(scale_shape, F32), zeros, axes, group, codes.dtype, x.shape)
+        scales = np.empty(plan.scale_shape, F32)
+        out = _trusted(values, scales, zeros, plan.axes, plan.group_size, codes.dtype, x.shape)
     else:
-        x = _check_quantized_out(out, x, codes, axes, group, with_zeros)
-    if scale is not None:
-        given = _given(scale, scale_shape, axes, F32, "scale")
-        if not (np.all(given > 0) and np.all(np.isfinite(given))):
-            raise ValueError("`scale` must be positive and finite")
-        if out.zero_point is not None:
-            given_zeros = _given(zero_point, scale_shape, axes, _I32, "zero_point")
-            if np.any(given_zeros < codes.qmin) or np.any(given_zeros > codes.qmax):
-                raise ValueError(f"`zero_point` must lie in [{codes.qmin}, {codes.qmax}] for {codes.dtype}")
-            out.zero_point[...] = given_zeros
+        x = _check_quantized_out(out, x, codes, plan, with_zeros)
+    if given is not None:
         out.scale[...] = given
+        if out.zero_point is not None:
+            out.zero_point[...] = given_zeros
         how, qmin = _HOW["given"], codes.qmin
     elif symmetric:
         how, qmin = _HOW["symmetric" if codes.qmin else "positive"], -codes.qmax if codes.qmin else 0
     else:
         how, qmin = _HOW["asymmetric"], codes.qmin
-    _convert(x, out, codes, how, qmin, back=False)
+    _convert(x, out, codes, plan, how, qmin, False)
     return out
 
 
@@ -298,32 +310,29 @@ def dequantize(q: QuantizedArray, dtype: DTypeLike = "float32", *, out: Array | 
         x[...] = dequantize(q, target)
         return out
     codes = _CODES[q.dtype.name]
-    _convert(x, q, codes, _HOW["given"], codes.qmin, back=True)
+    _convert(x, q, codes, _plan(q.shape, q.axis, q.group_size), _HOW["given"], codes.qmin, True)
     return x if direct else cast(x, target)
 
 
-def _convert(x: Array, q: QuantizedArray, codes: _Codes, how: int, qmin: int, *, back: bool) -> None:
-    """Write the codes of `q` from `x`, or `x` from them: both C-contiguous, or about to be."""
-    order, blocks, in_pairs = _blocks(q.shape, q.axis, q.group_size)
+def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, how: int, qmin: int, back: bool) -> None:
+    """Write the codes (and scales) of `q` from the C-contiguous `x`, or `x` from them."""
     values = q.values if q.values.flags.c_contiguous else np.asarray(q.values, order="C")
-    direct = order is None and (in_pairs or not codes.packed)
-    if not direct and codes.packed:
-        values = _unpack(values, q.shape, signed=True) if back else np.empty(q.shape, _I8)
-    shuffled = (x, values) if order is None else tuple(np.asarray(a.transpose(order), order="C") for a in (x, values))
+    packed, order = codes.packed and plan.in_pairs and plan.order is None, plan.order
+    if codes.packed and not packed:
+        values = _unpack(values, q.shape) if back else np.empty(q.shape, _I8)
+    a, b = (x, values) if order is None else (np.asarray(part.transpose(order), order="C") for part in (x, values))
     _quantize.convert_blocks(
-        shuffled[0], FORMATS[x.dtype], shuffled[1], codes.number, direct and codes.packed, q.scale, q.zero_point,
-        blocks, how, qmin, codes.qmax, codes.qmax, back,
-    )  # fmt: skip
+        a, FORMATS[x.dtype], b, codes.number, packed, q.scale, q.zero_point, plan.blocks, how, qmin, codes.qmax, back
+    )
     if order is not None:
-        result = shuffled[0 if back else 1].transpose(np.argsort(order))
-        (x if back else values)[...] = result
-    if not direct and codes.packed and not back:
+        (x if back else values)[...] = (a if back else b).transpose(np.argsort(order))
+    if codes.packed and not packed and not back:
         _pack(values, q.values)
 
 
 def unpacked_codes(q: QuantizedArray) -> Array:
     """Return the codes of `q`, one to an element: int8 for int4."""
-    return _unpack(q.values, q.shape, signed=True) if q.dtype is _I4 else q.values
+    return _unpack(q.values, q.shape) if q.dtype is _I4 else q.values
 
 
 def _pack(codes: Array, packed: Array) -> None:
@@ -332,11 +341,17 @@ def _pack(codes: Array, packed: Array) -> None:
     _quantize.pack_nibbles(codes.reshape(rows, codes.shape[-1]), packed.reshape(rows, packed.shape[-1]))
 
 
-def _unpack(packed: Array, shape: tuple[int, ...], *, signed: bool) -> Array:
-    """Return what :func:`_pack` packed, as int8 or uint8 of that shape."""
-    codes, rows = np.empty(shape, _I8 if signed else _U8), prod(shape[:-1])
-    _quantize.unpack_nibbles(packed.reshape(rows, packed.shape[-1]), codes.reshape(rows, shape[-1]), signed)
+def _unpack(packed: Array, shape: tuple[int, ...]) -> Array:
+    """Return what :func:`_pack` packed, as int8 of that shape."""
+    codes, rows = np.empty(shape, _I8), prod(shape[:-1])
+    _quantize.unpack_nibbles(packed.reshape(rows, packed.shape[-1]), codes.reshape(rows, shape[-1]), True)
     return codes
+
+
+def _readable(x: ArrayLike) -> Array:
+    """Return `x` as a C-contiguous array that the kernels read."""
+    x = as_float(x)
+    return np.asarray(cast(x, F32) if x.dtype is F64 else x, order="C")
 
 
 def _name(dtype: Any) -> str:
@@ -353,35 +368,29 @@ def _parse_codes(dtype: DTypeLike) -> _Codes:
     return codes
 
 
-def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def _planned(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_size: int | None) -> _Plan:
+    """Return the plan of these arguments, whatever a caller gave."""
+    if group_size is not None:
+        try:
+            group_size = 0 if isinstance(group_size, bool) else index(group_size)
+        except TypeError:
+            raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
+    return _plan(shape, axis if axis is None or type(axis) is int else _integers(axis), group_size)
+
+
+def _integers(axis: int | Sequence[int]) -> int | tuple[int, ...]:
     try:
-        wanted = () if axis is None else tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
+        return tuple(map(index, axis)) if isinstance(axis, Iterable) else index(axis)
     except TypeError:
         raise TypeError(f"`axis` must be an int, a sequence of int or None; received {axis!r}") from None
+
+
+def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    wanted = () if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(sorted(i + ndim if i < 0 else i for i in wanted))
     if any(not 0 <= i < ndim for i in axes) or len(set(axes)) != len(axes):
         raise ValueError(f"`axis` must name distinct axes of an array with {ndim}; received {axis!r}")
     return axes
-
-
-def _group_size(group_size: int | None, axes: tuple[int, ...], shape: tuple[int, ...]) -> int | None:
-    if group_size is None:
-        return None
-    try:
-        size = 0 if isinstance(group_size, bool) else index(group_size)
-    except TypeError:
-        raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
-    if size < 1:
-        raise ValueError(f"`group_size` must be positive; received {group_size!r}")
-    if len(axes) != len(shape) - 1:
-        raise ValueError(f"`axis` must leave out one axis of an array with {len(shape)} for `group_size`; received {axes}")
-    return size
-
-
-def _scale_shape(shape: tuple[int, ...], axes: tuple[int, ...], group: int | None) -> tuple[int, ...]:
-    return tuple(
-        length if i in axes else 1 if group is None else -(-length // group) for i, length in enumerate(shape)
-    )
 
 
 def _stored_shape(codes: _Codes, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -390,69 +399,91 @@ def _stored_shape(codes: _Codes, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], (shape[-1] + 1) // 2) if codes.packed else shape
 
 
-def _check_quantized_out(
-    out: Any, x: Array, codes: _Codes, axes: tuple[int, ...], group: int | None, with_zeros: bool
-) -> Array:
+def _check_quantized_out(out: Any, x: Array, codes: _Codes, plan: _Plan, with_zeros: bool) -> Array:
     """Return `x`, or a copy if `out` overlaps it; raise if `out` is not what the result would be."""
     if not isinstance(out, QuantizedArray):
         raise TypeError(f"`out` must be a QuantizedArray; received {type(out).__name__}")
     has = (out.shape, out.dtype, out.axis, out.group_size, out.zero_point is not None)
-    wanted = (x.shape, codes.dtype, axes, group, with_zeros)
+    wanted = (x.shape, codes.dtype, plan.axes, plan.group_size, with_zeros)
     if has != wanted:
         raise ValueError(f"`out` must have (shape, dtype, axis, group_size, zero points?) {wanted}; received {has}")
-    parts = [part for part in (out.values, out.scale, out.zero_point) if part is not None]
-    if not all(part.flags.carray for part in parts):
-        raise ValueError("`out` must hold writeable C-contiguous arrays")
-    return x.copy() if any(np.may_share_memory(x, part) for part in parts) else x
+    parts = (out.values, out.scale) if out.zero_point is None else (out.values, out.scale, out.zero_point)
+    for part in parts:
+        if not part.flags.carray:
+            raise ValueError("`out` must hold writeable C-contiguous arrays")
+    return x.copy() if _quantize.overlaps(x, *parts) else x
 
 
-def _blocks(
-    shape: tuple[int, ...], axes: tuple[int, ...], group: int | None
-) -> tuple[tuple[int, ...] | None, tuple[int, int, int, int, int, int, int, bool], bool]:
-    """Return (order, blocks, in_pairs): the array, transposed to `order`, seen as `Blocks` of the kernels' drivers.
+@lru_cache(1024)
+def _plan(shape: tuple[int, ...], axis: int | tuple[int, ...] | None, group_size: int | None) -> _Plan:
+    """Return the plan; raise for what cannot be.
 
-    Neighbouring axes of a kind, kept or shared, are one. Four patterns of them need no transposition (order is None):
-    shared; kept, shared; [kept,] shared, kept; shared, kept, shared. Others become kept, shared. `in_pairs` says that
-    codes with an even and the following odd index never part.
+    Neighbouring axes of a kind, kept or shared, are one. Four patterns of them need no transposition: shared; kept,
+    shared; [kept,] shared, kept; shared, kept, shared. Others become kept, shared.
     """
+    axes = _axes(axis, len(shape))
     even = not shape or shape[-1] % 2 == 0
-    if group is not None:
+    if group_size is not None:
+        if group_size < 1:
+            raise ValueError(f"`group_size` must be positive; received {group_size}")
+        if len(axes) != len(shape) - 1:
+            raise ValueError(
+                f"`axis` must leave out one axis of an array with {len(shape)} for `group_size`; received {axis!r}"
+            )
         split = next(i for i in range(len(shape)) if i not in axes)
         outer, length, cols = prod(shape[:split]), shape[split], prod(shape[split + 1 :])
-        groups, group = -(-length // group), min(group, length)
+        groups, group = -(-length // group_size), min(group_size, length)
+        scales = (*shape[:split], groups, *shape[split + 1 :])
         if cols == 1:
-            return None, (outer, length, 1, length, length, group, groups, False), even and group % 2 == 0
-        return None, (outer, length * cols, length, cols, cols, group, groups, True), even
-    runs = [
-        (kept, prod(n for _, n in run))
-        for kept, run in groupby(((i in axes, n) for i, n in enumerate(shape) if n != 1), key=lambda pair: pair[0])
-    ]
-    order = None
-    if len(runs) > 3:
+            runs = (outer, length, 1, length, length, group, groups, False)
+            return _Plan(axes, group_size, scales, None, runs, even and group % 2 == 0)
+        columns = (outer, length * cols, length, cols, cols, group, groups, True)
+        return _Plan(axes, group_size, scales, None, columns, even)
+    scales, order = tuple(length if i in axes else 1 for i, length in enumerate(shape)), None
+    kinds = [(i in axes, n) for i, n in enumerate(shape) if n != 1]
+    merged = [(kept, prod(n for _, n in run)) for kept, run in groupby(kinds, key=itemgetter(0))]
+    if len(merged) > 3:
         order = axes + tuple(i for i in range(len(shape)) if i not in axes)
-        runs = [(True, prod(shape[i] for i in axes)), (False, prod(n for i, n in enumerate(shape) if i not in axes))]
-    kinds = tuple(kept for kept, _ in runs)
-    lengths = [n for _, n in runs]
-    if kinds in {(), (False,), (True, False)}:
-        outer, cols = ([1, 1, *lengths])[-2:] if kinds != () else (1, 1)
-        return order, (outer, cols, 1, cols, cols, cols, 1, False), even
-    if kinds == (False, True, False):
-        rows, outer, cols = lengths
-        return order, (outer, cols, rows, outer * cols, cols, rows, 1, False), even
-    outer, rows, cols = ([1, 1, *lengths])[-3:]
-    return order, (outer, rows * cols, rows, cols, cols, rows, 1, True), even
+        merged = [(kept, prod(n for same, n in kinds if same is kept)) for kept in (True, False)]
+    kept = [kind for kind, _ in merged]
+    first, second, last = ([1, 1, 1] + [n for _, n in merged])[-3:]
+    if not kept or (kept[-1] is False and len(kept) < 3):
+        return _Plan(axes, None, scales, order, (second, last, 1, last, last, last, 1, False), even)
+    if kept == [False, True, False]:
+        return _Plan(axes, None, scales, None, (second, last, first, second * last, last, first, 1, False), even)
+    return _Plan(axes, None, scales, None, (first, second * last, second, last, last, second, 1, True), even)
 
 
-def _given(value: Any, shape: tuple[int, ...], axes: tuple[int, ...], dtype: Any, argument: str) -> Array:
+def _given(value: Any, plan: _Plan, argument: str) -> Array:
+    """Return `value` in the shape of the scales."""
     array = asarray(value, argument)
+    axes, shape = plan.axes, plan.scale_shape
+    if array.shape == shape:
+        return array
     if array.ndim == 1 and len(axes) == 1 and array.size == shape[axes[0]]:
         array = array.reshape([-1 if i in axes else 1 for i in range(len(shape))])
     try:
-        array = np.broadcast_to(array, shape)
+        return np.broadcast_to(array, shape)
     except ValueError:
         raise ValueError(f"`{argument}` must broadcast to shape {shape}; received {array.shape}") from None
-    if dtype is not F32 and is_float(array.dtype):
-        raise TypeError(f"`{argument}` must be integers; received dtype {array.dtype}")
-    if dtype is not F32 and array.size and not -256 < array.min() <= array.max() < 256:
-        raise ValueError(f"`{argument}` must hold codes; received values from {array.min()} to {array.max()}")
-    return cast(array, dtype)
+
+
+def _given_scale(scale: Any, plan: _Plan) -> Array:
+    if type(scale) is float and 1e-30 < scale < 1e30:  # the common case needs no array
+        return scale  # type: ignore[return-value]
+    array = _given(scale, plan, "scale")
+    array = np.asarray(array if array.dtype is F32 else cast(array, F32), order="C")
+    if not _quantize.positive_and_finite(array):
+        raise ValueError("`scale` must be positive and finite")
+    return array
+
+
+def _given_zeros(zero_point: Any, plan: _Plan, codes: _Codes) -> Array | int:
+    if type(zero_point) is int and codes.qmin <= zero_point <= codes.qmax:
+        return zero_point
+    array = _given(zero_point, plan, "zero_point")
+    if is_float(array.dtype):
+        raise TypeError(f"`zero_point` must be integers; received dtype {array.dtype}")
+    if array.size and not codes.qmin <= array.min() <= array.max() <= codes.qmax:
+        raise ValueError(f"`zero_point` must lie in [{codes.qmin}, {codes.qmax}] for {codes.dtype}")
+    return array

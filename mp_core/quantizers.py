@@ -1,17 +1,175 @@
 """Keras' quantizers. Their scale is the reciprocal of :mod:`mp_core.quantization`'s: ``q = x * scale``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arrays import asarray, cast
+from mp_core.arrays import Array, asarray, cast
+from mp_core.core import quantize as _quantize
 
-__all__ = ["abs_max_quantize", "compute_float8_amax_history", "compute_float8_scale", "quantize_and_dequantize"]
+__all__ = [
+    "AbsMaxQuantizer",
+    "abs_max_quantize",
+    "compute_float8_amax_history",
+    "compute_float8_scale",
+    "deserialize",
+    "fake_quant_with_min_max_vars",
+    "get",
+    "pack_int4",
+    "quantize_and_dequantize",
+    "serialize",
+    "unpack_int4",
+]
 
-Array = np.ndarray[Any, Any]
+
+@dataclass(frozen=True, init=False)
+class AbsMaxQuantizer:
+    """:func:`abs_max_quantize` with its settings: call it with an array.
+
+    Parameters
+    ----------
+    axis : int or sequence of int, optional
+        The axes that share one scale, where a call names none; None: the last one.
+    value_range : tuple of int
+    epsilon : float
+    output_dtype : dtype or str
+
+    Raises
+    ------
+    ValueError
+        A range outside of -128 to 127 for int8.
+
+    Examples
+    --------
+    >>> values, scale = AbsMaxQuantizer(axis=0)(np.array([[1.0, -4.0], [2.0, 1.0]], np.float32))
+    >>> values
+    array([[  64, -127],
+           [ 127,   32]], dtype=int8)
+    """
+
+    axis: tuple[int, ...] | None
+    value_range: tuple[int, int]
+    epsilon: float
+    output_dtype: str
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        value_range: tuple[int, int] = (-127, 127),
+        epsilon: float = 1e-7,
+        output_dtype: DTypeLike = "int8",
+    ) -> None:
+        name = dtypes.parse(output_dtype, "output_dtype").name
+        low, high = value_range
+        if name == "int8" and not -128 <= low <= high <= 127:
+            raise ValueError(
+                "Quantizer with output_dtype='int8' requires value_range to be within the interval [-128, 127]. "
+                f"Received: value_range={value_range}"
+            )
+        settings = {
+            "axis": None if axis is None else tuple(axis) if isinstance(axis, Iterable) else (index(axis),),
+            "value_range": (low, high),
+            "epsilon": epsilon,
+            "output_dtype": name,
+        }
+        for key, value in settings.items():
+            object.__setattr__(self, key, value)
+
+    def __call__(
+        self, x: ArrayLike, axis: int | Sequence[int] | None = None, to_numpy: bool = False
+    ) -> tuple[Array, Array]:
+        """Return (values, scale) of `x`. `to_numpy` is Keras': arrays are NumPy's either way."""
+        chosen = axis if axis is not None else self.axis if self.axis is not None else -1
+        return abs_max_quantize(x, chosen, self.value_range, self.output_dtype, self.epsilon, to_numpy)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make this quantizer; ``axis`` only where it has one."""
+        config = {"value_range": self.value_range, "epsilon": self.epsilon, "output_dtype": self.output_dtype}
+        return config if self.axis is None else config | {"axis": self.axis}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AbsMaxQuantizer":
+        """Return the quantizer of a :meth:`get_config` dictionary, with lists where JSON has them."""
+        return cls(**config | {"value_range": tuple(config.get("value_range", (-127, 127)))})
+
+
+def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
+    """Return `quantizer` as the dictionary that Keras writes into its files.
+
+    Examples
+    --------
+    >>> serialize(AbsMaxQuantizer())["class_name"]
+    'AbsMaxQuantizer'
+    """
+    kind = type(quantizer)
+    module = "keras.quantizers" if kind is AbsMaxQuantizer else kind.__module__
+    return {
+        "module": module,
+        "class_name": kind.__name__,
+        "config": quantizer.get_config(),
+        "registered_name": None,
+    }
+
+
+def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:
+    """Return the quantizer of a :func:`serialize` dictionary; its class is looked up by name.
+
+    Raises
+    ------
+    ValueError
+        ``class_name`` names neither AbsMaxQuantizer nor a class of `custom_objects`.
+
+    Examples
+    --------
+    >>> deserialize({"class_name": "AbsMaxQuantizer", "config": {"axis": 0}}).axis
+    (0,)
+    """
+    classes = {"AbsMaxQuantizer": AbsMaxQuantizer} | (custom_objects or {})
+    name = config.get("class_name")
+    if name not in classes:
+        raise ValueError(f"Unknown quantizer class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
+    return classes[name].from_config(config.get("config", {}))
+
+
+def get(identifier: Any, **kwargs: Any) -> Any:
+    """Return the quantizer that `identifier` means.
+
+    Parameters
+    ----------
+    identifier : str, type, callable, dict or None
+        ``"AbsMaxQuantizer"`` or ``"abs_max_quantizer"``; a class, which is called with `kwargs`; a quantizer or another
+        callable; a :func:`serialize` dictionary. None is None.
+    **kwargs
+        Arguments of the quantizer that a name or class makes.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+
+    Examples
+    --------
+    >>> get("abs_max_quantizer", axis=-1).axis
+    (-1,)
+    """
+    if identifier is None:
+        return None
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    found: Callable[..., Any] | None = identifier if callable(identifier) else None
+    if isinstance(identifier, str) and identifier in ("AbsMaxQuantizer", "abs_max_quantizer"):
+        found = AbsMaxQuantizer
+    if found is None:
+        raise ValueError(
+            "Could not interpret quantizer identifier. Expected 'AbsMaxQuantizer', a class, a callable, a config or "
+            f"None. Received: {identifier!r}"
+        )
+    return found(**kwargs) if isinstance(found, type) else found
 
 
 def abs_max_quantize(
@@ -20,6 +178,7 @@ def abs_max_quantize(
     value_range: tuple[int, int] = (-127, 127),
     dtype: DTypeLike = "int8",
     epsilon: float = 1e-7,
+    to_numpy: bool = False,
 ) -> tuple[Array, Array]:
     """Quantize so that the largest magnitude along `axis` becomes the end of the range.
 
@@ -34,6 +193,8 @@ def abs_max_quantize(
     value_range : tuple of int
     dtype : dtype
     epsilon : float
+    to_numpy : bool
+        Keras'; arrays are NumPy's either way.
 
     Returns
     -------
@@ -89,12 +250,16 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """Return the history rolled by one place, with ``max|x|`` at index 0.
 
+    NaN in `x` is the maximum, and :func:`compute_float8_scale` then keeps the scale.
+
     Examples
     --------
     >>> compute_float8_amax_history([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()
     [5.0, 2.0, 4.0]
     """
-    history = np.roll(cast(amax_history, "float32"), -1)
+    history = np.roll(cast(amax_history, "float32"), -1, axis=0)
+    if history.ndim == 0 or len(history) == 0:
+        raise ValueError(f"`amax_history` must have an entry; received shape {history.shape}")
     history[0] = np.abs(cast(x, "float32")).max(initial=0)
     return history
 
@@ -112,12 +277,189 @@ def quantize_and_dequantize(
     compute_dtype : dtype
         The type of the arithmetic and of the result.
 
+    Raises
+    ------
+    ValueError
+        `quantized_dtype` is neither.
+
+    Notes
+    -----
+    Infinities are clipped too; NaN stays NaN.
+
     Examples
     --------
     >>> quantize_and_dequantize([1.0, 1000.0], 2.0, "float8_e4m3fn", "float32").tolist()
     [1.0, 896.0]
     """
+    target = dtypes.parse(quantized_dtype, "quantized_dtype")
+    if target.name not in ("float8_e4m3fn", "float8_e5m2"):
+        raise ValueError(f"`quantized_dtype` must be float8_e4m3fn or float8_e5m2; received {target.name}")
     step = cast(scale, compute_dtype)
-    codes = cast(cast(inputs, compute_dtype) / step, quantized_dtype, saturate=True)
-    result: Array = cast(codes, compute_dtype) * step
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        codes = cast(cast(inputs, compute_dtype) / step, target, saturate=True)
+        result: Array = cast(codes, compute_dtype) * step
     return result
+
+
+def fake_quant_with_min_max_vars(
+    inputs: ArrayLike,
+    min_vals: ArrayLike,
+    max_vals: ArrayLike,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+    axis: int | None = None,
+) -> Array:
+    """Return `inputs` as integers of `num_bits` bits hold them that cover the range from `min_vals` to `max_vals`.
+
+    The range is nudged so that 0 is one of the integers. In float32 (float64 for float64 inputs)::
+
+        low, high = (1 if narrow_range else 0), 2**num_bits - 1
+        scale, inverse = (max - min) / (high - low), (high - low) / (max - min)
+        zero = clip(round(low - min / scale), low, high)
+        least, most = (low - zero) * scale, (high - zero) * scale
+        result = floor((clip(x, least, most) - least) * inverse - floor(-least * inverse + 0.5) + 0.5) * scale
+
+    Parameters
+    ----------
+    inputs : array-like
+        Float.
+    min_vals, max_vals : array-like
+        One number each or, with `axis`, one for each index along it.
+    num_bits : int
+        From 2 to 16.
+    narrow_range : bool
+        Leave out the lowest integer.
+    axis : int, optional
+        The axis along which the range varies.
+
+    Returns
+    -------
+    ndarray
+        In the type of `inputs`; 0 where ``min_vals == max_vals``. NaN stays NaN.
+
+    Raises
+    ------
+    ValueError
+        `num_bits` is out of range, ``min_vals > max_vals``, or they do not have one number for each index.
+
+    Examples
+    --------
+    >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
+    [0.0, 0.0, 3.0]
+    """
+    if not 2 <= index(num_bits) <= 16:
+        raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
+    given = asarray(inputs, "inputs")
+    if not dtypes.is_float(given.dtype):
+        raise TypeError(f"`inputs` must be floats; received {given.dtype}")
+    compute = given.dtype if given.dtype.name == "float64" else dtypes.parse("float32")
+    x, least, most = (cast(value, compute) for value in (given, min_vals, max_vals))
+    if axis is not None:
+        shape = [1] * x.ndim
+        shape[axis] = x.shape[axis]
+        least, most = (np.broadcast_to(bound, x.shape[axis]).reshape(shape) for bound in (least, most))
+    elif least.size != 1 or most.size != 1:
+        raise ValueError(f"`min_vals` and `max_vals` must be one number each without `axis`; received {least.shape}")
+    if not np.all(least <= most):
+        raise ValueError("`min_vals` must not be greater than `max_vals`")
+    low, high = compute.type(bool(narrow_range)), compute.type(2**num_bits - 1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scale, inverse = (most - least) / (high - low), (high - low) / (most - least)
+        zero = np.clip(np.rint(low - least / scale), low, high)
+        start, end = (low - zero) * scale, (high - zero) * scale
+        steps = (np.clip(x, start, end) - start) * inverse - np.floor(-start * inverse + compute.type(0.5))
+        result = np.where(most > least, np.floor(steps + compute.type(0.5)) * scale, np.where(np.isnan(x), x, 0))
+    return cast(result, given.dtype)
+
+
+def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:
+    """Return integers of 4 bits packed in pairs along `axis`, the one with the even index in the low half of a byte.
+
+    Parameters
+    ----------
+    arr : array-like
+        Of type `dtype`; -8 to 7 for int8, 0 to 15 for uint8.
+    axis : int
+    dtype : {"int8", "uint8"}
+
+    Returns
+    -------
+    packed : ndarray of `dtype`
+        Half as long along `axis`, rounded up; a missing partner is 0.
+    shape : tuple of int
+        The shape of `packed`.
+    length : int
+        The length of `arr` along `axis`, which :func:`unpack_int4` needs.
+
+    Raises
+    ------
+    TypeError
+        `arr` is not of type `dtype`.
+    ValueError
+        `dtype` is neither int8 nor uint8; `axis` is out of range; an element does not fit.
+
+    Examples
+    --------
+    >>> packed, shape, length = pack_int4(np.array([[-3, 7], [2, -8], [1, 0]], np.int8))
+    >>> packed.tolist(), length
+    ([[45, -121], [1, 0]], 3)
+    """
+    x, target, axis = _int4_operand(arr, axis, dtype, "arr")
+    low, high = (-8, 7) if target.name == "int8" else (0, 15)
+    if x.size and not low <= x.min() <= x.max() <= high:
+        raise ValueError(f"`arr` must hold {low} to {high}; received {x.min()} to {x.max()}")
+    codes = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    length = codes.shape[-1]
+    packed = np.empty((*codes.shape[:-1], (length + 1) // 2), target)
+    if codes.size:
+        _quantize.pack_nibbles(codes.reshape(-1, length), packed.reshape(-1, packed.shape[-1]))
+    packed = np.ascontiguousarray(np.moveaxis(packed, -1, axis))
+    return packed, packed.shape, length
+
+
+def unpack_int4(packed: ArrayLike, orig_len: int, axis: int = 0, dtype: DTypeLike = "int8") -> Array:
+    """Return the integers that :func:`pack_int4` packed.
+
+    Parameters
+    ----------
+    packed : array-like
+        Of type `dtype`.
+    orig_len : int
+        How many there were along `axis`.
+    axis : int
+    dtype : {"int8", "uint8"}
+
+    Raises
+    ------
+    TypeError
+        `packed` is not of type `dtype`.
+    ValueError
+        `dtype` is neither int8 nor uint8; `axis` is out of range; `orig_len` does not belong to the shape of `packed`.
+
+    Examples
+    --------
+    >>> unpack_int4(np.array([[45, -121], [1, 0]], np.int8), 3).tolist()
+    [[-3, 7], [2, -8], [1, 0]]
+    """
+    x, target, axis = _int4_operand(packed, axis, dtype, "packed")
+    length = index(orig_len)
+    if length < 0 or (length + 1) // 2 != x.shape[axis]:
+        raise ValueError(f"`orig_len` must be what was packed into {x.shape[axis]} bytes; received {orig_len}")
+    pairs = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    codes = np.empty((*pairs.shape[:-1], length), target)
+    if codes.size:
+        signed = target.name == "int8"
+        _quantize.unpack_nibbles(pairs.reshape(-1, pairs.shape[-1]), codes.reshape(-1, length), signed)
+    return np.ascontiguousarray(np.moveaxis(codes, -1, axis))
+
+
+def _int4_operand(x: ArrayLike, axis: int, dtype: DTypeLike, argument: str) -> tuple[Array, np.dtype[Any], int]:
+    array, target = asarray(x, argument), dtypes.parse(dtype)
+    if target.name not in ("int8", "uint8"):
+        raise ValueError(f"`dtype` must be int8 or uint8; received {target.name}")
+    if array.dtype != target:
+        raise TypeError(f"`{argument}` must be of type {target.name}; received {array.dtype}")
+    axis = index(axis)
+    if not -array.ndim <= axis < array.ndim:
+        raise ValueError(f"`axis` must name an axis of an array with {array.ndim}; received {axis}")
+    return array, target, axis % array.ndim

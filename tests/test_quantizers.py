@@ -1,14 +1,23 @@
 """Keras' quantizers against their formulas."""
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from mp_core.quantizers import (
+    AbsMaxQuantizer,
     abs_max_quantize,
     compute_float8_amax_history,
     compute_float8_scale,
+    deserialize,
+    fake_quant_with_min_max_vars,
+    get,
+    pack_int4,
     quantize_and_dequantize,
+    serialize,
+    unpack_int4,
 )
 
 
@@ -41,3 +50,137 @@ def test_trap_14_float8_delayed_scaling():
 def test_quantize_and_dequantize_clips(dtype, largest, compute):
     result = quantize_and_dequantize([largest * 1.5 if compute != "float16" else largest, 1.0], 1.0, dtype, compute)
     assert result.dtype == compute and result.astype(np.float32).tolist() == [largest, 1.0]
+
+
+# ---- AbsMaxQuantizer
+
+
+def test_abs_max_quantizer_is_abs_max_quantize(rng):
+    x = rng.standard_normal((5, 6)).astype(np.float32)
+    for quantizer, axis in ((AbsMaxQuantizer(), -1), (AbsMaxQuantizer(axis=0), 0), (AbsMaxQuantizer((0, 1)), (0, 1))):
+        for got, expected in zip(quantizer(x), abs_max_quantize(x, axis), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(AbsMaxQuantizer(axis=0)(x, axis=1)[0], abs_max_quantize(x, 1)[0])
+    values, scale = AbsMaxQuantizer(value_range=(-8, 7), epsilon=0.0)(np.float32([[-2.0, 1.0]]))
+    assert values.tolist() == [[-7, 4]] and scale.tolist() == [[3.5]]
+
+
+def test_abs_max_quantizer_config():
+    assert AbsMaxQuantizer().get_config() == {"value_range": (-127, 127), "epsilon": 1e-7, "output_dtype": "int8"}
+    quantizer = AbsMaxQuantizer(axis=-1, value_range=(-8, 7), output_dtype="uint8")
+    assert quantizer.axis == (-1,) and quantizer.get_config()["axis"] == (-1,)
+    saved = json.loads(json.dumps(serialize(quantizer)))
+    assert saved["module"] == "keras.quantizers" and saved["class_name"] == "AbsMaxQuantizer"
+    assert deserialize(saved) == quantizer and deserialize(serialize(AbsMaxQuantizer())) == AbsMaxQuantizer()
+
+
+def test_get():
+    quantizer = AbsMaxQuantizer(axis=1)
+    assert get(None) is None and get(quantizer) is quantizer
+    assert get("abs_max_quantizer", axis=0) == get("AbsMaxQuantizer", axis=0) == AbsMaxQuantizer(axis=0)
+    assert get(AbsMaxQuantizer, axis=0) == AbsMaxQuantizer(axis=0) and get(serialize(quantizer)) == quantizer
+
+
+# ---- fake_quant_with_min_max_vars
+
+
+def fake_quant(x, least, most, num_bits, narrow):
+    """TensorFlow's description, one range, in float32."""
+    f = np.float32
+    low, high = f(1 if narrow else 0), f(2**num_bits - 1)
+    scale, inverse = f(f(most - least) / f(high - low)), f(f(high - low) / f(most - least))
+    zero = min(max(f(np.rint(f(low - f(least / scale)))), low), high)
+    start, end = f(f(low - zero) * scale), f(f(high - zero) * scale)
+    steps = (np.clip(x, start, end) - start) * inverse
+    return np.floor((steps - np.floor(f(f(-start * inverse) + f(0.5)))) + f(0.5)) * scale
+
+
+@pytest.mark.parametrize("num_bits", [2, 4, 8, 16])
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (-1.0, 1.0), (-0.1, 63.65), (0.3, 2.0), (-5.0, -1.0)])
+def test_fake_quant_is_its_formula(num_bits, narrow, least, most, rng):
+    x = np.append(rng.uniform(-7, 70, 500), [np.inf, -np.inf, 0.0]).astype(np.float32)
+    expected = fake_quant(x, np.float32(least), np.float32(most), num_bits, narrow)
+    np.testing.assert_array_equal(fake_quant_with_min_max_vars(x, least, most, num_bits, narrow), expected)
+    half = x[:-3].astype("bfloat16")
+    got = fake_quant_with_min_max_vars(half, least, most, num_bits, narrow)
+    wide = fake_quant(half.astype(np.float32), np.float32(least), np.float32(most), num_bits, narrow)
+    assert got.dtype == half.dtype
+    np.testing.assert_array_equal(got.view(np.uint16), wide.astype("bfloat16").view(np.uint16))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_fake_quant_along_an_axis(axis, rng):
+    x = rng.uniform(-3, 3, (4, 5)).astype(np.float32)
+    least, most = -rng.random(x.shape[axis]).astype(np.float32), rng.random(x.shape[axis]).astype(np.float32)
+    least[0] = most[0] = 0
+    got = np.moveaxis(fake_quant_with_min_max_vars(x, least, most, axis=axis), axis, 0)
+    assert not got[0].any()
+    for i, part in enumerate(np.moveaxis(x, axis, 0)):
+        if i:
+            np.testing.assert_array_equal(got[i], fake_quant(part, least[i], most[i], 8, False))
+
+
+# ---- int4
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 131, 3), (64,), (0, 4), (4, 0), (129, 2)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_pack_int4_has_the_even_index_in_the_low_half(isa, shape, dtype, rng):
+    low, high = (-8, 8) if dtype == "int8" else (0, 16)
+    x = rng.integers(low, high, shape).astype(dtype)
+    for axis in range(-len(shape), len(shape)):
+        packed, packed_shape, length = pack_int4(x, axis, dtype)
+        first = np.moveaxis(x, axis, 0).astype(np.uint8) & 0xF
+        first = np.concatenate([first, np.zeros_like(first[: len(first) % 2])])
+        expected = np.moveaxis((first[::2] | first[1::2] << 4).view(dtype), 0, axis)
+        np.testing.assert_array_equal(packed, expected)
+        assert packed_shape == packed.shape and length == x.shape[axis] and packed.dtype == dtype
+        back = unpack_int4(packed, length, axis, dtype)
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, x)
+
+
+def test_float8_edges():
+    for dtype, top in (("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)):
+        x = [np.inf, -np.inf, 1e38, np.nan]
+        np.testing.assert_array_equal(
+            quantize_and_dequantize(x, 0.5, dtype, "float32"), [top / 2, -top / 2, top / 2, np.nan]
+        )
+    history = compute_float8_amax_history([np.nan, 1.0], [1.0, 2.0])
+    assert np.isnan(history[0]) and compute_float8_scale(history.max(), 3.0, 448.0) == 3.0
+    assert compute_float8_amax_history([], [1.0, 2.0]).tolist() == [0.0, 1.0]
+
+
+I8 = np.zeros((3, 2), np.int8)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: AbsMaxQuantizer(value_range=(-129, 127)), ValueError, "within the interval"),
+        (lambda: AbsMaxQuantizer(value_range=(-127, 128)), ValueError, "within the interval"),
+        (lambda: AbsMaxQuantizer(output_dtype="int3"), TypeError, "`output_dtype` must be one of"),
+        (lambda: get("no such"), ValueError, "Could not interpret quantizer identifier"),
+        (lambda: get(3), ValueError, "Could not interpret quantizer identifier"),
+        (lambda: deserialize({"class_name": "X"}), ValueError, "Unknown quantizer class_name='X'"),
+        (lambda: compute_float8_amax_history([1.0], []), ValueError, "`amax_history` must have an entry"),
+        (lambda: quantize_and_dequantize([1.0], 1.0, "int8", "float32"), ValueError, "`quantized_dtype` must be"),
+        (lambda: fake_quant_with_min_max_vars([1.0], 0.0, 1.0, num_bits=1), ValueError, r"range \[2, 16\]"),
+        (lambda: fake_quant_with_min_max_vars([1.0], 0.0, 1.0, num_bits=17), ValueError, r"range \[2, 16\]"),
+        (lambda: fake_quant_with_min_max_vars([1.0], 2.0, 1.0), ValueError, "`min_vals` must not be greater"),
+        (lambda: fake_quant_with_min_max_vars([1.0], np.nan, 1.0), ValueError, "`min_vals` must not be greater"),
+        (lambda: fake_quant_with_min_max_vars([1.0], [0.0, 1.0], 1.0), ValueError, "one number each without `axis`"),
+        (lambda: fake_quant_with_min_max_vars([1], 0.0, 1.0), TypeError, "`inputs` must be floats"),
+        (lambda: pack_int4(np.zeros(3)), TypeError, "`arr` must be of type int8; received float64"),
+        (lambda: pack_int4(I8, dtype="int16"), ValueError, "`dtype` must be int8 or uint8"),
+        (lambda: pack_int4(I8, axis=2), ValueError, "`axis` must name an axis"),
+        (lambda: pack_int4(I8 + 8), ValueError, "`arr` must hold -8 to 7; received 8 to 8"),
+        (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
+        (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
+        (lambda: unpack_int4(I8, 6, dtype="uint8"), TypeError, "`packed` must be of type uint8"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

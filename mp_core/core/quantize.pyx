@@ -1,12 +1,13 @@
 """Quantization: which slices share a scale, and the way through them that reads memory least."""
 
 cimport numpy as cnp
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_CODE_I8, MP_CODE_U8, MP_F32, MP_STREAM, mp_kernels, mp_tile
+from mp_core.core.header cimport MP_CODE_I8, MP_F32, MP_STREAM, mp_kernels, mp_tile
 
 cnp.import_array()
 
@@ -17,8 +18,8 @@ cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
-    STRIP = 8192      # columns, or runs, at a time: multiples of 64
-    IN_CACHE = 1 << 17  # elements of a tile that stays in the second-level cache from its range to its codes
+    STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
+    IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # How scales come about: given, by max |x|, by max(x, 0), by the range of x.
 cdef enum:
@@ -50,7 +51,7 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     cdef mp_tile t
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
-    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, rows * ld if row_step else cols
+    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, <Py_ssize_t>STRIP if col_step else rows * ld
     return t
 
 
@@ -156,9 +157,9 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
 
 cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,
                Py_ssize_t col_step, Py_ssize_t first) noexcept nogil:
-    """All there is to do for at most STRIP scales: their ranges, themselves, and the codes of their elements."""
-    cdef float lo[STRIP]
-    cdef float hi[STRIP]
+    """All there is to do for at most CHUNK scales: their ranges, themselves, and the codes of their elements."""
+    cdef float lo[CHUNK]
+    cdef float hi[CHUNK]
     cdef Py_ssize_t n = rows if row_step else cols if col_step else 1
     cdef mp_tile t = tile_of(b, at, ld, rows, cols, row_step, col_step)
     if b.how != GIVEN:
@@ -260,7 +261,7 @@ cdef int run(Blocks *b) except -1:
     cdef Py_ssize_t tasks, rows
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
-        b.strip = STRIP
+        b.strip = <Py_ssize_t>CHUNK if b.how == GIVEN else <Py_ssize_t>STRIP
         if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
             return split(b, threads)
         tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)
@@ -282,21 +283,42 @@ cdef int run(Blocks *b) except -1:
 
 
 def convert_blocks(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, int code, bint packed,
-                   cnp.ndarray scale not None, cnp.ndarray zero_point, blocks, int how, int qmin, int qmax,
-                   float largest, bint back):
+                   cnp.ndarray scale not None, cnp.ndarray zero_point, blocks, int how, int qmin, int qmax, bint back):
     """Write `q` (and the scales, unless `how` is given) from `x`, or with `back` `x` from `q`; see Blocks."""
     cdef Blocks b
     memset(&b, 0, sizeof(b))
     b.outer, b.outer_stride, b.rows, b.row_stride, b.cols, b.group, b.groups, b.by_column = blocks
     b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
     b.q, b.code, b.packed = <uint8_t *>cnp.PyArray_BYTES(q), code, packed
-    b.how, b.qmin, b.qmax, b.largest, b.back = how, qmin, qmax, largest, back
+    b.how, b.qmin, b.qmax, b.largest, b.back = how, qmin, qmax, <float>qmax, back
     b.scale = <float *>cnp.PyArray_DATA(scale)
     if zero_point is not None:
         b.zero_point = <int32_t *>cnp.PyArray_DATA(zero_point)
     if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(q)) >= STREAMED:
         b.mode = MP_STREAM
     run(&b)
+
+
+def positive_and_finite(cnp.ndarray scale not None):
+    """Whether all of a C-contiguous float32 array is."""
+    cdef const float *s = <const float *>cnp.PyArray_DATA(scale)
+    cdef Py_ssize_t i
+    cdef bint good = True
+    for i in range(cnp.PyArray_SIZE(scale)):
+        good &= 0 < s[i] < INFINITY
+    return good
+
+
+def overlaps(cnp.ndarray x not None, *parts):
+    """Whether memory of `x` is memory of one of the parts; all C-contiguous."""
+    cdef const char *start = cnp.PyArray_BYTES(x)
+    cdef const char *first
+    cdef cnp.ndarray part
+    for part in parts:
+        first = cnp.PyArray_BYTES(part)
+        if first < start + cnp.PyArray_NBYTES(x) and start < first + cnp.PyArray_NBYTES(part):
+            return True
+    return False
 
 
 def quantize_rows(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,

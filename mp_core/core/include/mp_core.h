@@ -103,7 +103,7 @@ typedef struct {
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
     int mode;                    /* MP_STREAM or 0 */
-    ptrdiff_t ahead;             /* from an element to the one that will be read next after this tile */
+    ptrdiff_t ahead;             /* how many elements later to fetch one into the caches; may be beyond the array */
 } mp_tile;
 
 typedef struct {
