@@ -1,0 +1,109 @@
+"""The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
+
+Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or corrupt input, 130 interrupted,
+141 the reader closed the pipe, 143 terminated.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import mp_core
+from mp_core import config, demo
+from mp_core.checkpoint import RequestError
+from mp_core.cli import checkpoints, embed
+from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments without the program's name; those of the process by default.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if sys.stdout is None:  # the process started with it closed
+        return CLOSED_PIPE
+    try:
+        config.get_num_threads()
+    except ValueError as error:  # of MP_CORE_NUM_THREADS
+        parser.error(str(error))
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
+        parser.error(str(error))
+    except (OSError, ValueError, ImportError) as error:
+        print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors take one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
+    parser.add_argument("--version", action="version", version=f"mp-core {mp_core.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
+    info.add_argument("--json", action="store_true", help="write one JSON object")
+    info.set_defaults(run=_info)
+
+    embed.add_command(commands)
+    checkpoints.add_commands(commands)
+
+    demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
+    demonstration.add_argument("--policies", nargs="+", type=embed.policy, default=demo.POLICIES, metavar="POLICY")
+    demonstration.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
+    demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
+    demonstration.set_defaults(run=_demo)
+    return parser
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    report = config.show_config(as_dict=True)
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(_lines(report)))
+    return DONE
+
+
+def _lines(report: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield a report as aligned ``key  value`` lines, nested reports below their key."""
+    width = max(map(len, report), default=0)
+    for key, value in report.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}"
+            yield from _lines(value, indent + "  ")
+        else:
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            yield f"{indent}{key:{width}}  {text}"
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=sys.stderr.isatty())
+    print(demo.table(report))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    for failure in report["failed"]:
+        print(f"mp-core: failed: {failure}", file=sys.stderr)
+    return FAILED if report["failed"] else DONE

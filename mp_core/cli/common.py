@@ -1,0 +1,27 @@
+"""What the commands share: exit codes, types of arguments, tables."""
+
+import argparse
+from collections.abc import Sequence
+
+__all__ = ["BAD_INPUT", "CLOSED_PIPE", "DONE", "FAILED", "INTERRUPTED", "TERMINATED", "USAGE", "positive", "table"]
+
+DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 3, 130, 141, 143
+
+
+def positive(text: str) -> int:
+    """Read an integer of at least 1."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
+    return number
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells, the first of them the head, with the first column at the left and the others at the right."""
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
+        for row in rows
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines)
