@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, F64, Array, cast
-from mp_core.checkpoint.errors import Sums, Threshold
+from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules
 from mp_core.checkpoint.pool import Pool
-from mp_core.checkpoint.tensors import Box, File, Scheme, boxes, metadata_of
+from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_of
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -92,10 +92,10 @@ def convert_file(
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of the tensors, ``failed`` (a line per failure) and
-        ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, and
-        the measures ``max_abs_error``, ``rel_rmse``, ``sqnr`` (decibels), ``cosine``, and the numbers of elements that
-        overflow, flush to zero (``flushed``) and are ``nan``.
+        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``failed`` (a line per failure) and
+        ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the
+        measures ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
+        and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def convert_file(
         _check_space(target.parent, report["new_bytes"])
         with temporary_beside(target) as temporary:
             steps = _convert(checkpoint, shards, temporary, rows, saturate, pool)
-            total = sum(_steps(plan, pool.limit) for shard in shards for plan in shard.plans)
+            total = sum(_steps(plan) for shard in shards for plan in shard.plans)
             for _ in progress(steps, show=show_progress, total=total, unit="block"):
                 pass
             report["failed"] = [
@@ -194,7 +194,12 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _convert(
-    checkpoint: Checkpoint, shards: Sequence[_Shard], folder: Path, rows: Sequence[dict[str, Any]], saturate: bool, pool: Pool
+    checkpoint: Checkpoint,
+    shards: Sequence[_Shard],
+    folder: Path,
+    rows: Sequence[dict[str, Any]],
+    saturate: bool,
+    pool: Pool,
 ) -> Iterator[None]:
     """Write all files, add the measures to the rows, and yield after every step."""
     remaining = iter(rows)
@@ -240,36 +245,36 @@ class _Work:
         """Write the tensor and yield what its parts have lost."""
         tensor, scheme = self.plan.tensor, self.plan.scheme
         if self.plan.dtype is not None:
-            yield from pool.each(self._cast, _boxes(self.plan, pool.limit))
+            yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
         elif scheme is None:
             for name, entry in tensor.parts.items():
-                yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape), pool.limit))
-        elif _passes(self.plan, pool.limit) == 1:
-            yield from pool.each(partial(self._quantize, scheme), _boxes(self.plan, pool.limit))
+                yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
+        elif _passes(self.plan) == 1:
+            yield from pool.each(partial(self._quantize, scheme), _boxes(self.plan))
         else:
             peaks = np.zeros(prod(scheme.scales[1]), F32)
-            for lines, found in pool.each(self._peaks, _boxes(self.plan, pool.limit)):
+            for lines, found in pool.each(self._peaks, _boxes(self.plan)):
                 np.maximum.at(peaks, lines // scheme.lines_per_scale, found)
                 yield Sums()
             # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
             largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=scheme.dtype)
             self._write(f"{tensor.name}.scale", largest.scale, 0)
-            yield from pool.each(partial(self._quantize_by, scheme, largest), _boxes(self.plan, pool.limit))
+            yield from pool.each(partial(self._quantize_by, scheme, largest), _boxes(self.plan))
 
     def _copy(self, name: str, box: Box) -> Sums:
         entry = self.plan.tensor.parts[name]
         size = entry.dtype.itemsize
         content = self.source.bytes(entry.start + box.begin * size, (box.end - box.begin) * size).view(entry.dtype)
         self._write(name, content, box.begin)
-        return Sums(nan=int(np.count_nonzero(np.isnan(_widened(content)))) if is_float(entry.dtype) else 0)
+        return Sums(nan=count(np.isnan(_widened(content))) if is_float(entry.dtype) else 0)
 
-    def _cast(self, box: Box) -> Sums:
-        tensor, dtype = self.plan.tensor, self.plan.dtype
+    def _cast(self, dtype: np.dtype[Any], box: Box) -> Sums:
+        tensor = self.plan.tensor
         x = self.source.box(tensor, box)
         y = cast(x, dtype)
         x, restored, overflow = _widened(x), _widened(y), 0
         if self.saturate:
-            overflow = np.count_nonzero(~np.isfinite(restored) & ~np.isnan(x))
+            overflow = count(~np.isfinite(restored) & ~np.isnan(x))
             if overflow:
                 y = cast(x, dtype, saturate=True)
                 restored = _widened(y)
@@ -302,8 +307,7 @@ class _Work:
     def _write_codes(self, scheme: Scheme, box: Box, x: Array, q: QuantizedArray) -> Sums:
         width = scheme.stored[1][-1]
         self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // scheme.codes_per_element)
-        infinite = np.count_nonzero(np.isinf(cast(x, F32)))
-        return Sums.of(_widened(x), dequantize(q), infinite)
+        return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
 
     def _write(self, name: str, array: Array, index: int) -> None:
         """Write the elements of a tensor of the file from this index on."""
@@ -311,20 +315,20 @@ class _Work:
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
 
 
-def _boxes(plan: Planned, limit: int) -> Iterator[Box]:
-    return boxes(plan.tensor.lines, plan.tensor.length, limit, plan.scheme.lines_per_scale if plan.scheme else 1)
+def _boxes(plan: Planned) -> Iterator[Box]:
+    return boxes(plan.tensor.lines, plan.tensor.length, plan.scheme.lines_per_scale if plan.scheme else 1)
 
 
-def _passes(plan: Planned, limit: int) -> int:
+def _passes(plan: Planned) -> int:
     """How often the values are read: twice if no box holds all that one scale depends on."""
     scheme = plan.scheme
-    return 2 if scheme and not scheme.group_size and scheme.lines_per_scale * plan.tensor.length > limit else 1
+    return 2 if scheme and not scheme.group_size and scheme.lines_per_scale * plan.tensor.length > BOX else 1
 
 
-def _steps(plan: Planned, limit: int) -> int:
+def _steps(plan: Planned) -> int:
     if plan.is_copy:
-        return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape), limit))
-    return _passes(plan, limit) * sum(1 for _ in _boxes(plan, limit))
+        return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape)))
+    return _passes(plan) * sum(1 for _ in _boxes(plan))
 
 
 def _widened(x: Array) -> Array:

@@ -11,15 +11,20 @@ import numpy as np
 
 from mp_core.arrays import Array
 
-__all__ = ["Sums", "Threshold"]
+__all__ = ["Sums", "Threshold", "count"]
+
+
+def count(mask: Array) -> int:
+    """Return how many elements are true."""
+    return int(np.count_nonzero(mask))
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
     """What parts of ``x`` and ``y`` add up to, in float64.
 
-    Equal elements differ by 0, NaN and NaN included; any other NaN or infinity differs by infinity, and does not count in
-    the last three sums.
+    Equal elements differ by 0, NaN and NaN included; any other NaN or infinity differs by infinity, and does not count
+    in the last three sums.
     """
 
     max_abs_error: float = 0.0
@@ -35,21 +40,21 @@ class Sums:
     def of(cls, x: Array, y: Array, overflow: int = 0) -> Self:
         """Return the sums of one part, of which `overflow` elements had to be clamped."""
         x, y = (np.asarray(part, np.float64).reshape(-1) for part in (x, y))
-        flushed = np.count_nonzero((y == 0) & (x != 0))
+        flushed = count((y == 0) & (x != 0))
         with np.errstate(over="ignore", invalid="ignore"):
             difference = np.abs(x - y)
-            noise = difference @ difference
+            noise = _dot(difference, difference)
         nans = 0
         if not noise < inf:
-            nans = np.count_nonzero(np.isnan(x) | np.isnan(y))
-            overflow += np.count_nonzero(np.isfinite(x) & np.isinf(y))
+            nans = count(np.isnan(x) | np.isnan(y))
+            overflow += count(np.isfinite(x) & np.isinf(y))
             difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
             difference[np.isnan(difference)] = inf
             finite = np.isfinite(x) & np.isfinite(y)
             x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
         with np.errstate(over="ignore"):
-            sums = difference @ difference, x @ x, y @ y, x @ y
-        return cls(float(difference.max(initial=0.0)), int(overflow), int(flushed), int(nans), *map(float, sums))
+            sums = _dot(difference, difference), _dot(x, x), _dot(y, y), _dot(x, y)
+        return cls(float(difference.max(initial=0.0)), overflow, flushed, nans, *sums)
 
     def __add__(self, other: "Sums") -> "Sums":
         largest, *sums = zip(astuple(self), astuple(other), strict=True)
@@ -70,6 +75,11 @@ class Sums:
             "flushed": self.flushed,
             "nan": self.nan,
         }
+
+
+def _dot(x: Array, y: Array) -> float:
+    """Return the sum of products without BLAS, whose threads would compete with ours and change the order of the sum."""
+    return float(np.einsum("i,i->", x, y))
 
 
 def _ratio(noise: float, signal: float) -> float:
@@ -103,7 +113,9 @@ class Threshold:
         except ValueError:
             bound = nan
         if found is None or isnan(bound):
-            raise ValueError(f"must be one of {', '.join(measures)}, then <, <=, > or >=, and a number; received {text!r}")
+            raise ValueError(
+                f"must be one of {', '.join(measures)}, then <, <=, > or >=, and a number; received {text!r}"
+            )
         return cls(found[1], found[2], bound)
 
     def fails(self, row: Mapping[str, Any]) -> bool:

@@ -137,7 +137,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _check_link(path: Path, folder: Path) -> None:
-    """Raise unless `path` leads to something in the folder, or in the blobs of a hub's cache, of which it is a snapshot."""
+    """Raise unless `path` leads into the folder, or into the blobs of a hub's cache of which it is a snapshot."""
     if not path.is_symlink():
         return
     root = folder.resolve()

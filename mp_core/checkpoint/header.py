@@ -11,14 +11,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mp_core.dtypes import ALLOWED
 
-__all__ = ["CODES", "MAX_JSON", "Entry", "Header", "is_shape", "load_json", "open_regular", "read_header", "write_header"]
+__all__ = [
+    "CODES",
+    "MAX_JSON",
+    "Entry",
+    "Header",
+    "is_shape",
+    "load_json",
+    "open_regular",
+    "read_header",
+    "write_header",
+]
 
 CODES = {
     "F64": "float64",
@@ -163,7 +172,9 @@ def _entry(value: Any, data: int) -> Entry:
 def is_shape(value: Any) -> bool:
     """Whether a JSON value is a list of sizes."""
     return (
-        isinstance(value, list) and len(value) <= _MAX_AXES and all(type(n) is int and 0 <= n < _MAX_BYTES for n in value)
+        isinstance(value, list)
+        and len(value) <= _MAX_AXES
+        and all(type(n) is int and 0 <= n < _MAX_BYTES for n in value)
     )
 
 

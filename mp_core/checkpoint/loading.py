@@ -16,8 +16,8 @@ __all__ = ["open_tensors"]
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
     """Map the tensors of a checkpoint into memory, without reading them.
 
-    A file stays mapped, and so one file handle in use, as long as one of its arrays lives. The arrays are read-only views
-    of the map, as aligned as the file has them, which may be to one byte.
+    A file stays mapped, and so one file handle in use, as long as one of its arrays lives. The arrays are read-only
+    views of the map, as aligned as the file has them, which may be to one byte.
 
     Parameters
     ----------

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mp_core.arrays import F32, F64, Array, cast
-from mp_core.checkpoint.errors import Sums
+from mp_core.checkpoint.errors import Sums, count
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.pool import Pool
-from mp_core.checkpoint.tensors import File, Tensor, boxes
+from mp_core.checkpoint.tensors import Box, File, Tensor, boxes
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 
@@ -35,14 +37,18 @@ class _Range:
     def of(cls, x: Array) -> "_Range":
         magnitude = np.abs(np.asarray(x, np.float64))
         finite = magnitude[np.isfinite(magnitude)]
-        infinite = int(np.count_nonzero(np.isinf(magnitude)))
+        infinite = count(np.isinf(magnitude))
         return cls(
             float(finite.max(initial=0.0)),
-            int(np.count_nonzero(finite > _LARGEST)),
-            int(np.count_nonzero((finite < _SMALLEST) & (finite > 0))),
+            count(finite > _LARGEST),
+            count((finite < _SMALLEST) & (finite > 0)),
             infinite,
             magnitude.size - finite.size - infinite,
         )
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
 
     def __add__(self, other: "_Range") -> "_Range":
         largest, *counts = zip(astuple(self), astuple(other), strict=True)
@@ -66,10 +72,10 @@ def inspect_file(
     Returns
     -------
     dict
-        ``path``, ``bytes``, ``metadata`` (by file) and ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``,
-        ``bytes``, ``quantization`` (the entry of the metadata, or None), the largest finite magnitude ``max_abs``, and the
-        numbers of its elements that are above float16's range, below its normal numbers but not 0 (``below_float16``),
-        ``infinite`` and ``nan``. Codes count as the numbers they stand for.
+        ``path``, ``bytes``, ``metadata`` (by file) and ``tensors``: for each its ``name``, ``file``, ``shape``,
+        ``dtype``, ``bytes``, ``quantization`` (the entry of the metadata, or None), the largest finite magnitude
+        ``max_abs``, and the numbers of elements above float16's range (``above_float16``), below its normal numbers but
+        not 0 (``below_float16``), ``infinite`` and ``nan``. Codes count as the numbers they stand for.
 
     Raises
     ------
@@ -79,21 +85,8 @@ def inspect_file(
         A file is corrupt.
     """
     checkpoint = open_checkpoint(path)
-    rows = [_contents(shard, tensor) for shard, tensor in checkpoint.tensors]
-
-    def measure(pool: Pool) -> Iterator[None]:
-        for row, (shard, tensor) in zip(rows, checkpoint.tensors, strict=True):
-            total = _Range()
-            with File(shard.path) as file:
-                for part in pool.each(
-                    lambda box, file=file, tensor=tensor: _Range.of(_wide(file.box(tensor, box))),
-                    boxes(tensor.lines, tensor.length, pool.limit),
-                ):
-                    total += part
-                    yield
-            row.update(asdict(total))
-
-    _run(measure, [tensor for _, tensor in checkpoint.tensors], threads, show_progress)
+    tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]
+    rows = _run(tasks, _Range(), threads, show_progress)
     return {
         "path": os.fspath(path),
         "bytes": sum(row["bytes"] for row in rows),
@@ -126,9 +119,9 @@ def verify_files(
     Returns
     -------
     dict
-        ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, or that has another shape or
-        is too far off) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype`` and ``new_dtype``,
-        ``bytes`` and ``new_bytes``, and the measures of :func:`convert_file`.
+        ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, that has another shape,
+        or that is too far off) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype``,
+        ``new_dtype``, ``bytes``, ``new_bytes`` and the measures of :func:`convert_file`.
 
     Raises
     ------
@@ -142,28 +135,14 @@ def verify_files(
     first, second = (unique_tensors(open_checkpoint(path)) for path in (a, b))
     failed = [f"{name}: only in {a}" for name in first if name not in second]
     failed += [f"{name}: only in {b}" for name in second if name not in first]
-    common = [name for name in first if name in second]
-    pairs = [(*first[name], *second[name]) for name in common if first[name][1].shape == second[name][1].shape]
-    failed += [
-        f"{name}: of shape {first[name][1].shape} and {second[name][1].shape}"
-        for name in common
-        if first[name][1].shape != second[name][1].shape
-    ]
-    rows = [_pair(tensor, other) for _, tensor, _, other in pairs]
-
-    def measure(pool: Pool) -> Iterator[None]:
-        for row, (shard, tensor, other_shard, other) in zip(rows, pairs, strict=True):
-            total = Sums()
-            with File(shard.path) as x, File(other_shard.path) as y:
-                for part in pool.each(
-                    lambda box, x=x, y=y, tensor=tensor, other=other: _compare(x.box(tensor, box), y.box(other, box)),
-                    boxes(tensor.lines, tensor.length, pool.limit),
-                ):
-                    total += part
-                    yield
-            row.update(total.metrics())
-
-    _run(measure, [tensor for _, tensor, _, _ in pairs], threads, show_progress)
+    tasks = []
+    for name in (name for name in first if name in second):
+        (shard, tensor), (other_shard, other) = first[name], second[name]
+        if tensor.shape == other.shape:
+            tasks.append(_Task(_pair(tensor, other), tensor, (shard, other_shard), partial(_compare, other)))
+        else:
+            failed.append(f"{name}: of shape {tensor.shape} and {other.shape}")
+    rows = _run(tasks, Sums(), threads, show_progress)
     failed += [
         f"{row['name']}: rel_rmse is {row['rel_rmse']:.6g}; at most {rtol:g} is allowed"
         for row in rows
@@ -194,22 +173,49 @@ def _pair(tensor: Tensor, other: Tensor) -> dict[str, Any]:
     }
 
 
-def _run(
-    measure: Callable[[Pool], Iterator[None]], tensors: Sequence[Tensor], threads: int | None, show_progress: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A tensor to be measured, box by box, and the row to which its measures are added."""
+
+    row: dict[str, Any]
+    tensor: Tensor
+    shards: tuple[Shard, ...]
+    measure: Callable[[Tensor, Sequence[File], Box], Any]
+
+
+def _run(tasks: Sequence[_Task], zero: Any, threads: int | None, show_progress: bool) -> list[dict[str, Any]]:
+    """Return the rows of the tasks, with the measures that `zero` and what the boxes give add up to."""
+
+    def steps() -> Iterator[None]:
+        for task in tasks:
+            total = zero
+            with ExitStack() as stack:
+                files = [stack.enter_context(File(shard.path)) for shard in task.shards]
+                cut = boxes(task.tensor.lines, task.tensor.length)
+                for part in pool.each(partial(task.measure, task.tensor, files), cut):
+                    total += part
+                    yield
+            task.row.update(total.metrics())
+
     with Pool(threads, _MEMORY) as pool:
-        total = sum(1 for tensor in tensors for _ in boxes(tensor.lines, tensor.length, pool.limit))
-        for _ in progress(measure(pool), show=show_progress, total=total, unit="block"):
+        total = sum(1 for task in tasks for _ in boxes(task.tensor.lines, task.tensor.length))
+        for _ in progress(steps(), show=show_progress, total=total, unit="block"):
             pass
+    return [task.row for task in tasks]
 
 
-def _compare(x: Array, y: Array) -> Sums:
-    wide, other = _wide(x), _wide(y)
+def _range(tensor: Tensor, files: Sequence[File], box: Box) -> _Range:
+    return _Range.of(_wide(files[0].box(tensor, box)))
+
+
+def _compare(other: Tensor, tensor: Tensor, files: Sequence[File], box: Box) -> Sums:
+    x, y = files[0].box(tensor, box), files[1].box(other, box)
+    wide, other_wide = _wide(x), _wide(y)
     if not (is_float(x.dtype) or is_float(y.dtype)):  # neighbours above 2^53 are one float64
-        other = np.where((x != y) & (wide == other), wide * (1 + 2.0**-52), other)
-    return Sums.of(wide, other)
+        other_wide = np.where((x != y) & (wide == other_wide), wide * (1 + 2.0**-52), other_wide)
+    return Sums.of(wide, other_wide)
 
 
 def _wide(x: Array) -> Array:
     """Return any values in a type in which NumPy is fast."""
-    return cast(x, F64 if not is_float(x.dtype) else F64 if x.dtype == F64 else F32)
+    return cast(x, F32 if is_float(x.dtype) and x.dtype != F64 else F64)

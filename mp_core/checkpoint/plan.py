@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.checkpoint.tensors import Scheme, Tensor, is_group_size
+from mp_core.checkpoint.tensors import MAX_GROUP, Scheme, Tensor, is_group_size
 from mp_core.dtypes import ALLOWED, is_float
 
 __all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules"]
@@ -34,7 +34,7 @@ class Granularity:
         group_size = int(size) if size.isdecimal() and len(size) < 6 else 0
         if kind != "group" or not is_group_size(group_size):
             raise ValueError(
-                f"must be 'channel', 'tensor' or 'group:N' with N a power of two from 2 to 32768; received {text!r}"
+                f"must be 'channel', 'tensor' or 'group:N' with N a power of two from 2 to {MAX_GROUP}; received {text!r}"
             )
         return cls(kind, group_size)
 
@@ -101,7 +101,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which policy a tensor gets: none if its name matches `keep`, else that of the first match in `map`, else `policy`.
+    """Which policy a tensor gets: none if `keep` matches its name, else that of the first match in `map`, else `policy`.
 
     Patterns may match anywhere in a name.
     """
@@ -141,7 +141,9 @@ class Rules:
                 raise RequestError(f"the pattern {pattern.pattern!r} matches no tensor")
         planned = [self._plan(tensor) for tensor in tensors]
         if self.granularity and not any(plan.scheme for plan in planned):
-            raise RequestError(f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized")
+            raise RequestError(
+                f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized"
+            )
         return planned
 
     def _plan(self, tensor: Tensor) -> Planned:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
+import numpy as np
+
 from mp_core.core.cpu import get_num_threads, num_threads
 
 __all__ = ["MIN_MEMORY", "Pool"]
@@ -12,32 +14,22 @@ __all__ = ["MIN_MEMORY", "Pool"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-_BYTES_PER_ELEMENT = 64  # of a box that is worked on: its values, codes, what these stand for, three float64 arrays
-_LEAST, _MOST = 2**16, 2**18  # elements; a larger box leaves the second-level cache and gains nothing
-
-MIN_MEMORY = _BYTES_PER_ELEMENT * _LEAST
-"""Bytes with which one thread can work."""
+MIN_MEMORY = 2**23
+"""Bytes with which one thread can work: about 64 for each element of a box, and some that are free."""
 
 
 class Pool:
-    """Threads that share `max_memory` bytes.
-
-    Attributes
-    ----------
-    limit : int
-        The most elements a box may have: a power of two.
-    """
+    """Threads, as many as `max_memory` bytes allow, and at most `threads`."""
 
     def __init__(self, threads: int | None, max_memory: int) -> None:
-        fitting = max_memory // MIN_MEMORY
-        if fitting < 1:
+        if max_memory < MIN_MEMORY:
             raise ValueError(f"`max_memory` must be at least {MIN_MEMORY} bytes; received {max_memory}")
         with num_threads(threads or get_num_threads()):
-            self._threads = min(get_num_threads(), fitting)
-        self.limit = _LEAST
-        while self.limit < _MOST and 2 * self.limit * _BYTES_PER_ELEMENT * self._threads <= max_memory:
-            self.limit *= 2
+            self._threads = min(get_num_threads(), max_memory // MIN_MEMORY)
         self._executor = ThreadPoolExecutor(self._threads)
+        # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of
+        # a box is free after it: without a larger one, the page faults would take most of the time.
+        np.empty(MIN_MEMORY, np.uint8)
 
     def __enter__(self) -> Self:
         return self

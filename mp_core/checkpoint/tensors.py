@@ -11,14 +11,28 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import Entry, Header, is_shape, load_json, open_regular
-from mp_core.dtypes import ALLOWED
+from mp_core.dtypes import ALLOWED, STORED
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["QUANTIZATION", "Box", "File", "Scheme", "Tensor", "boxes", "is_group_size", "metadata_of", "tensors_of"]
+__all__ = [
+    "BOX",
+    "MAX_GROUP",
+    "QUANTIZATION",
+    "Box",
+    "File",
+    "Scheme",
+    "Tensor",
+    "boxes",
+    "is_group_size",
+    "metadata_of",
+    "tensors_of",
+]
 
 QUANTIZATION = "mp_core.quantization"
+BOX = 2**16
+"""The most elements a box has: few enough for the second-level cache."""
+MAX_GROUP = BOX // 2
 _STORED = {"int4": "uint8"} | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
-_MAX_GROUP = 32768
 
 
 class Box(NamedTuple):
@@ -30,13 +44,13 @@ class Box(NamedTuple):
     end: int
 
 
-def boxes(lines: int, length: int, limit: int, multiple: int = 1) -> Iterator[Box]:
-    """Cut a tensor into boxes of at most `limit` elements, a power of two; lines go in multiples where these fit."""
+def boxes(lines: int, length: int, multiple: int = 1) -> Iterator[Box]:
+    """Cut a tensor into boxes of at most :data:`BOX` elements; lines go in multiples where these fit."""
     if not lines * length:
         return
-    step = max(limit // length, 1)
+    step = max(BOX // length, 1)
     step -= step % multiple if step >= multiple else 0
-    width = min(limit, length)
+    width = min(BOX, length)
     for first in range(0, lines, step):
         for begin in range(0, length, width):
             yield Box(first, min(first + step, lines), begin, min(begin + width, length))
@@ -44,7 +58,7 @@ def boxes(lines: int, length: int, limit: int, multiple: int = 1) -> Iterator[Bo
 
 def is_group_size(size: Any) -> bool:
     """Whether groups may be this long: a power of two, so that no box cuts a group."""
-    return type(size) is int and 2 <= size <= _MAX_GROUP and size & (size - 1) == 0
+    return type(size) is int and 2 <= size <= MAX_GROUP and size & (size - 1) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +103,8 @@ class Scheme:
 
     def array(self, values: Array, scale: Array, zero_point: Array | None = None) -> QuantizedArray:
         """Return codes, in the shape of the file, as what they stand for."""
-        return QuantizedArray(values, scale, zero_point, self.axis, self.group_size, self.dtype, self.shape)
+        dtype = STORED[self.dtype] if self.dtype in STORED else ALLOWED[self.dtype]
+        return QuantizedArray(values, scale, zero_point, self.axis, self.group_size, dtype, self.shape)
 
     @classmethod
     def parse(cls, value: Any) -> Self:
@@ -104,8 +119,8 @@ class Scheme:
             raise ValueError(f"axis must be [], [0], [0, 1] ..., without the last one; received {axis!r}")
         if group_size is not None and not (is_group_size(group_size) and len(axis) == len(shape) - 1):
             raise ValueError(
-                f"group_size must be null or, with all axes but the last in axis, a power of two from 2 to {_MAX_GROUP}; "
-                f"received {group_size!r}"
+                "group_size must be null or, with all axes but the last in axis, a power of two from 2 to "
+                f"{MAX_GROUP}; received {group_size!r}"
             )
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, str(value.get("policy", "")))
 
@@ -218,7 +233,8 @@ def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
     """Return the tensors of a file, codes together with their scales; errors begin with `what`."""
     entries = header.entries
     schemes = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
-    folded, taken = {}, set()
+    folded: dict[str, Tensor] = {}
+    taken: set[str] = set()
     for name, value in schemes.items():
         try:
             scheme = Scheme.parse(value)

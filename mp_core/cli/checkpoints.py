@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isfinite, isinf
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,47 @@ def add_commands(commands: Any) -> None:
     convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
     convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file if IN is one, else a folder")
     convert.add_argument("--policy", required=True, choices=checkpoint.POLICIES)
-    convert.add_argument("--map", action="append", default=[], type=_mapping, metavar="REGEX=POLICY",
-                         help="another policy for tensors whose names match; the first match counts")  # fmt: skip
-    convert.add_argument("--keep", action="append", default=[], metavar="REGEX", type=_checked(re.compile),
-                         help="leave tensors whose names match as they are")  # fmt: skip
-    convert.add_argument("--granularity", type=_checked(Granularity.parse), metavar="G",
-                         help="what shares a scale: channel, tensor or group:N (default: channel, for int4 group:64)")  # fmt: skip
-    convert.add_argument("--saturate", action=argparse.BooleanOptionalAction, default=True,
-                         help="clamp what overflows instead of making it infinite (default: yes)")  # fmt: skip
+    convert.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        type=_mapping,
+        metavar="REGEX=POLICY",
+        help="another policy for tensors whose names match; the first match counts",
+    )
+    convert.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        type=_checked(re.compile),
+        help="leave tensors whose names match as they are",
+    )
+    convert.add_argument(
+        "--granularity",
+        type=_checked(Granularity.parse),
+        metavar="G",
+        help="what shares a scale: channel, tensor or group:N (default: channel, for int4 group:64)",
+    )
+    convert.add_argument(
+        "--saturate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="clamp what overflows instead of making it infinite (default: yes)",
+    )
     convert.add_argument("--force", action="store_true", help="replace OUT")
     convert.add_argument("--dry-run", action="store_true", help="report types and sizes, write nothing")
     convert.add_argument("--max-memory", type=_size, default="512MiB", metavar="SIZE", help="default: %(default)s")
     convert.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
     convert.add_argument("--report", metavar="FILE", help="write the report as JSON")
-    convert.add_argument("--fail-if", action="append", default=[], type=_checked(Threshold.parse), metavar="CONDITION",
-                         help="such as 'sqnr<30': write nothing and exit with 1 if a tensor meets it")  # fmt: skip
+    convert.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        type=_checked(Threshold.parse),
+        metavar="CONDITION",
+        help="such as 'sqnr<30': write nothing and exit with 1 if a tensor meets it",
+    )
     convert.add_argument("--allow-requantize", action="store_true", help="quantize what is quantized already")
     convert.add_argument("--quiet", action="store_true", help="print neither table nor progress")
     convert.add_argument("--no-progress", action="store_true", help="print no progress")
@@ -54,8 +80,13 @@ def add_commands(commands: Any) -> None:
     verify = commands.add_parser("verify", help="compare two checkpoints")
     verify.add_argument("a", metavar="A", help="safetensors file, shard index, or folder of a model")
     verify.add_argument("b", metavar="B", help="what is compared with it")
-    verify.add_argument("--rtol", type=_tolerance, default=0.0, metavar="R",
-                        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)")  # fmt: skip
+    verify.add_argument(
+        "--rtol",
+        type=_tolerance,
+        default=0.0,
+        metavar="R",
+        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
+    )
     verify.add_argument("--json", action="store_true", help="write one JSON object")
     verify.set_defaults(run=_verify)
 
@@ -76,7 +107,9 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
 def _mapping(text: str) -> tuple[str, str]:
     pattern, _, policy = text.rpartition("=")
     if policy not in checkpoint.POLICIES:
-        raise argparse.ArgumentTypeError(f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}"
+        )
     return _checked(re.compile)(pattern), policy
 
 
@@ -190,8 +223,8 @@ def _head(row: Mapping[str, Any]) -> list[str]:
 
 
 _HEAD = ["tensor", "shape", "type", "MB", "new MB"]
-_MEASURES = {
-    "sqnr": lambda value: "exact" if isinf(value) and value > 0 else f"{value:.1f}",
+_MEASURES: dict[str, Callable[[Any], str]] = {
+    "sqnr": lambda value: "exact" if value == inf else f"{value:.1f}",
     "rel_rmse": "{:.2e}".format,
     "max_abs_error": "{:.2e}".format,
     "cosine": "{:.6f}".format,
@@ -210,10 +243,11 @@ def _losses(report: Mapping[str, Any]) -> str:
 
     def lines(rows: Sequence[Mapping[str, Any]]) -> str:
         heads = [*_HEAD, "SQNR dB", "rel RMSE", "max error", "cosine", "overflow", "flushed", "NaN"]
-        return table([heads, *(_head(row) + [form(row[key]) for key, form in _MEASURES.items()] for row in rows)])
+        return table([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
 
     rows = report["tensors"]
-    worst = sorted((row for row in rows if row["sqnr"] != float("inf")), key=lambda row: row["sqnr"])[:_WORST]
+    lossy = (row for row in rows if row["sqnr"] != inf)
+    worst = sorted(lossy, key=lambda row: -inf if isnan(row["sqnr"]) else row["sqnr"])[:_WORST]
     parts = [lines(rows), *_total(report)]
     return "\n".join([*parts, "", "worst:", lines(worst)] if len(rows) > _WORST and worst else parts)
 
@@ -227,10 +261,9 @@ def _contents(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of an inspection."""
     heads = ["tensor", "shape", "type", "MB", "max abs", "> 65504", "< 2^-14", "inf", "NaN"]
     counts = ("above_float16", "below_float16", "infinite", "nan")
-    yield table(
-        [heads, *(_head(row) + [f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in report["tensors"])]
-    )
-    yield f"\n{len(report['tensors'])} tensors: {report['bytes'] / 1e6:.1f} MB"
+    rows = report["tensors"]
+    yield table([heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in rows)])
+    yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB"
     for file, metadata in report["metadata"].items():
         for key, value in metadata.items():
             if key != checkpoint.QUANTIZATION:

@@ -17,7 +17,7 @@ def positive(text: str) -> int:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells, the first of them the head, with the first column at the left and the others at the right."""
+    """Return rows of cells, of which the first is the head, as text: the first column left, the others right."""
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = [
         "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
