@@ -98,7 +98,9 @@ class QuantizedArray:
         elif self.shape is not None:
             shape = tuple(map(index, self.shape))
         if not _stored_shape(codes, shape) == self.values.shape:
-            raise ValueError(f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}")
+            raise ValueError(
+                f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}"
+            )
         axis = _axes(self.axis, len(shape))
         object.__setattr__(self, "axis", axis)
         object.__setattr__(self, "dtype", codes.dtype)
@@ -374,14 +376,14 @@ def _group_size(group_size: int | None, axes: tuple[int, ...], shape: tuple[int,
     if size < 1:
         raise ValueError(f"`group_size` must be positive; received {group_size!r}")
     if len(axes) != len(shape) - 1:
-        raise ValueError(f"`axis` must leave out one axis of an array with {len(shape)} for `group_size`; received {axes}")
+        raise ValueError(
+            f"`axis` must leave out one axis of an array with {len(shape)} for `group_size`; received {axes}"
+        )
     return size
 
 
 def _scale_shape(shape: tuple[int, ...], axes: tuple[int, ...], group: int | None) -> tuple[int, ...]:
-    return tuple(
-        length if i in axes else 1 if group is None else -(-length // group) for i, length in enumerate(shape)
-    )
+    return tuple(length if i in axes else 1 if group is None else -(-length // group) for i, length in enumerate(shape))
 
 
 def _stored_shape(codes: _Codes, shape: tuple[int, ...]) -> tuple[int, ...]:

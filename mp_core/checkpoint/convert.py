@@ -167,8 +167,10 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
         own = list(islice(plans, len(shard.tensors)))
         parts: dict[str, Any] = {}
         for plan in own:
-            if not parts.keys().isdisjoint(plan.parts):
-                raise RequestError(f"{shard.path}: the scales of {plan.tensor.name!r} would have another tensor's name")
+            for name in parts.keys() & plan.parts:
+                raise RequestError(
+                    f"{shard.path}: {name!r} would be the name of two tensors; keep (--keep) the other one"
+                )
             parts |= plan.parts
         schemes = {plan.tensor.name: plan.new_scheme for plan in own if plan.new_scheme is not None}
         shards.append(_Shard(shard, own, *write_header(parts, metadata_of(shard.header, schemes, rules.policy))))

@@ -78,7 +78,7 @@ class Sums:
 
 
 def _dot(x: Array, y: Array) -> float:
-    """Return the sum of products without BLAS, whose threads would compete with ours and change the order of the sum."""
+    """Return the sum of products, without BLAS: its threads would compete with ours."""
     return float(np.einsum("i,i->", x, y))
 
 
@@ -114,7 +114,7 @@ class Threshold:
             bound = nan
         if found is None or isnan(bound):
             raise ValueError(
-                f"must be one of {', '.join(measures)}, then <, <=, > or >=, and a number; received {text!r}"
+                f"`fail_if` must be one of {', '.join(measures)}, then <, <=, > or >=, and a number; received {text!r}"
             )
         return cls(found[1], found[2], bound)
 

@@ -34,7 +34,8 @@ class Granularity:
         group_size = int(size) if size.isdecimal() and len(size) < 6 else 0
         if kind != "group" or not is_group_size(group_size):
             raise ValueError(
-                f"must be 'channel', 'tensor' or 'group:N' with N a power of two from 2 to {MAX_GROUP}; received {text!r}"
+                "`granularity` must be 'channel', 'tensor' or 'group:N', N a power of two from 2 to "
+                f"{MAX_GROUP}; received {text!r}"
             )
         return cls(kind, group_size)
 
@@ -101,7 +102,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which policy a tensor gets: none if `keep` matches its name, else that of the first match in `map`, else `policy`.
+    """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
 
     Patterns may match anywhere in a name.
     """

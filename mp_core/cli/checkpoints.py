@@ -118,7 +118,8 @@ def _size(text: str) -> int:
     found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])(i?))?b?", text, re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(f"must be a number of bytes such as 512MiB or 2GB; received {text!r}")
-    return int(found[1]) * (1024 if found[3] else 1000) ** (" kmgt".index((found[2] or " ").lower()))
+    size: int = int(found[1]) * (1024 if found[3] else 1000) ** (" kmgt".index((found[2] or " ").lower()))
+    return size
 
 
 def _tolerance(text: str) -> float:
