@@ -1,4 +1,4 @@
-"""Conversion: what the files hold, against NumPy, ml_dtypes and the safetensors library; what is left where it fails."""
+"""Conversion: what the files hold, by NumPy, ml_dtypes and the safetensors library; what is left where it fails."""
 
 import json
 import math

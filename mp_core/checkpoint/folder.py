@@ -140,9 +140,9 @@ def _check_link(path: Path, folder: Path) -> None:
     """Raise unless `path` leads into the folder, or into the blobs of a hub's cache of which it is a snapshot."""
     if not path.is_symlink():
         return
-    root = folder.resolve()
+    root, end = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
     allowed = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
-    if not any(path.resolve().is_relative_to(place) for place in allowed):
+    if not any(end.is_relative_to(place) for place in allowed):
         raise ValueError(f"{path} is a link that leads out of {folder}")
 
 
@@ -159,7 +159,7 @@ def _index(folder: Path, name: str) -> Index:
     if not isinstance(loaded.setdefault("metadata", {}), dict):
         raise ValueError(f"{path} is not a valid index: metadata must be an object")
     for file in set(files.values()):
-        if file != os.path.basename(file) or file in ("", ".", ".."):
+        if file != os.path.basename(file) or file in ("", ".", "..") or "\0" in file:
             raise ValueError(f"{path}: the shard {file!r} is not the name of a file beside the index")
     return Index(name, loaded)
 

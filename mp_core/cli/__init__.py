@@ -16,7 +16,7 @@ import mp_core
 from mp_core import config, demo
 from mp_core.checkpoint import RequestError
 from mp_core.cli import checkpoints, embed
-from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive
+from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive, printable
 
 __all__ = ["main"]
 
@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
-        parser.error(str(error))
+        parser.error(printable(str(error)))
     except (OSError, ValueError, ImportError) as error:
-        print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return BAD_INPUT
     return code
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mp_core import checkpoint, demo
 from mp_core.checkpoint import Granularity, Threshold
-from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, table
+from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable, table
 
 __all__ = ["add_commands"]
 
@@ -105,8 +105,8 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
 
 
 def _mapping(text: str) -> tuple[str, str]:
-    pattern, _, policy = text.rpartition("=")
-    if policy not in checkpoint.POLICIES:
+    pattern, equals, policy = text.rpartition("=")
+    if not equals or policy not in checkpoint.POLICIES:
         raise argparse.ArgumentTypeError(
             f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}"
         )
@@ -133,6 +133,8 @@ def _tolerance(text: str) -> float:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    if arguments.report and not Path(arguments.report).parent.is_dir():
+        raise argparse.ArgumentError(None, f"argument --report: no folder {Path(arguments.report).parent}")
     with _terminable():
         report = checkpoint.convert_file(
             arguments.source,
@@ -194,7 +196,7 @@ def _shows(arguments: argparse.Namespace) -> bool:
 
 def _judged(report: Mapping[str, Any]) -> int:
     for failure in report["failed"]:
-        print(f"mp-core: failed: {_shown(failure)}", file=sys.stderr)
+        print(f"mp-core: failed: {printable(failure)}", file=sys.stderr)
     return FAILED if report["failed"] else DONE
 
 
@@ -211,16 +213,11 @@ def _json(report: Mapping[str, Any]) -> str:
     return json.dumps(plain(report), indent=2)
 
 
-def _shown(text: str) -> str:
-    """Return a text from a file so that it cannot end a line or steer a terminal."""
-    return text if text.isprintable() else ascii(text)
-
-
 def _head(row: Mapping[str, Any]) -> list[str]:
     shape = " x ".join(map(str, row["shape"]))
     new = row.get("new_dtype", row["dtype"])
     sizes = [f"{row[key] / 1e6:.3f}" for key in ("bytes", "new_bytes") if key in row]
-    return [_shown(row["name"]), shape, row["dtype"] if new == row["dtype"] else f"{row['dtype']} > {new}", *sizes]
+    return [printable(row["name"]), shape, row["dtype"] if new == row["dtype"] else f"{row['dtype']} > {new}", *sizes]
 
 
 _HEAD = ["tensor", "shape", "type", "MB", "new MB"]
@@ -268,4 +265,4 @@ def _contents(report: Mapping[str, Any]) -> Iterator[str]:
     for file, metadata in report["metadata"].items():
         for key, value in metadata.items():
             if key != checkpoint.QUANTIZATION:
-                yield f"{_shown(file)}: {_shown(key)} = {_shown(value)}"
+                yield f"{printable(file)}: {printable(key)} = {printable(value)}"

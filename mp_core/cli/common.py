@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-__all__ = ["BAD_INPUT", "CLOSED_PIPE", "DONE", "FAILED", "INTERRUPTED", "TERMINATED", "USAGE", "positive", "table"]
+__all__ = ["positive", "printable", "table"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 3, 130, 141, 143
 
@@ -14,6 +14,11 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
     return number
+
+
+def printable(text: str) -> str:
+    """Return a text from elsewhere so that it cannot end a line or steer a terminal."""
+    return text if text.isprintable() else ascii(text)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
