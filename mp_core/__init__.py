@@ -30,6 +30,7 @@ from mp_core.quantization import QuantizedArray, dequantize, quantize
 if TYPE_CHECKING:
     from mp_core import (
         autocast,
+        checkpoint,
         config,
         dtype_policies,
         dtypes,
@@ -42,9 +43,11 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
+    from mp_core.checkpoint import convert_file, inspect_file, verify_files
 
 _MODULES = (
     "autocast",
+    "checkpoint",
     "config",
     "dtype_policies",
     "dtypes",
@@ -56,6 +59,12 @@ _MODULES = (
     "quantizers",
     "tf_keras",
 )
+_NAMES = {
+    "AutoCastVariable": "autocast",
+    "convert_file": "checkpoint",
+    "inspect_file": "checkpoint",
+    "verify_files": "checkpoint",
+}
 
 __all__ = [
     "AutoCastVariable",
@@ -64,12 +73,15 @@ __all__ = [
     "__version__",
     "autocast",
     "cast",
+    "checkpoint",
     "config",
+    "convert_file",
     "dequantize",
     "dtype_policies",
     "dtypes",
     "einsum",
     "gelu",
+    "inspect_file",
     "layer_norm",
     "layers",
     "loss_scale",
@@ -88,15 +100,16 @@ __all__ = [
     "softmax",
     "tanh",
     "tf_keras",
+    "verify_files",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a submodule at its first use: ``import mp_core`` alone stays cheap."""
+    """Import a submodule, or what it defines, at its first use: ``import mp_core`` alone stays cheap."""
     if name in _MODULES:
         return importlib.import_module(f"mp_core.{name}")
-    if name == "AutoCastVariable":
-        return importlib.import_module("mp_core.autocast").AutoCastVariable
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"mp_core.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
 
 

@@ -23,7 +23,7 @@ from mp_core import config
 from mp_core.models import BertEncoder
 from mp_core.progress import progress
 
-__all__ = ["ALIASES", "POLICIES", "run", "table"]
+__all__ = ["ALIASES", "POLICIES", "peak_rss_bytes", "run", "table"]
 
 ALIASES = {"int8": "int8_from_mixed_bfloat16"}
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", ALIASES["int8"])
@@ -205,7 +205,7 @@ def _serve(connection: Connection, policy: str, folder: Path, documents: list[st
             "batched": lambda: _seconds(encoder, documents, batch_size=32),
             "single": lambda: _seconds(encoder, documents, batch_size=1),
             "weight_bytes": lambda: encoder.weight_bytes,
-            "peak_rss_bytes": _peak_rss_bytes,
+            "peak_rss_bytes": peak_rss_bytes,
         }
         while True:
             connection.send(answers[connection.recv()]())
@@ -221,7 +221,7 @@ def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> flo
     return time.perf_counter() - start
 
 
-def _peak_rss_bytes() -> int:
+def peak_rss_bytes() -> int:
     """Return this process' peak resident memory (getrusage would count the parent's, up to the exec)."""
     status = Path("/proc/self/status")
     if status.exists():

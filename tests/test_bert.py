@@ -371,10 +371,9 @@ def test_a_broken_folder_is_refused_by_file_and_entry(folder, case):
         BertEncoder.from_folder(folder)
 
 
-@pytest.mark.parametrize(("package", "extra"), [("tokenizers", "demo"), ("safetensors", "io")])
-def test_a_missing_package_names_the_extra(folder, monkeypatch, package, extra):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"pip install mp-core\[{extra}\]"):
+def test_a_missing_package_names_the_extra(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r"pip install mp-core\[demo\]"):
         BertEncoder.from_folder(folder)
 
 

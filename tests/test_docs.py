@@ -180,7 +180,7 @@ def test_asv_installs_what_the_project_needs():
     project = pyproject["project"]
     extras = project["optional-dependencies"]
     needed = pyproject["build-system"]["requires"] + project["dependencies"]
-    needed += extras["cli"] + extras["io"] + [name for name in extras["demo"] if not name.startswith("mp-core")]
+    needed += extras["cli"] + [name for name in extras["demo"] if not name.startswith("mp-core")]
     assert asv["project"] == project["name"].replace("-", "_")
     assert set(asv["matrix"]["req"]) == {"ninja"} | {re.match(r"[\w-]+", name).group() for name in needed}
 

@@ -46,7 +46,7 @@ def test_the_wheel_needs_numpy_and_ml_dtypes_only(wheel):
     metadata = email.message_from_bytes(archive.read(name))
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert sorted(line.split(">")[0].replace("-", "_") for line in needed) == ["ml_dtypes", "numpy"]
-    extras = {"demo", "io", "cli", "bench", "docs", "test", "dask"}
+    extras = {"demo", "cli", "bench", "docs", "test", "dask"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
 
 

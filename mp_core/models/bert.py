@@ -64,7 +64,7 @@ class BertEncoder:
         ValueError
             A file holds something else than expected; the message names the file, the entry or tensor, and both.
         ImportError
-            The tokenizers or the safetensors package is missing.
+            The tokenizers package is missing.
         """
         folder = Path(path)
         settings = read_settings(folder)

@@ -12,6 +12,7 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.checkpoint import open_tensors
+from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["POOLINGS", "Settings", "Weights", "read_pooling", "read_settings", "read_tokenizer"]
 
@@ -54,16 +55,20 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a safetensors file, checked one by one as they are taken."""
+    """The tensors of a checkpoint, checked one by one as they are taken."""
 
     path: Path
-    tensors: Mapping[str, np.ndarray[Any, Any]]
+    tensors: Mapping[str, np.ndarray[Any, Any] | QuantizedArray]
     prefix: str
 
     @classmethod
     def open(cls, folder: Path, num_layers: int) -> "Weights":
-        """Map ``model.safetensors``, which has this many layers; its names may all begin with ``bert.``."""
-        path = folder / "model.safetensors"
+        """Map ``model.safetensors``, or the shards of its index, which has this many layers.
+
+        The names may all begin with ``bert.``.
+        """
+        index, path = folder / "model.safetensors.index.json", folder / "model.safetensors"
+        path = index if index.exists() else path
         tensors = open_tensors(path)
         prefix = "bert." if any(name.startswith("bert.") for name in tensors) else ""
         for name in tensors:
@@ -73,13 +78,15 @@ class Weights:
         return cls(path, tensors, prefix)
 
     def take(self, name: str, *shape: int) -> np.ndarray[Any, Any]:
-        """Return a floating-point tensor of exactly this shape."""
+        """Return a floating-point tensor of exactly this shape; codes as the float32 numbers that they stand for."""
         name = self.prefix + name
         if name not in self.tensors:
             raise ValueError(f"{self.path}: tensor {name} is missing; expected shape {shape}")
         tensor = self.tensors[name]
         if tensor.shape != shape:
             raise ValueError(f"{self.path}: tensor {name} has shape {tensor.shape}; expected {shape}")
+        if isinstance(tensor, QuantizedArray):
+            return dequantize(tensor)
         if not dtypes.is_float(tensor.dtype):
             raise ValueError(f"{self.path}: tensor {name} has dtype {tensor.dtype}; expected a floating-point type")
         return tensor

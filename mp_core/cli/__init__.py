@@ -1,27 +1,24 @@
 """The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
 
 Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or corrupt input, 130 interrupted,
-141 the reader closed the pipe.
+141 the reader closed the pipe, 143 terminated.
 """
 
 import argparse
-import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
-
-import numpy as np
+from typing import Any, NoReturn
 
 import mp_core
-from mp_core import benchmark, config, demo, dtype_policies
-from mp_core.models import BertEncoder
+from mp_core import benchmark, config, demo
+from mp_core.checkpoint import RequestError
+from mp_core.cli import checkpoints, embed
+from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive, printable
 
 __all__ = ["main"]
-
-DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes stdout once more when it ends, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-    except (argparse.ArgumentError, NotImplementedError, TypeError) as error:
-        parser.error(str(error))
+    except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
+        parser.error(printable(str(error)))
     except (OSError, ValueError, ImportError) as error:
-        print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return BAD_INPUT
     return code
 
@@ -73,18 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="write one JSON object")
     info.set_defaults(run=_info)
 
-    embed = commands.add_parser("embed", help="embed texts, one a line, with a model from a folder")
-    embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
-    embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
-    embed.add_argument("--policy", type=_policy, default="float32", help="dtype policy (default: %(default)s)")
-    embed.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="default: %(default)s")
-    embed.add_argument("--output", metavar="FILE", help="default: standard output")
-    embed.add_argument("--format", choices=_WRITERS, help="default: by the suffix of --output, else jsonl")
-    embed.set_defaults(run=_embed)
+    embed.add_command(commands)
+    checkpoints.add_commands(commands)
 
     demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
-    demonstration.add_argument("--policies", nargs="+", type=_policy, default=demo.POLICIES, metavar="POLICY")
-    demonstration.add_argument("--threads", type=_positive, metavar="N", help="default: as `mp-core info` says")
+    demonstration.add_argument("--policies", nargs="+", type=embed.policy, default=demo.POLICIES, metavar="POLICY")
+    demonstration.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
     demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
     demonstration.set_defaults(run=_demo)
 
@@ -95,27 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", metavar="FILE", help="write the table here too")
     bench.set_defaults(run=_bench)
     return parser
-
-
-def _policy(name: str) -> str:
-    """Check a policy's name; ``int8`` alone means the demo's int8 policy."""
-    name = demo.ALIASES.get(name, name)
-    try:
-        compute_dtype = dtype_policies.get(name).compute_dtype
-    except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if "float" not in compute_dtype:
-        raise argparse.ArgumentTypeError(
-            f"must compute in a floating-point dtype; {name!r} computes in {compute_dtype}"
-        )
-    return name
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
-    return number
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -134,57 +104,6 @@ def _lines(report: dict[str, Any], indent: str = "") -> Iterator[str]:
         else:
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
             yield f"{indent}{key:{width}}  {text}"
-
-
-def _embed(arguments: argparse.Namespace) -> int:
-    suffix = Path(arguments.output or "").suffix[1:]
-    chosen = arguments.format or (suffix if suffix in _WRITERS else "jsonl")
-    if chosen == "npy" and not arguments.output and sys.stdout.isatty():
-        raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
-    encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
-    texts = list(_read_texts(arguments.files or ["-"]))
-    embeddings = encoder.encode(texts, batch_size=arguments.batch_size, show_progress=sys.stderr.isatty())
-    if arguments.output:
-        with open(arguments.output, "wb") as stream:
-            _WRITERS[chosen](stream, texts, embeddings)
-    else:
-        _WRITERS[chosen](sys.stdout.buffer, texts, embeddings)
-    return DONE
-
-
-def _read_texts(names: list[str]) -> Iterator[str]:
-    """Yield the lines of the named files, of standard input for ``-``."""
-    for name in names:
-        standard = name == "-"
-        try:
-            with open(0 if standard else name, encoding="utf-8-sig", newline="\n", closefd=not standard) as lines:
-                yield from (line.removesuffix("\n").removesuffix("\r") for line in lines)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{'standard input' if standard else name} is not UTF-8 text: {error}") from error
-
-
-def _write_npy(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    buffer = io.BytesIO()  # numpy.save asks a file for its position, which a pipe does not have
-    np.save(buffer, embeddings)
-    stream.write(buffer.getbuffer())
-
-
-def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    for text, row in zip(texts, embeddings, strict=True):
-        # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
-        stream.write(f'{{"text": {json.dumps(text)}, "embedding": [{", ".join(map(str, row))}]}}\n'.encode())
-
-
-def _write_tsv(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    for row in embeddings:
-        stream.write(("\t".join(map(str, row)) + "\n").encode())
-
-
-_WRITERS: dict[str, Callable[[BinaryIO, list[str], np.ndarray[Any, Any]], None]] = {
-    "npy": _write_npy,
-    "jsonl": _write_jsonl,
-    "tsv": _write_tsv,
-}
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,338 @@
+"""Checkpoints in another type: read, converted and written box by box, whatever their size."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, F64, Array, cast
+from mp_core.checkpoint.errors import Sums, Threshold, count
+from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint
+from mp_core.checkpoint.header import Entry, write_header
+from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
+from mp_core.checkpoint.plan import Planned, RequestError, Rules
+from mp_core.checkpoint.pool import Pool
+from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_of
+from mp_core.dtypes import is_float
+from mp_core.progress import progress
+from mp_core.quantization import QuantizedArray, dequantize, quantize
+
+__all__ = ["MAX_MEMORY", "convert_file"]
+
+MAX_MEMORY = 2**29
+"""Default bytes of working memory."""
+_COPIED = 2**20  # bytes at once
+
+
+def convert_file(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    policy: str,
+    *,
+    map: Sequence[tuple[str, str]] | Mapping[str, str] = (),
+    keep: Sequence[str] = (),
+    granularity: str | None = None,
+    saturate: bool = True,
+    force: bool = False,
+    dry_run: bool = False,
+    max_memory: int = MAX_MEMORY,
+    threads: int | None = None,
+    fail_if: Sequence[str] = (),
+    allow_requantize: bool = False,
+    show_progress: bool = False,
+) -> dict[str, Any]:
+    """Write a checkpoint in another type and measure what that costs.
+
+    Floating-point tensors are cast to a float type, or, if they have two or more axes, quantized to 8 or 4 bits with
+    float32 scales; all others are copied. `target` appears when everything is on the disk and no tensor has failed, and
+    not at all otherwise.
+
+    Parameters
+    ----------
+    source : path
+        A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
+        ones are converted or copied.
+    target : path
+        A file if `source` is one, else a folder.
+    policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
+        int8 and int8_weight_only hold the same codes; the metadata tell a layer which it was.
+    map : mapping or sequence of (str, str)
+        Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
+    keep : sequence of str
+        Regular expressions: tensors whose names match are copied, whatever `map` says.
+    granularity : {"channel", "tensor", "group:N"}, optional
+        Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
+        power of two up to 32768. Default: ``"channel"``, for int4 ``"group:64"``.
+    saturate : bool
+        Whether values beyond a float type's range become its largest number instead of infinity.
+    force : bool
+        Whether to replace `target`; a folder only if it holds no other files.
+    dry_run : bool
+        Whether to stop before reading values: the report then has the types and sizes only.
+    max_memory : int
+        Bytes of working memory.
+    threads : int, optional
+        Default: :func:`mp_core.config.get_num_threads`. The files do not depend on it.
+    fail_if : sequence of str
+        Conditions such as ``"sqnr<30"`` on the measures below, under which a tensor fails.
+    allow_requantize : bool
+        Whether tensors that are quantized already may be quantized again.
+    show_progress : bool
+        Whether to show a bar on stderr (needs tqdm).
+
+    Returns
+    -------
+    dict
+        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``failed`` (a line per failure) and
+        ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the
+        measures ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
+        and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
+
+    Raises
+    ------
+    OSError
+        A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
+    ValueError
+        A file is corrupt, an argument is wrong, or does not fit the checkpoint (:class:`RequestError`).
+
+    Examples
+    --------
+    >>> report = convert_file("model.safetensors", "small.safetensors", "int8", keep=["embed"])  # doctest: +SKIP
+    >>> min(tensor["sqnr"] for tensor in report["tensors"])  # doctest: +SKIP
+    37.9
+    """
+    rules = Rules.parse(policy, map, keep, granularity, allow_requantize)
+    thresholds = [Threshold.parse(condition) for condition in fail_if]
+    target = Path(os.path.abspath(target))
+    with Pool(threads, max_memory) as pool:
+        checkpoint = open_checkpoint(source)
+        shards = _plan(checkpoint, rules)
+        rows = [_row(shard.source, plan) for shard in shards for plan in shard.plans]
+        report = {
+            "source": os.fspath(source),
+            "target": os.fspath(target),
+            "policy": policy,
+            "bytes": sum(row["bytes"] for row in rows),
+            "new_bytes": sum(row["new_bytes"] for row in rows),
+            "failed": [],
+            "tensors": rows,
+        }
+        names = checkpoint.files
+        if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:
+            raise RequestError(f"the target {target} lies inside the folder that is converted")
+        check_free(target, names, force=force)
+        if dry_run:
+            return report
+        _check_space(target.parent, report["new_bytes"])
+        with temporary_beside(target) as temporary:
+            steps = _convert(checkpoint, shards, temporary, rows, saturate, pool)
+            total = sum(_steps(plan) for shard in shards for plan in shard.plans)
+            for _ in progress(steps, show=show_progress, total=total, unit="block"):
+                pass
+            report["failed"] = [
+                f"{row['name']}: {threshold.measure} is {row[threshold.measure]:.6g}, which is {threshold}"
+                for row in rows
+                for threshold in thresholds
+                if threshold.fails(row)
+            ]
+            if not report["failed"]:
+                replace(temporary, target, names, force=force)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A file to be written."""
+
+    source: Shard
+    plans: list[Planned]
+    head: bytes
+    entries: dict[str, Entry]
+
+
+def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
+    """Decide what every file will hold."""
+    plans = iter(rules.plan([tensor for _, tensor in checkpoint.tensors]))
+    shards = []
+    for shard in checkpoint.shards.values():
+        own = list(islice(plans, len(shard.tensors)))
+        parts: dict[str, Any] = {}
+        for plan in own:
+            for name in parts.keys() & plan.parts:
+                raise RequestError(
+                    f"{shard.path}: {name!r} would be the name of two tensors; keep (--keep) the other one"
+                )
+            parts |= plan.parts
+        schemes = {plan.tensor.name: plan.new_scheme for plan in own if plan.new_scheme is not None}
+        shards.append(_Shard(shard, own, *write_header(parts, metadata_of(shard.header, schemes, rules.policy))))
+    return shards
+
+
+def _row(shard: Shard, plan: Planned) -> dict[str, Any]:
+    tensor = plan.tensor
+    return {
+        "name": tensor.name,
+        "file": shard.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "new_dtype": plan.new_dtype,
+        "bytes": tensor.nbytes,
+        "new_bytes": plan.nbytes,
+    }
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    if shutil.disk_usage(folder).free < needed:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {needed} bytes are needed", str(folder))
+
+
+def _convert(
+    checkpoint: Checkpoint,
+    shards: Sequence[_Shard],
+    folder: Path,
+    rows: Sequence[dict[str, Any]],
+    saturate: bool,
+    pool: Pool,
+) -> Iterator[None]:
+    """Write all files, add the measures to the rows, and yield after every step."""
+    remaining = iter(rows)
+    for shard in shards:
+        path = folder if checkpoint.is_file else folder / shard.source.name
+        with File(shard.source.path) as source, OutFile(path) as out:
+            out.write(shard.head, 0)
+            for plan in shard.plans:
+                sums = Sums()
+                for part in _Work(plan, source, out, shard.entries, saturate).parts(pool):
+                    sums += part
+                    yield
+                next(remaining).update(sums.metrics())
+    for name in checkpoint.others:
+        with File(checkpoint.folder / name) as source, OutFile(folder / name) as out:
+            for start in range(0, source.size, _COPIED):
+                out.write(source.bytes(start, min(_COPIED, source.size - start)), start)
+    for index in checkpoint.indices:
+        own = [shard for shard in shards if shard.source.name in index.shards]
+        with OutFile(folder / index.name) as out:
+            out.write(_index(index, own), 0)
+
+
+def _index(index: Index, shards: Sequence[_Shard]) -> bytes:
+    """Return the index of the new shards."""
+    files = {name: Path(shard.source.name).name for shard in shards for name in shard.entries}
+    size = sum(plan.nbytes for shard in shards for plan in shard.plans)
+    content = index.content | {"metadata": index.content["metadata"] | {"total_size": size}, "weight_map": files}
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One tensor on its way."""
+
+    plan: Planned
+    source: File
+    out: OutFile
+    entries: dict[str, Entry]
+    saturate: bool
+
+    def parts(self, pool: Pool) -> Iterator[Sums]:
+        """Write the tensor and yield what its parts have lost."""
+        tensor, scheme = self.plan.tensor, self.plan.scheme
+        if self.plan.dtype is not None:
+            yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
+        elif scheme is None:
+            for name, entry in tensor.parts.items():
+                yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
+        elif _passes(self.plan) == 1:
+            yield from pool.each(partial(self._quantize, scheme), _boxes(self.plan))
+        else:
+            peaks = np.zeros(prod(scheme.scales[1]), F32)
+            for lines, found in pool.each(self._peaks, _boxes(self.plan)):
+                np.maximum.at(peaks, lines // scheme.lines_per_scale, found)
+                yield Sums()
+            # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
+            largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=scheme.dtype)
+            self._write(f"{tensor.name}.scale", largest.scale, 0)
+            yield from pool.each(partial(self._quantize_by, scheme, largest), _boxes(self.plan))
+
+    def _copy(self, name: str, box: Box) -> Sums:
+        entry = self.plan.tensor.parts[name]
+        size = entry.dtype.itemsize
+        content = self.source.bytes(entry.start + box.begin * size, (box.end - box.begin) * size).view(entry.dtype)
+        self._write(name, content, box.begin)
+        return Sums(nan=count(np.isnan(_widened(content))) if is_float(entry.dtype) else 0)
+
+    def _cast(self, dtype: np.dtype[Any], box: Box) -> Sums:
+        tensor = self.plan.tensor
+        x = self.source.box(tensor, box)
+        y = cast(x, dtype)
+        x, restored, overflow = _widened(x), _widened(y), 0
+        if self.saturate:
+            overflow = count(~np.isfinite(restored) & ~np.isnan(x))
+            if overflow:
+                y = cast(x, dtype, saturate=True)
+                restored = _widened(y)
+        self._write(tensor.name, y, box.first * tensor.length + box.begin)
+        return Sums.of(x, restored, overflow)
+
+    def _peaks(self, box: Box) -> tuple[Array, Array]:
+        """Return the numbers of the lines and the largest finite magnitudes in them."""
+        x = np.abs(cast(self.source.box(self.plan.tensor, box), F32))
+        return np.arange(box.first, box.last), x.max(axis=1, initial=0, where=np.isfinite(x))
+
+    def _quantize(self, scheme: Scheme, box: Box) -> Sums:
+        """Quantize lines that hold all that their scales depend on."""
+        x = self.source.box(self.plan.tensor, box)
+        shape = x.shape if scheme.group_size else (-1, scheme.lines_per_scale, x.shape[1])
+        q = quantize(cast(x, F32).reshape(shape), axis=0, dtype=scheme.dtype, group_size=scheme.group_size)
+        row = box.first // scheme.lines_per_scale
+        column = box.begin // scheme.group_size if scheme.group_size else 0
+        self._write(f"{self.plan.tensor.name}.scale", q.scale, row * scheme.groups + column)
+        return self._write_codes(scheme, box, x, q)
+
+    def _quantize_by(self, scheme: Scheme, largest: QuantizedArray, box: Box) -> Sums:
+        """Quantize lines by the scales of `largest`, which no element may exceed: infinity would, by given scales."""
+        x = self.source.box(self.plan.tensor, box)
+        rows = np.arange(box.first, box.last) // scheme.lines_per_scale
+        bound = dequantize(largest)[rows]
+        q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=scheme.dtype, scale=largest.scale[rows])
+        return self._write_codes(scheme, box, x, q)
+
+    def _write_codes(self, scheme: Scheme, box: Box, x: Array, q: QuantizedArray) -> Sums:
+        width = scheme.stored[1][-1]
+        self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // scheme.codes_per_element)
+        return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
+
+    def _write(self, name: str, array: Array, index: int) -> None:
+        """Write the elements of a tensor of the file from this index on."""
+        entry = self.entries[name]
+        self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
+
+
+def _boxes(plan: Planned) -> Iterator[Box]:
+    return boxes(plan.tensor.lines, plan.tensor.length, plan.scheme.lines_per_scale if plan.scheme else 1)
+
+
+def _passes(plan: Planned) -> int:
+    """How often the values are read: twice if no box holds all that one scale depends on."""
+    scheme = plan.scheme
+    return 2 if scheme and not scheme.group_size and scheme.lines_per_scale * plan.tensor.length > BOX else 1
+
+
+def _steps(plan: Planned) -> int:
+    if plan.is_copy:
+        return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape)))
+    return _passes(plan) * sum(1 for _ in _boxes(plan))
+
+
+def _widened(x: Array) -> Array:
+    """Return floats in a type in which NumPy is fast, and exactly."""
+    return x if x.dtype == F64 else cast(x, F32)

@@ -1,0 +1,127 @@
+"""How far two tensors are apart."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from math import inf, isnan, log10, nan, sqrt
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core.arrays import Array
+
+__all__ = ["Sums", "Threshold", "count"]
+
+
+def count(mask: Array) -> int:
+    """Return how many elements are true."""
+    return int(np.count_nonzero(mask))
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What parts of ``x`` and ``y`` add up to, in float64.
+
+    Equal elements differ by 0, NaN and NaN included; any other NaN or infinity differs by infinity, and does not count
+    in the last three sums.
+    """
+
+    max_abs_error: float = 0.0
+    overflow: int = 0
+    flushed: int = 0
+    nan: int = 0
+    noise: float = 0.0
+    xx: float = 0.0
+    yy: float = 0.0
+    xy: float = 0.0
+
+    @classmethod
+    def of(cls, x: Array, y: Array, overflow: int = 0) -> Self:
+        """Return the sums of one part, of which `overflow` elements had to be clamped."""
+        x, y = (np.asarray(part, np.float64).reshape(-1) for part in (x, y))
+        flushed = count((y == 0) & (x != 0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            difference = np.abs(x - y)
+            noise = _dot(difference, difference)
+        nans = 0
+        if not noise < inf:
+            nans = count(np.isnan(x) | np.isnan(y))
+            overflow += count(np.isfinite(x) & np.isinf(y))
+            difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
+            difference[np.isnan(difference)] = inf
+            finite = np.isfinite(x) & np.isfinite(y)
+            x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+        with np.errstate(over="ignore"):
+            sums = _dot(difference, difference), _dot(x, x), _dot(y, y), _dot(x, y)
+        return cls(float(difference.max(initial=0.0)), overflow, flushed, nans, *sums)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        largest, *sums = zip(astuple(self), astuple(other), strict=True)
+        return Sums(max(largest), *map(sum, sums))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the measures of the whole: `rel_rmse` is relative to the RMS of ``x``, `sqnr` in decibels."""
+        rel_rmse, cosine = 0.0, 1.0
+        if self.noise:
+            rel_rmse = _ratio(self.noise, self.xx) ** 0.5
+            cosine = self.xy / sqrt(self.xx) / sqrt(self.yy) if self.xx and self.yy else 0.0
+        return {
+            "max_abs_error": self.max_abs_error,
+            "rel_rmse": rel_rmse,
+            "sqnr": -20 * log10(rel_rmse) if 0 < rel_rmse < inf else inf if rel_rmse == 0 else -rel_rmse,
+            "cosine": cosine,
+            "overflow": self.overflow,
+            "flushed": self.flushed,
+            "nan": self.nan,
+        }
+
+
+def _dot(x: Array, y: Array) -> float:
+    """Return the sum of products, without BLAS: its threads would compete with ours."""
+    return float(np.einsum("i,i->", x, y))
+
+
+def _ratio(noise: float, signal: float) -> float:
+    """Return noise / signal; a sum of squares that overflowed says nothing."""
+    return nan if signal == inf else noise / signal if signal else inf
+
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A condition under which a tensor fails, such as ``sqnr<30``."""
+
+    measure: str
+    comparison: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a condition; raise ValueError for another text."""
+        measures = tuple(Sums().metrics())
+        found = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*", text)
+        try:
+            bound = float(found[3]) if found and found[1] in measures else nan
+        except ValueError:
+            bound = nan
+        if found is None or isnan(bound):
+            raise ValueError(
+                f"`fail_if` must be one of {', '.join(measures)}, then <, <=, > or >=, and a number; received {text!r}"
+            )
+        return cls(found[1], found[2], bound)
+
+    def fails(self, row: Mapping[str, Any]) -> bool:
+        """Whether the measure of a tensor meets the condition, or is not a number."""
+        value = row[self.measure]
+        return isnan(value) or _COMPARE[self.comparison](value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.comparison} {self.bound:g}"

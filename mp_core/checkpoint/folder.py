@@ -1,0 +1,178 @@
+"""What a path may be: one safetensors file, the index of a model in several, or a folder with any of these in it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mp_core.checkpoint.header import MAX_JSON, Header, load_json, open_regular, read_header
+from mp_core.checkpoint.tensors import Tensor, tensors_of
+
+__all__ = ["Checkpoint", "Index", "Shard", "open_checkpoint", "unique_tensors"]
+
+_INDEX = ".safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One safetensors file."""
+
+    name: str
+    """Relative to the checkpoint's folder."""
+    path: Path
+    header: Header
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> "Shard":
+        """Read the header of a file."""
+        path = folder / name
+        header = read_header(path)
+        return cls(name, path, header, tensors_of(header, path))
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A file that says in which shard each tensor is."""
+
+    name: str
+    content: dict[str, Any]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The names of the shards, relative to the checkpoint's folder, in order of appearance."""
+        parent = Path(self.name).parent
+        return tuple(dict.fromkeys((parent / file).as_posix() for file in self.content["weight_map"].values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All files of a checkpoint."""
+
+    folder: Path
+    shards: dict[str, Shard]
+    indices: list[Index]
+    others: list[str]
+    """Files that hold no tensors, in a folder."""
+    is_file: bool
+    """Whether it is one file, and not the folder around it."""
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files; none where it is one file."""
+        return set() if self.is_file else {*self.shards, *(index.name for index in self.indices), *self.others}
+
+    @property
+    def tensors(self) -> Iterator[tuple[Shard, Tensor]]:
+        """All tensors with their files."""
+        return ((shard, tensor) for shard in self.shards.values() for tensor in shard.tensors.values())
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read the headers of a checkpoint.
+
+    Raises
+    ------
+    OSError
+        A file is missing or cannot be read.
+    ValueError
+        A file is corrupt, an index disagrees with its shards or leads out of its folder, a link does, or a folder holds
+        no safetensors file.
+    """
+    path = Path(path)
+    others: list[str] = []
+    indices: list[Index] = []
+    if path.is_dir():
+        folder, files = path, sorted(_files(path))
+        indices = [_index(folder, name) for name in files if name.endswith(_INDEX)]
+        names = [name for name in files if name.endswith(".safetensors")]
+        others = [name for name in files if not name.endswith((_INDEX, ".safetensors"))]
+        if not names:
+            raise ValueError(f"{path} holds no safetensors file")
+    elif path.name.endswith(_INDEX):
+        folder, indices, names = path.parent, [_index(path.parent, path.name)], []
+    else:
+        folder, names = path.parent, [path.name]
+    sharded = [name for index in indices for name in index.shards]
+    for name in sharded:
+        _check_link(folder / name, folder)
+    names = list(dict.fromkeys([*sharded, *names]))
+    shards = {name: Shard.open(folder, name) for name in names}
+    for index in indices:
+        _check_index(folder, index, shards)
+    return Checkpoint(folder, shards, indices, others, not indices and folder is not path)
+
+
+def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
+    """Return the tensors by name; raise if two files have one of the same name."""
+    tensors: dict[str, tuple[Shard, Tensor]] = {}
+    for shard, tensor in checkpoint.tensors:
+        if tensor.name in tensors:
+            raise ValueError(f"tensor {tensor.name!r} is in {tensors[tensor.name][0].path} and in {shard.path}")
+        tensors[tensor.name] = shard, tensor
+    return tensors
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield all files below a folder, but not hidden ones."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in [*folders, *files]:
+            path = Path(parent, name)
+            if name.startswith("."):
+                continue
+            _check_link(path, folder)
+            if name in folders and path.is_symlink():
+                raise ValueError(f"{path} is a link to a folder")
+            if name not in folders:
+                if not stat.S_ISREG(path.stat().st_mode):
+                    raise ValueError(f"{path} is not a regular file")
+                yield path.relative_to(folder).as_posix()
+
+
+def _check_link(path: Path, folder: Path) -> None:
+    """Raise unless `path` leads into the folder, or into the blobs of a hub's cache of which it is a snapshot."""
+    if not path.is_symlink():
+        return
+    root, end = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
+    allowed = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    if not any(end.is_relative_to(place) for place in allowed):
+        raise ValueError(f"{path} is a link that leads out of {folder}")
+
+
+def _index(folder: Path, name: str) -> Index:
+    path = folder / name
+    with open(open_regular(path), "rb") as file:
+        content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise ValueError(f"{path} has more than {MAX_JSON} bytes")
+    loaded = load_json(content, f"{path} is not a valid index")
+    files = loaded.get("weight_map")
+    if not isinstance(files, dict) or not files or not all(isinstance(file, str) for file in files.values()):
+        raise ValueError(f"{path} is not a valid index: weight_map must map names of tensors to names of files")
+    if not isinstance(loaded.setdefault("metadata", {}), dict):
+        raise ValueError(f"{path} is not a valid index: metadata must be an object")
+    for file in set(files.values()):
+        if file != os.path.basename(file) or file in ("", ".", "..") or "\0" in file:
+            raise ValueError(f"{path}: the shard {file!r} is not the name of a file beside the index")
+    return Index(name, loaded)
+
+
+def _check_index(folder: Path, index: Index, shards: dict[str, Shard]) -> None:
+    """Check that every tensor is in the shard that the index names, and in no other."""
+    parent = Path(index.name).parent
+    for name, file in index.content["weight_map"].items():
+        if name not in shards[(parent / file).as_posix()].header.entries:
+            raise ValueError(f"{folder / index.name}: tensor {name!r} is not in {file}")
+    found: dict[str, str] = {}
+    for file in index.shards:
+        for name in shards[file].header.entries:
+            if name in found:
+                raise ValueError(f"{folder / index.name}: tensor {name!r} is in {found[name]} and in {file}")
+            found[name] = file

@@ -1,0 +1,212 @@
+"""The header of a safetensors file: 8 bytes of length, little-endian, then JSON, then the tensors' bytes without gaps.
+
+Reading is strict, because a file may come from anybody: what passes here can be read without further checks.
+"""
+
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mp_core.dtypes import ALLOWED
+
+__all__ = [
+    "CODES",
+    "MAX_JSON",
+    "Entry",
+    "Header",
+    "is_shape",
+    "load_json",
+    "open_regular",
+    "read_header",
+    "write_header",
+]
+
+CODES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+"""The file's name of a type -> ours."""
+
+_CODE = {name: code for code, name in CODES.items()}
+MAX_JSON = 100_000_000
+"""Bytes of the longest header or index that is read: the limit of the safetensors library."""
+_MAX_AXES = 64  # NumPy's
+_MAX_BYTES = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a file holds one tensor."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    """Bytes from the beginning of the file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says about itself."""
+
+    entries: dict[str, Entry]
+    metadata: dict[str, str]
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading and return its descriptor; a pipe or a device would block or never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        error = IsADirectoryError if stat.S_ISDIR(mode) else ValueError
+        raise error(f"{path} is not a regular file")
+    return descriptor
+
+
+def load_json(content: bytes, what: str) -> dict[str, Any]:
+    """Parse one JSON object; text that is not UTF-8 and repeated keys are errors, which begin with `what`."""
+    try:
+        loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError(f"{what}: nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{what}: expected a JSON object")
+    return loaded
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        raise ValueError(f"{Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
+    for text in (*names, *names.values()):
+        if isinstance(text, str):
+            text.encode("utf-8")  # JSON can escape half a character
+    return names
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read and check the header of a file.
+
+    Raises
+    ------
+    OSError
+        The file is missing or cannot be read.
+    ValueError
+        It is no safetensors file: truncated, corrupt, or with gaps, overlaps or types that the format does not have.
+    """
+    with open(open_regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        what = f"{path} is not a valid safetensors file"
+        if not 0 < length <= min(size - 8, MAX_JSON):
+            raise ValueError(f"{what}: it has {size} bytes, and a header of {length} (at most {MAX_JSON})")
+        content = file.read(length)
+    if content[:1] != b"{":
+        raise ValueError(f"{what}: the header does not begin with {{")
+    header = load_json(content, what)
+    metadata = header.pop("__metadata__", {})
+    if not _is_dict_of(metadata, lambda value: isinstance(value, str)):
+        raise ValueError(f"{what}: __metadata__ must map strings to strings")
+    entries = {}
+    for name, value in header.items():
+        try:
+            entries[name] = _entry(value, 8 + length)
+        except _UnknownDtypeError as error:
+            raise ValueError(f"{path}: tensor {name!r} has dtype {error}; mp_core reads {', '.join(CODES)}") from None
+        except ValueError as error:
+            raise ValueError(f"{what}: tensor {name!r}: {error}") from None
+    _check_cover(entries, 8 + length, size, what)
+    return Header(entries, metadata)
+
+
+class _UnknownDtypeError(ValueError):
+    pass
+
+
+def _is_dict_of(value: Any, check: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _entry(value: Any, data: int) -> Entry:
+    if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError("expected dtype, shape and data_offsets")
+    code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(code, str) or code not in CODES:
+        raise _UnknownDtypeError(f"{code}" if isinstance(code, str) and code.isprintable() else repr(code))
+    dtype = ALLOWED[CODES[code]]
+    if not is_shape(shape) or prod(max(n, 1) for n in shape) * dtype.itemsize >= _MAX_BYTES:
+        raise ValueError("shape must be a list of at most 64 sizes, less than 2^63 bytes in all")
+    if not is_shape(offsets) or len(offsets) != 2 or offsets[1] - offsets[0] != prod(shape) * dtype.itemsize:
+        raise ValueError(f"data_offsets do not fit dtype and shape: expected {prod(shape) * dtype.itemsize} bytes")
+    return Entry(dtype, tuple(shape), data + offsets[0])
+
+
+def is_shape(value: Any) -> bool:
+    """Whether a JSON value is a list of sizes."""
+    return (
+        isinstance(value, list)
+        and len(value) <= _MAX_AXES
+        and all(type(n) is int and 0 <= n < _MAX_BYTES for n in value)
+    )
+
+
+def _check_cover(entries: Mapping[str, Entry], start: int, size: int, what: str) -> None:
+    """Check that the tensors lie one after the other, from the header to the end of the file."""
+    spans = sorted((entry.start, entry.start + entry.nbytes, name) for name, entry in entries.items())
+    spans = [(start, start, ""), *spans, (size, size, "")]
+    for (_, stop, before), (begin, _, name) in pairwise(spans):
+        if stop != begin:
+            between = f"between {before!r} and {name!r}" if name else "at the end of the file"
+            raise ValueError(f"{what}: the tensors leave a gap or overlap {between} (bytes {stop} and {begin})")
+
+
+def write_header(
+    shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: Mapping[str, str]
+) -> tuple[bytes, dict[str, Entry]]:
+    """Return the first bytes of a file of these tensors, and where each of them is to be written.
+
+    The header keeps the order given. The data begin with the widest types, so that all are aligned.
+    """
+    offsets, offset = {}, 0
+    for name, (dtype, shape) in sorted(shapes.items(), key=lambda item: -item[1][0].itemsize):
+        offsets[name] = offset
+        offset += prod(shape) * dtype.itemsize
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, (dtype, shape) in shapes.items():
+        span = [offsets[name], offsets[name] + prod(shape) * dtype.itemsize]
+        header[name] = {"dtype": _CODE[dtype.name], "shape": list(shape), "data_offsets": span}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_JSON:
+        raise ValueError(f"the header would take {len(text)} bytes; the format allows {MAX_JSON}")
+    start = 8 + len(text)
+    entries = {name: Entry(dtype, tuple(shape), start + offsets[name]) for name, (dtype, shape) in shapes.items()}
+    return len(text).to_bytes(8, "little") + text, entries

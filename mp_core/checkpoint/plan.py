@@ -1,0 +1,175 @@
+"""What is to become of each tensor."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core.checkpoint.tensors import MAX_GROUP, Scheme, Tensor, is_group_size
+from mp_core.dtypes import ALLOWED, is_float
+
+__all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules"]
+
+
+class RequestError(ValueError):
+    """What was asked for does not fit the checkpoint; other arguments may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granularity:
+    """Which elements share a scale."""
+
+    kind: str
+    group_size: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``channel``, ``tensor`` or ``group:N``; raise ValueError for another text."""
+        kind, _, size = text.partition(":")
+        if text in ("channel", "tensor"):
+            return cls(text)
+        group_size = int(size) if size.isdecimal() and len(size) < 6 else 0
+        if kind != "group" or not is_group_size(group_size):
+            raise ValueError(
+                "`granularity` must be 'channel', 'tensor' or 'group:N', N a power of two from 2 to "
+                f"{MAX_GROUP}; received {text!r}"
+            )
+        return cls(kind, group_size)
+
+    def axis(self, ndim: int) -> tuple[int, ...]:
+        """Return the axes that keep scales of their own; a Linear layer's weights are (outputs, inputs)."""
+        return {"tensor": (), "channel": (0,)}.get(self.kind, tuple(range(ndim - 1)))
+
+
+# Policy -> type of the values, and for codes which of them share a scale.
+_CHANNEL, _GROUP = Granularity("channel"), Granularity("group", 64)
+POLICIES: dict[str, tuple[str, Granularity | None]] = {
+    "float32": ("float32", None),
+    "float16": ("float16", None),
+    "bfloat16": ("bfloat16", None),
+    "float8_e4m3fn": ("float8_e4m3fn", _CHANNEL),
+    "float8_e5m2": ("float8_e5m2", _CHANNEL),
+    "int8": ("int8", _CHANNEL),
+    "int8_weight_only": ("int8", _CHANNEL),
+    "int4": ("int4", _GROUP),
+}
+"""Name -> dtype of the values and, where these are codes, which of them share a scale by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A tensor and what it becomes: codes of a scheme, values of a type, or a copy of its bytes."""
+
+    tensor: Tensor
+    dtype: np.dtype[Any] | None = None
+    scheme: Scheme | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the bytes stay as they are."""
+        return self.dtype is None and self.scheme is None
+
+    @property
+    def parts(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Types and shapes of the tensors in the file, by name."""
+        name = self.tensor.name
+        if self.scheme is not None:
+            return {name: self.scheme.stored, f"{name}.scale": self.scheme.scales}
+        if self.dtype is not None:
+            return {name: (self.dtype, self.tensor.shape)}
+        return {part: (entry.dtype, entry.shape) for part, entry in self.tensor.parts.items()}
+
+    @property
+    def new_scheme(self) -> Scheme | None:
+        """The scheme of the codes in the new file."""
+        return self.tensor.scheme if self.is_copy else self.scheme
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the new file, of scales too."""
+        return sum(prod(shape) * dtype.itemsize for dtype, shape in self.parts.values())
+
+    @property
+    def new_dtype(self) -> str:
+        """The name of the new type, of the codes where there are scales."""
+        if self.scheme is not None:
+            return self.scheme.dtype
+        return self.tensor.dtype if self.dtype is None else self.dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
+
+    Patterns may match anywhere in a name.
+    """
+
+    policy: str
+    map: Sequence[tuple[re.Pattern[str], str]]
+    keep: Sequence[re.Pattern[str]]
+    granularity: Granularity | None
+    allow_requantize: bool
+
+    @classmethod
+    def parse(
+        cls,
+        policy: str,
+        map: Sequence[tuple[str, str]] | Mapping[str, str],
+        keep: Sequence[str],
+        granularity: str | None,
+        allow_requantize: bool,
+    ) -> Self:
+        """Check the arguments of a conversion."""
+        pairs = list(map.items() if isinstance(map, Mapping) else map)
+        for name in (policy, *(mapped for _, mapped in pairs)):
+            if name not in POLICIES:
+                raise ValueError(f"`policy` must be one of {', '.join(POLICIES)}; received {name!r}")
+        return cls(
+            policy,
+            [(_pattern(pattern, "map"), mapped) for pattern, mapped in pairs],
+            [_pattern(pattern, "keep") for pattern in keep],
+            None if granularity is None else Granularity.parse(granularity),
+            allow_requantize,
+        )
+
+    def plan(self, tensors: Sequence[Tensor]) -> list[Planned]:
+        """Return what becomes of each tensor; every pattern must match one."""
+        for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
+            if not any(pattern.search(tensor.name) for tensor in tensors):
+                raise RequestError(f"the pattern {pattern.pattern!r} matches no tensor")
+        planned = [self._plan(tensor) for tensor in tensors]
+        if self.granularity and not any(plan.scheme for plan in planned):
+            raise RequestError(
+                f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized"
+            )
+        return planned
+
+    def _plan(self, tensor: Tensor) -> Planned:
+        policy = next((mapped for pattern, mapped in self.map if pattern.search(tensor.name)), self.policy)
+        kept = any(pattern.search(tensor.name) for pattern in self.keep)
+        if kept or not (tensor.scheme or is_float(tensor.values.dtype)):
+            return Planned(tensor)
+        dtype, granularity = POLICIES[policy]
+        if granularity is None:
+            same = tensor.scheme is None and tensor.dtype == dtype
+            return Planned(tensor) if same else Planned(tensor, ALLOWED[dtype])
+        if len(tensor.shape) < 2 or 0 in tensor.shape:
+            return Planned(tensor)
+        if tensor.scheme and not self.allow_requantize:
+            raise RequestError(
+                f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
+                "allow_requantize (--allow-requantize), keeping them keep (--keep)"
+            )
+        granularity = self.granularity or granularity
+        axis = granularity.axis(len(tensor.shape))
+        return Planned(tensor, scheme=Scheme(dtype, tensor.shape, axis, granularity.group_size, policy))
+
+
+def _pattern(text: str, argument: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"`{argument}` must hold regular expressions; received {text!r}: {error}") from None

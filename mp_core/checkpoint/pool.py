@@ -1,0 +1,53 @@
+"""Work on boxes of tensors in threads, in bounded memory."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self, TypeVar
+
+import numpy as np
+
+from mp_core.core.cpu import get_num_threads, num_threads
+
+__all__ = ["MIN_MEMORY", "Pool"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MIN_MEMORY = 2**23
+"""Bytes with which one thread can work: about 64 for each element of a box, and some that are free."""
+
+
+class Pool:
+    """Threads, as many as `max_memory` bytes allow, and at most `threads`."""
+
+    def __init__(self, threads: int | None, max_memory: int) -> None:
+        if max_memory < MIN_MEMORY:
+            raise ValueError(f"`max_memory` must be at least {MIN_MEMORY} bytes; received {max_memory}")
+        with num_threads(threads or get_num_threads()):
+            self._threads = min(get_num_threads(), max_memory // MIN_MEMORY)
+        self._executor = ThreadPoolExecutor(self._threads)
+        # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of
+        # a box is free after it: without a larger one, the page faults would take most of the time.
+        np.empty(MIN_MEMORY, np.uint8)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def each(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results for the items, in their order."""
+
+        def alone(item: T) -> R:
+            with num_threads(1):
+                return function(item)
+
+        running: deque[Future[R]] = deque()
+        for item in items:
+            running.append(self._executor.submit(alone, item))
+            if len(running) > 2 * self._threads:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()

@@ -1,0 +1,268 @@
+"""``mp-core convert``, ``inspect`` and ``verify``: safetensors files."""
+
+import argparse
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf, isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+from mp_core import checkpoint, demo
+from mp_core.checkpoint import Granularity, Threshold
+from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable, table
+
+__all__ = ["add_commands"]
+
+_WORST = 5
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to the program's."""
+    convert = commands.add_parser("convert", help="write a checkpoint in a smaller type and report what that costs")
+    convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
+    convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file if IN is one, else a folder")
+    convert.add_argument("--policy", required=True, choices=checkpoint.POLICIES)
+    convert.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        type=_mapping,
+        metavar="REGEX=POLICY",
+        help="another policy for tensors whose names match; the first match counts",
+    )
+    convert.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        type=_checked(re.compile),
+        help="leave tensors whose names match as they are",
+    )
+    convert.add_argument(
+        "--granularity",
+        type=_checked(Granularity.parse),
+        metavar="G",
+        help="what shares a scale: channel, tensor or group:N (default: channel, for int4 group:64)",
+    )
+    convert.add_argument(
+        "--saturate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="clamp what overflows instead of making it infinite (default: yes)",
+    )
+    convert.add_argument("--force", action="store_true", help="replace OUT")
+    convert.add_argument("--dry-run", action="store_true", help="report types and sizes, write nothing")
+    convert.add_argument("--max-memory", type=_size, default="512MiB", metavar="SIZE", help="default: %(default)s")
+    convert.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
+    convert.add_argument("--report", metavar="FILE", help="write the report as JSON")
+    convert.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        type=_checked(Threshold.parse),
+        metavar="CONDITION",
+        help="such as 'sqnr<30': write nothing and exit with 1 if a tensor meets it",
+    )
+    convert.add_argument("--allow-requantize", action="store_true", help="quantize what is quantized already")
+    convert.add_argument("--quiet", action="store_true", help="print neither table nor progress")
+    convert.add_argument("--no-progress", action="store_true", help="print no progress")
+    convert.set_defaults(run=_convert)
+
+    inspect = commands.add_parser("inspect", help="list the tensors of a checkpoint and what their values are like")
+    inspect.add_argument("file", metavar="FILE", help="safetensors file, shard index, or folder of a model")
+    inspect.add_argument("--json", action="store_true", help="write one JSON object")
+    inspect.set_defaults(run=_inspect)
+
+    verify = commands.add_parser("verify", help="compare two checkpoints")
+    verify.add_argument("a", metavar="A", help="safetensors file, shard index, or folder of a model")
+    verify.add_argument("b", metavar="B", help="what is compared with it")
+    verify.add_argument(
+        "--rtol",
+        type=_tolerance,
+        default=0.0,
+        metavar="R",
+        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
+    )
+    verify.add_argument("--json", action="store_true", help="write one JSON object")
+    verify.set_defaults(run=_verify)
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
+    """Return a type of argument that is text which `parse` accepts."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except (ValueError, re.error, OverflowError, RecursionError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+
+    return check
+
+
+def _mapping(text: str) -> tuple[str, str]:
+    pattern, equals, policy = text.rpartition("=")
+    if not equals or policy not in checkpoint.POLICIES:
+        raise argparse.ArgumentTypeError(
+            f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}"
+        )
+    return _checked(re.compile)(pattern), policy
+
+
+def _size(text: str) -> int:
+    """Read bytes with a unit."""
+    found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])(i?))?b?", text, re.IGNORECASE)
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be a number of bytes such as 512MiB or 2GB; received {text!r}")
+    size: int = int(found[1]) * (1024 if found[3] else 1000) ** (" kmgt".index((found[2] or " ").lower()))
+    return size
+
+
+def _tolerance(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0; received {text!r}")
+    return number
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    if arguments.report and not Path(arguments.report).parent.is_dir():
+        raise argparse.ArgumentError(None, f"argument --report: no folder {Path(arguments.report).parent}")
+    with _terminable():
+        report = checkpoint.convert_file(
+            arguments.source,
+            arguments.output,
+            arguments.policy,
+            map=arguments.map,
+            keep=arguments.keep,
+            granularity=arguments.granularity,
+            saturate=arguments.saturate,
+            force=arguments.force,
+            dry_run=arguments.dry_run,
+            max_memory=_beyond_own(arguments.max_memory),
+            threads=arguments.threads,
+            fail_if=arguments.fail_if,
+            allow_requantize=arguments.allow_requantize,
+            show_progress=_shows(arguments),
+        )
+    if arguments.report:
+        Path(arguments.report).write_text(_json(report), encoding="utf-8")
+    if not arguments.quiet:
+        print(_sizes(report) if arguments.dry_run else _losses(report))
+    return _judged(report)
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    report = checkpoint.inspect_file(arguments.file, show_progress=sys.stderr.isatty())
+    print(_json(report) if arguments.json else "\n".join(_contents(report)))
+    return DONE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    report = checkpoint.verify_files(arguments.a, arguments.b, rtol=arguments.rtol, show_progress=sys.stderr.isatty())
+    print(_json(report) if arguments.json else _losses(report))
+    return _judged(report)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a terminated process remove what it has begun to write."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _beyond_own(max_memory: int) -> int:
+    """Return what the process, which is to stay below `max_memory`, has left."""
+    left = max_memory - demo.peak_rss_bytes()
+    if left < checkpoint.MIN_MEMORY:
+        needed = -(-(max_memory - left + checkpoint.MIN_MEMORY) // 2**20)
+        raise argparse.ArgumentError(None, f"argument --max-memory: must be at least {needed}MiB here")
+    return left
+
+
+def _shows(arguments: argparse.Namespace) -> bool:
+    return sys.stderr.isatty() and not (arguments.quiet or arguments.no_progress)
+
+
+def _judged(report: Mapping[str, Any]) -> int:
+    for failure in report["failed"]:
+        print(f"mp-core: failed: {printable(failure)}", file=sys.stderr)
+    return FAILED if report["failed"] else DONE
+
+
+def _json(report: Mapping[str, Any]) -> str:
+    """Return a report as JSON, which has no infinity: it is the string "inf"."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+    return json.dumps(plain(report), indent=2)
+
+
+def _head(row: Mapping[str, Any]) -> list[str]:
+    shape = " x ".join(map(str, row["shape"]))
+    new = row.get("new_dtype", row["dtype"])
+    sizes = [f"{row[key] / 1e6:.3f}" for key in ("bytes", "new_bytes") if key in row]
+    return [printable(row["name"]), shape, row["dtype"] if new == row["dtype"] else f"{row['dtype']} > {new}", *sizes]
+
+
+_HEAD = ["tensor", "shape", "type", "MB", "new MB"]
+_MEASURES: dict[str, Callable[[Any], str]] = {
+    "sqnr": lambda value: "exact" if value == inf else f"{value:.1f}",
+    "rel_rmse": "{:.2e}".format,
+    "max_abs_error": "{:.2e}".format,
+    "cosine": "{:.6f}".format,
+    "overflow": str,
+    "flushed": str,
+    "nan": str,
+}
+
+
+def _sizes(report: Mapping[str, Any]) -> str:
+    return "\n".join([table([_HEAD, *map(_head, report["tensors"])]), *_total(report)])
+
+
+def _losses(report: Mapping[str, Any]) -> str:
+    """Return the measures of every tensor, and once more those that have lost most."""
+
+    def lines(rows: Sequence[Mapping[str, Any]]) -> str:
+        heads = [*_HEAD, "SQNR dB", "rel RMSE", "max error", "cosine", "overflow", "flushed", "NaN"]
+        return table([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
+
+    rows = report["tensors"]
+    lossy = (row for row in rows if row["sqnr"] != inf)
+    worst = sorted(lossy, key=lambda row: -inf if isnan(row["sqnr"]) else row["sqnr"])[:_WORST]
+    parts = [lines(rows), *_total(report)]
+    return "\n".join([*parts, "", "worst:", lines(worst)] if len(rows) > _WORST and worst else parts)
+
+
+def _total(report: Mapping[str, Any]) -> list[str]:
+    old, new = (sum(row[key] for row in report["tensors"]) / 1e6 for key in ("bytes", "new_bytes"))
+    return ["", f"{len(report['tensors'])} tensors: {old:.1f} MB > {new:.1f} MB"]
+
+
+def _contents(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of an inspection."""
+    heads = ["tensor", "shape", "type", "MB", "max abs", "> 65504", "< 2^-14", "inf", "NaN"]
+    counts = ("above_float16", "below_float16", "infinite", "nan")
+    rows = report["tensors"]
+    yield table([heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in rows)])
+    yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB"
+    for file, metadata in report["metadata"].items():
+        for key, value in metadata.items():
+            if key != checkpoint.QUANTIZATION:
+                yield f"{printable(file)}: {printable(key)} = {printable(value)}"

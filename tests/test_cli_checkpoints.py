@@ -1,0 +1,172 @@
+"""`mp-core convert`, `inspect` and `verify`: exit codes, what goes to which stream, memory."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mp_core import checkpoint, cli
+from mp_core.checkpoint import open_tensors
+
+
+@pytest.fixture
+def model(tmp_path):
+    rng = np.random.default_rng(5)
+    tensors = {f"layer.{i}.weight": rng.standard_normal((30, 40), np.float32) * 10.0**i for i in range(6)}
+    save_file(tensors | {"bias": np.ones(30, np.float32)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    return str(tmp_path / "model.safetensors")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return str(tmp_path / "out.safetensors")
+
+
+def usage_error(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    printed, err = capsys.readouterr()
+    assert (stopped.value.code, printed, err.count("\n")) == (2, "", 1)
+    return err
+
+
+def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
+    assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--keep", r"layer\.0"]) == 0
+    printed, err = capsys.readouterr()
+    lines = printed.splitlines()
+    assert err == ""
+    heads = "tensor, shape, type, MB, new MB, SQNR dB, rel RMSE, max error, cosine, overflow, flushed, NaN"
+    assert re.split("  +", lines[0]) == heads.split(", ")
+    assert len({len(line) for line in lines[:9]}) == 1
+    assert "7 tensors: 0.0 MB > 0.0 MB" in lines
+    worst = [line.split()[0] for line in lines[lines.index("worst:") + 3 :]]
+    rows = checkpoint.convert_file(model, out, "int8", keep=[r"layer\.0"], force=True)["tensors"]
+    assert worst == [row["name"] for row in sorted(rows, key=lambda row: row["sqnr"])][:5]
+    assert sum("float32 > int8" in line for line in lines) == 10
+    assert open_tensors(out)["layer.1.weight"].values.dtype == np.int8
+
+
+def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, out, tmp_path):
+    report = tmp_path / "report.json"
+    arguments = ["convert", model, "-o", out, "--policy", "int4", "--map", "layer=3=float16", "--map", "5=bfloat16"]
+    usage_error(capsys, *arguments[:-2], "--map", "5=")
+    arguments[7] = "3.weight=float16"
+    assert cli.main([*arguments, "--granularity", "group:16", "--report", str(report), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    twin = checkpoint.convert_file(
+        model, out, "int4", map=[("3.weight", "float16"), ("5", "bfloat16")], granularity="group:16", force=True
+    )
+    loaded = json.loads(report.read_text(), parse_constant=lambda constant: pytest.fail(constant))
+    assert next(row for row in loaded["tensors"] if row["name"] == "bias")["sqnr"] == "inf"
+    for row in loaded["tensors"]:
+        row["sqnr"] = float(row["sqnr"])
+    assert loaded == twin
+
+
+def test_a_threshold_that_fails_is_code_1_and_no_file(capsys, model, out, tmp_path):
+    report = tmp_path / "report.json"
+    arguments = ["convert", model, "-o", out, "--policy", "int4", "--fail-if", "sqnr<25", "--report", str(report)]
+    assert cli.main(arguments) == 1
+    printed, err = capsys.readouterr()
+    assert "worst:" in printed
+    assert err.count("\n") == 6
+    assert err.startswith("mp-core: failed: layer.0.weight: sqnr is ")
+    assert not os.path.exists(out)
+    assert len(json.loads(report.read_text())["failed"]) == 6
+
+
+def test_a_dry_run_prints_sizes(capsys, model, out):
+    assert cli.main(["convert", model, "-o", out, "--policy", "float16", "--dry-run"]) == 0
+    printed, _ = capsys.readouterr()
+    assert printed.splitlines()[0].split() == ["tensor", "shape", "type", "MB", "new", "MB"]
+    assert "float32 > float16" in printed
+    assert not os.path.exists(out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: IN, -o/--output, --policy"),
+        (["{model}", "-o", "{out}", "--policy", "int7"], "invalid choice: 'int7'"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "int8"], "must end in =POLICY"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "(=int8"], "argument --map"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "["], "argument --keep"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--granularity", "group:3"], "power of two"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--fail-if", "speed<3"], "argument --fail-if"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "lots"], "512MiB or 2GB; received 'lots'"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
+        (["{model}", "-o", "{model}", "--policy", "int8"], "force (--force) replaces it"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--report", "/absent/r"], "--report: no folder /absent"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, message):
+    arguments = [argument.format(model=model, out=out) for argument in arguments]
+    assert message in usage_error(capsys, "convert", *arguments)
+    assert not os.path.exists(out)
+
+
+def test_requantizing_is_wrong_usage_without_leave(capsys, model, out, tmp_path):
+    assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--quiet"]) == 0
+    again = ["convert", out, "-o", str(tmp_path / "again"), "--policy", "int4", "--quiet"]
+    assert "--allow-requantize" in usage_error(capsys, *again)
+    assert cli.main([*again, "--allow-requantize"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("2kB", 2000), ("3KiB", 3072), ("1gb", 10**9), ("2 GiB", 2**31), ("512M", 512 * 10**6)]
+)
+def test_sizes_have_units(text, size):
+    from mp_core.cli.checkpoints import _size
+
+    assert _size(text) == size
+
+
+def test_progress_is_for_terminals_only(capsys, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for number, (options, shown) in enumerate([([], True), (["--quiet"], False), (["--no-progress"], False)]):
+        assert cli.main(["convert", model, "-o", str(tmp_path / str(number)), "--policy", "int8", *options]) == 0
+        assert ("block" in capsys.readouterr().err) == shown
+
+
+def test_an_inspection_lists_tensors_and_metadata(capsys, model):
+    assert cli.main(["inspect", model]) == 0
+    printed, err = capsys.readouterr()
+    assert err == ""
+    assert "layer.5.weight  30 x 40  float32" in printed
+    assert printed.endswith("7 tensors: 0.0 MB\nmodel.safetensors: format = pt\n")
+    assert cli.main(["inspect", model, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == checkpoint.inspect_file(model)
+
+
+def test_verification_is_code_1_beyond_the_tolerance(capsys, model, out):
+    assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--quiet"]) == 0
+    assert cli.main(["verify", model, model]) == 0
+    assert cli.main(["verify", model, out, "--rtol", "0.02"]) == 0
+    capsys.readouterr()
+    assert cli.main(["verify", model, out]) == 1
+    assert capsys.readouterr().err.count("mp-core: failed: layer.") == 6
+    assert cli.main(["verify", model, out, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["failed"]) == 6
+    assert "must be a number of at least 0; received 'nan'" in usage_error(
+        capsys, "verify", model, out, "--rtol", "nan"
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the peak of memory in /proc")
+@pytest.mark.parametrize("shape", [(3, 2**24 + 5), (2**19, 96), (2**23, 5)])
+def test_memory_stays_below_the_limit(tmp_path, shape):
+    path, size = tmp_path / "sparse.safetensors", 4 * shape[0] * shape[1]
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    code = "import sys; from mp_core import cli, demo; assert not cli.main(sys.argv[1:]); print(demo.peak_rss_bytes())"
+    arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8", "--quiet", "--max-memory", "96MiB"]
+    peak = int(subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
+    assert peak < 96 * 2**20 < size
