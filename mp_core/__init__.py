@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
+    from mp_core.selection import choose_policy, sensitivity
 
 _MODULES = (
     "autocast",
@@ -43,6 +44,8 @@ _MODULES = (
     "tf_keras",
 )
 
+_HOMES = {"AutoCastVariable": "autocast", "choose_policy": "selection", "sensitivity": "selection"}
+
 __all__ = [
     "AutoCastVariable",
     "PackedMatrix",
@@ -50,6 +53,7 @@ __all__ = [
     "__version__",
     "autocast",
     "cast",
+    "choose_policy",
     "config",
     "dequantize",
     "dtype_policies",
@@ -68,6 +72,7 @@ __all__ = [
     "quantizers",
     "relu",
     "relu6",
+    "sensitivity",
     "sigmoid",
     "silu",
     "softmax",
@@ -80,8 +85,8 @@ def __getattr__(name: str) -> Any:
     """Import a submodule at its first use: ``import mp_core`` alone stays cheap."""
     if name in _MODULES:
         return importlib.import_module(f"mp_core.{name}")
-    if name == "AutoCastVariable":
-        return importlib.import_module("mp_core.autocast").AutoCastVariable
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
 
 

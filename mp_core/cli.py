@@ -7,16 +7,18 @@ Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or co
 import argparse
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 import mp_core
-from mp_core import config, demo, dtype_policies
+from mp_core import config, demo, dtype_policies, selection
 from mp_core.models import BertEncoder
 
 __all__ = ["main"]
@@ -82,6 +84,15 @@ def _parser() -> argparse.ArgumentParser:
     embed.add_argument("--format", choices=_WRITERS, help="default: by the suffix of --output, else jsonl")
     embed.set_defaults(run=_embed)
 
+    choose = commands.add_parser("choose", help="find the cheapest policies under which embeddings stay good")
+    choose.add_argument("model", metavar="DIR", help="folder with config.json and model.safetensors")
+    choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
+    choose.add_argument("--max-error", type=_budget, required=True, metavar="E", help="the most that --metric may be")
+    choose.add_argument("--metric", choices=selection.METRICS, default="max", help="default: %(default)s")
+    choose.add_argument("--policies", nargs="+", type=_policy, metavar="POLICY", help="default: all there are")
+    choose.add_argument("--json", action="store_true", help="write one JSON object")
+    choose.set_defaults(run=_choose)
+
     demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
     demonstration.add_argument("--policies", nargs="+", type=_policy, default=demo.POLICIES, metavar="POLICY")
     demonstration.add_argument("--threads", type=_positive, metavar="N", help="default: as `mp-core info` says")
@@ -109,6 +120,16 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
     return number
+
+
+def _budget(text: str) -> float:
+    try:
+        budget = float(text)
+    except ValueError:
+        budget = math.nan
+    if not 0 <= budget < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number of at least 0; received {text!r}")
+    return budget
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -178,6 +199,20 @@ _WRITERS: dict[str, Callable[[BinaryIO, list[str], np.ndarray[Any, Any]], None]]
     "jsonl": _write_jsonl,
     "tsv": _write_tsv,
 }
+
+
+def _choose(arguments: argparse.Namespace) -> int:
+    choice = selection.choose_policy(
+        BertEncoder.from_folder(arguments.model),
+        list(_read_texts(arguments.texts)),
+        max_error=arguments.max_error,
+        metric=arguments.metric,
+        policies=arguments.policies,
+        show_progress=sys.stderr.isatty(),
+    )
+    report = asdict(choice) | {"map": dtype_policies.serialize(choice.map)}
+    print(json.dumps(report, indent=2) if arguments.json else choice)
+    return DONE
 
 
 def _demo(arguments: argparse.Namespace) -> int:
