@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
+    from mp_core.calibration import calibrate
     from mp_core.selection import choose_policy, sensitivity
 
 _MODULES = (
@@ -44,7 +45,12 @@ _MODULES = (
     "tf_keras",
 )
 
-_HOMES = {"AutoCastVariable": "autocast", "choose_policy": "selection", "sensitivity": "selection"}
+_HOMES = {
+    "AutoCastVariable": "autocast",
+    "calibrate": "calibration",
+    "choose_policy": "selection",
+    "sensitivity": "selection",
+}
 
 __all__ = [
     "AutoCastVariable",
@@ -52,6 +58,7 @@ __all__ = [
     "QuantizedArray",
     "__version__",
     "autocast",
+    "calibrate",
     "cast",
     "choose_policy",
     "config",

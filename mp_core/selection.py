@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
+from mp_core.calibration import Model, as_inputs, layers_by_path, run_model
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
-from mp_core.layers import Dense, Layer
-from mp_core.models import BertEncoder
+from mp_core.layers import Dense
 from mp_core.ops import cast
 from mp_core.progress import progress
 from mp_core.tables import aligned
@@ -24,7 +24,6 @@ __all__ = [
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
-Model = BertEncoder | Layer
 Metric = Literal["max", "mean", "rmse"]
 
 METRICS = get_args(Metric)
@@ -246,12 +245,8 @@ class _Trial:
     """A model on a sample: its outputs in float32, and how far those under other policies are from them."""
 
     def __init__(self, model: Model, sample: Any) -> None:
-        if not isinstance(model, (BertEncoder, Layer)):
-            raise TypeError(f"`model` must be a BertEncoder or a Layer; received {type(model).__name__}")
         self._model = model
-        self._sample = sample
-        if isinstance(model, BertEncoder):
-            self._sample = [sample] if isinstance(sample, str) else list(sample)
+        self._sample = as_inputs(model, sample)
         self._expected = self.outputs(model.with_policy(_REFERENCE))
         if not self._expected.size or not np.isfinite(self._expected).all():
             raise ValueError(
@@ -259,7 +254,7 @@ class _Trial:
                 f"{' with Inf or NaN' if self._expected.size else ''}"
             )
         self.reference = self.run({})
-        self.paths = [path for path, layer in _layers(model).items() if layer._variables]
+        self.paths = [path for path, layer in layers_by_path(model).items() if layer._variables]
         if not self.paths:
             raise ValueError(f"`model` must have layers with weights; {model!r} has none")
 
@@ -271,10 +266,7 @@ class _Trial:
 
     def outputs(self, model: Model) -> Array:
         """Return the outputs in float64, a row for each index of their first axis."""
-        if isinstance(model, BertEncoder):
-            outputs = model.encode(self._sample)
-        else:
-            outputs = model(*self._sample) if isinstance(self._sample, tuple) else model(self._sample)
+        outputs = run_model(model, self._sample)
         if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
             raise TypeError(f"`model` must return one floating-point array with axes; it returned {outputs!r}")
         return cast(outputs, "float64").reshape(len(outputs), math.prod(outputs.shape[1:]))
@@ -291,7 +283,7 @@ class _Trial:
             run = self.run({path: name})
         except NotImplementedError:
             return None
-        if dtype_policies.get(name).quantization_mode and not _layers(run.model)[path].quantized:
+        if dtype_policies.get(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
             return None
         return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
 
@@ -423,13 +415,6 @@ def _default_policies() -> tuple[str, ...]:
             continue
         names.append(name)
     return tuple(names)
-
-
-def _layers(model: Model) -> dict[str, Layer]:
-    """Return the layers of a model by path."""
-    owners = model.layers if isinstance(model, BertEncoder) else [model]
-    parts = [part for owner in owners for part in owner.flatten()]
-    return {str(part.path): part for part in parts if isinstance(part, Layer)}
 
 
 def _error(outputs: Array, reference: Array) -> OutputError:
