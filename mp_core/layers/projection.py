@@ -110,7 +110,8 @@ def project(
         rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
     else:
         steps = fixed[0].derived("steps", np.reciprocal)
-        codes = quantize(inputs, axis=-1, scale=steps, zero_point=zeros).values
+        wide = fixed[1].derived("int32", lambda stored: stored.astype(np.int32))
+        codes = quantize(inputs, axis=-1, scale=steps, zero_point=wide).values
         rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
         vector = made[3] if vector is None else made[3] + vector
     return ops.matmul(rows, made[2], out_dtype=dtype, bias=vector, activation=activation)
