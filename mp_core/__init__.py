@@ -43,7 +43,9 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
+    from mp_core.calibration import calibrate
     from mp_core.checkpoint import convert_file, inspect_file, verify_files
+    from mp_core.selection import choose_policy, sensitivity
 
 _MODULES = (
     "autocast",
@@ -59,10 +61,13 @@ _MODULES = (
     "quantizers",
     "tf_keras",
 )
-_NAMES = {
+_HOMES = {
     "AutoCastVariable": "autocast",
+    "calibrate": "calibration",
+    "choose_policy": "selection",
     "convert_file": "checkpoint",
     "inspect_file": "checkpoint",
+    "sensitivity": "selection",
     "verify_files": "checkpoint",
 }
 
@@ -72,8 +77,10 @@ __all__ = [
     "QuantizedArray",
     "__version__",
     "autocast",
+    "calibrate",
     "cast",
     "checkpoint",
+    "choose_policy",
     "config",
     "convert_file",
     "dequantize",
@@ -95,6 +102,7 @@ __all__ = [
     "quantizers",
     "relu",
     "relu6",
+    "sensitivity",
     "sigmoid",
     "silu",
     "softmax",
@@ -108,8 +116,8 @@ def __getattr__(name: str) -> Any:
     """Import a submodule, or what it defines, at its first use: ``import mp_core`` alone stays cheap."""
     if name in _MODULES:
         return importlib.import_module(f"mp_core.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"mp_core.{_NAMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from mp_core import config
 from mp_core.models import BertEncoder
 from mp_core.progress import progress
+from mp_core.tables import aligned
 
 __all__ = ["ALIASES", "POLICIES", "peak_rss_bytes", "run", "table"]
 
@@ -110,13 +111,7 @@ def table(report: dict[str, Any]) -> str:
     """Return the results of :func:`run` as an aligned text table."""
     rows = [[head for head, _ in _COLUMNS]]
     rows += [[form.format(**result) for _, form in _COLUMNS] for result in report["results"]]
-    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = [
-        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
-        for row in rows
-    ]
-    lines.insert(1, "-" * len(lines[0]))
-    return "\n".join(lines)
+    return aligned(rows)
 
 
 def _package_folder(package: str) -> Path:

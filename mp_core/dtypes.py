@@ -48,7 +48,6 @@ STORED: dict[str, np.dtype[Any]] = {
 """Name -> dtype of the types that only :func:`mp_core.cast` reads and writes, by ml_dtypes' own conversions."""
 
 
-
 def dtype_of(name: str) -> np.dtype[Any]:
     """Return the dtype that :data:`ALLOWED` or :data:`STORED` has under this name."""
     return ALLOWED.get(name) or STORED[name]

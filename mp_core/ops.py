@@ -111,9 +111,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     return _matmul.pack(b, target)
 
 
-def _matmul_any(
-    a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any
-) -> Array:
+def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any) -> Array:
     """Do what :func:`matmul` says for all operands that its short way leaves."""
     row_scale = row_zero = default = None
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or _has_scale(b):
@@ -319,9 +317,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}") from None
 
 
-def _product_float64(
-    a: Array, b: Any, bias: Array | None, activation: str | None, residual: Array | None
-) -> Array:
+def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | None, residual: Array | None) -> Array:
     result: Array = np.matmul(a, b)
     if bias is not None:
         result = result + bias

@@ -13,6 +13,9 @@ import pytest
 import tiny_bert
 
 from mp_core import benchmark, cli, config, demo
+
+
+from mp_core import cli, config, demo, dtype_policies
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
@@ -235,6 +238,29 @@ def test_bench_limits_measures_the_machine(capsys, monkeypatch):
 
 def test_bench_names_the_operations_it_knows(capsys):
     assert "cast" in usage_error(capsys, "bench", "--ops", "sum")
+
+
+# ---- choose
+
+
+def test_choose_prints_the_table_or_json(capsys, model, texts):
+    arguments = ["choose", model, "--texts", texts, "--max-error", "1e-3", "--policies", "float16", "int8"]
+    assert cli.main(arguments) == 0
+    assert "embeddings/word" in capsys.readouterr().out
+    assert cli.main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    policy = dtype_policies.deserialize(report["map"])
+    assert {row["path"]: row["policy"] for row in report["table"]} == {
+        row["path"]: policy[row["path"]].name for row in report["table"]
+    }
+    assert report["error"]["max"] <= 1e-3
+    assert report["nbytes"] == BertEncoder.from_folder(model, policy).weight_bytes
+
+
+@pytest.mark.parametrize("budget", ["-1", "nan", "inf", "much"])
+def test_choose_needs_a_budget(capsys, model, texts, budget):
+    message = usage_error(capsys, "choose", model, "--texts", texts, f"--max-error={budget}")
+    assert "--max-error: must be a finite number of at least 0" in message
 
 
 # ---- demo

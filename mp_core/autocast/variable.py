@@ -246,6 +246,13 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     scatter_nd_add = _scatter(np.add, _index_tuple)
     scatter_nd_sub = _scatter(np.subtract, _index_tuple)
 
+    def stored_as(self, dtype: DTypeLike | None = None) -> Self:
+        """Return a variable with this value, cast to another stored dtype where one is given."""
+        array = self._state[0]
+        if dtype is not None and dtypes.parse(dtype) is not array.dtype:
+            array = _frozen_cast(array, dtypes.parse(dtype))
+        return type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
+
     # ---- protocols
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, embed
+from mp_core.cli import checkpoints, choose, embed
 from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive, printable
 
 __all__ = ["main"]
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
 
     embed.add_command(commands)
+    choose.add_command(commands)
     checkpoints.add_commands(commands)
 
     demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")

@@ -14,7 +14,7 @@ from mp_core import demo, dtype_policies
 from mp_core.cli.common import DONE, positive
 from mp_core.models import BertEncoder
 
-__all__ = ["add_command", "policy"]
+__all__ = ["add_command", "policy", "read_texts"]
 
 
 def add_command(commands: Any) -> None:
@@ -49,7 +49,7 @@ def _embed(arguments: argparse.Namespace) -> int:
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
         raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
     encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
-    texts = list(_read_texts(arguments.files or ["-"]))
+    texts = list(read_texts(arguments.files or ["-"]))
     embeddings = encoder.encode(texts, batch_size=arguments.batch_size, show_progress=sys.stderr.isatty())
     if arguments.output:
         with open(arguments.output, "wb") as stream:
@@ -59,7 +59,7 @@ def _embed(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _read_texts(names: list[str]) -> Iterator[str]:
+def read_texts(names: list[str]) -> Iterator[str]:
     """Yield the lines of the named files, of standard input for ``-``."""
     for name in names:
         standard = name == "-"

@@ -7,7 +7,7 @@ from typing import Any, Self
 from mp_core.dtype_policies.policy import DTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
 
-__all__ = ["DTypePolicyMap"]
+__all__ = ["DTypePolicyMap", "policy_at", "unquantized"]
 
 _MATCHES = ("fullmatch", "search")
 _CACHED_PATHS = 1 << 17
@@ -171,6 +171,19 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     def _key(self) -> tuple[Any, ...]:
         return (self._default, self._match, self._policies)
+
+
+def policy_at(policy: DTypePolicy, path: str | None) -> DTypePolicy:
+    """Return the policy of the layer at `path`: the one that a map has for it, else `policy` itself."""
+    return policy[path] if isinstance(policy, DTypePolicyMap) and path else policy
+
+
+def unquantized(policy: DTypePolicy) -> DTypePolicy:
+    """Return the policy, or map of policies, under which weights load before they are quantized."""
+    if isinstance(policy, DTypePolicyMap):
+        policies = {path: unquantized(entry) for path, entry in policy.items()}
+        return DTypePolicyMap(unquantized(policy.default_policy), policies, policy._match)
+    return get(policy.get_config()["source_name"]) if policy.quantization_mode else policy
 
 
 def _literal_prefix(pattern: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.layers.building import positive_integer
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
@@ -154,7 +154,7 @@ class MultiHeadAttention(Layer):
         scores = ops.matmul(q, k)
         ops.softmax(scores, scale=self._scale, mask=keep, out=scores)
         batch, heads, targets, _ = scores.shape
-        context = np.empty((batch, targets, heads, self.value_dim), scores.dtype)
+        context = np.empty((batch, targets, heads, self.value_dim), dtypes.result_type(scores.dtype, v.dtype))
         ops.matmul(scores, v, out=context.transpose(0, 2, 1, 3))
         outputs = self.output_dense(context)
         return (outputs, scores) if return_attention_scores else outputs

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations
 from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, project, quantize_kernel
+from mp_core.layers.projection import add_kernel, fix_inputs, project, quantize_kernel
 
 __all__ = ["Dense"]
 
@@ -36,6 +37,11 @@ class Dense(Layer):
     kernel_scale : AutoCastVariable or None, shape (units,)
         Of an int8 kernel, which stands for ``kernel / kernel_scale``.
     bias : AutoCastVariable or None, shape (units,)
+    depth : int
+        Length of the inputs' last axis, once built.
+    fixed_inputs : tuple of AutoCastVariable or None
+        ``inputs_scale`` and ``inputs_zero_point``, each of shape (inputs,), after :meth:`fix_inputs`: the inputs are
+        then quantized to ``round(inputs * inputs_scale) + inputs_zero_point``.
 
     Examples
     --------
@@ -66,23 +72,40 @@ class Dense(Layer):
         """Create kernel and bias for inputs of this shape."""
         if not input_shape or input_shape[-1] is None:
             raise ValueError(f"The last axis of the inputs to Dense must be known; received shape {input_shape}")
-        self._depth = input_shape[-1]
-        shape = (self._depth, self.units)
+        self.depth = input_shape[-1]
+        shape = (self.depth, self.units)
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, (self.units,))
+        self.fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.units,), initializer=self.bias_initializer, name="bias")
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs)."""
-        if inputs.shape[-1:] != (self._depth,):
+        if inputs.shape[-1:] != (self.depth,):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected axis -1 of input shape to '
-                f"have value {self._depth}, but received input with shape {inputs.shape}"
+                f"have value {self.depth}, but received input with shape {inputs.shape}"
             )
         fused = activations.FUSED.get(self.activation)
-        outputs = project(inputs, self.kernel, self.kernel_scale, self._depth, self.bias, fused, self._compute)
+        outputs = project(
+            inputs, self.kernel, self.kernel_scale, self.depth, self.bias, fused, self._compute, self.fixed_inputs
+        )
         return self.activation(outputs) if fused is None else outputs
+
+    def fix_inputs(self) -> tuple[AutoCastVariable, AutoCastVariable]:
+        """Quantize each input with a scale and zero point of its own from now on, and return both: two new weights.
+
+        They are ones and zeros; :func:`mp_core.calibrate` gives them values. A built int8 layer that is to load
+        calibrated weights needs this before ``set_weights``.
+
+        Raises
+        ------
+        ValueError
+            The layer is not quantized, or has fixed inputs already.
+        """
+        self.fixed_inputs = fix_inputs(self, self.depth)
+        return self.fixed_inputs
 
     def _quantize_int8(self) -> None:
         self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, 0, (self.units,))

@@ -9,7 +9,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, Labels, einsum, parse
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, project, quantize_kernel
+from mp_core.layers.projection import add_kernel, fix_inputs, project, quantize_kernel
 
 __all__ = ["EinsumDense"]
 
@@ -69,7 +69,7 @@ class EinsumDense(Layer):
         self._summed_axes = len(summed)
         self._lengths = {label: sizes[label] for label in labels.a if label in labels.b}
         self._summed = tuple(sizes[label] for label in summed)
-        self._depth = math.prod(self._summed)
+        self.depth = math.prod(self._summed)
         self._tail = tuple(sizes[label] for label in labels.b[self._summed_axes :])
         self._scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
         if not set(self.bias_axes or "") <= set(labels.out):
@@ -80,6 +80,7 @@ class EinsumDense(Layer):
             self._check_quantizable()
         shape = tuple(sizes[label] for label in labels.b)
         self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
+        self.fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
         self.bias = None
         if self.bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in self.bias_axes) :]
@@ -106,8 +107,10 @@ class EinsumDense(Layer):
         if not self._is_product:
             return einsum(self.equation, inputs, self.kernel.value())
         leading = inputs.shape[: inputs.ndim - self._summed_axes]
-        rows = inputs.reshape(*leading, self._depth)
-        outputs: Array = project(rows, self.kernel, self.kernel_scale, self._depth, bias, activation, self._compute)
+        rows = inputs.reshape(*leading, self.depth)
+        outputs: Array = project(
+            rows, self.kernel, self.kernel_scale, self.depth, bias, activation, self._compute, self.fixed_inputs
+        )
         return outputs.reshape(*leading, *self._tail)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -125,6 +128,20 @@ class EinsumDense(Layer):
             raise NotImplementedError(
                 f"A quantized EinsumDense needs an equation like '...S,SN->...N'; received {self.equation!r}"
             )
+
+    def fix_inputs(self) -> tuple[AutoCastVariable, AutoCastVariable]:
+        """Quantize each input with a scale and zero point of its own from now on, and return both: two new weights.
+
+        They are ones and zeros; :func:`mp_core.calibrate` gives them values. A built int8 layer that is to load
+        calibrated weights needs this before ``set_weights``.
+
+        Raises
+        ------
+        ValueError
+            The layer is not quantized, or has fixed inputs already.
+        """
+        self.fixed_inputs = fix_inputs(self, self.depth)
+        return self.fixed_inputs
 
     def _quantize_int8(self) -> None:
         self._check_quantizable()

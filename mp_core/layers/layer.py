@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from threading import RLock
 from typing import Any, Self
 
@@ -10,12 +11,13 @@ import numpy as np
 from mp_core import dtype_policies, dtypes, ops
 from mp_core.autocast import scope_dtype
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
+from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import activations
 from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
 
-__all__ = ["Layer"]
+__all__ = ["Layer", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
@@ -109,8 +111,7 @@ class Layer(VariableOwner):
         self._apply_policy()
 
     def _policy(self) -> DTypePolicy:
-        policy = self._dtype_policy
-        return policy[self._path] if isinstance(policy, DTypePolicyMap) and self._path else policy
+        return policy_at(self._dtype_policy, self._path)
 
     def _apply_policy(self) -> None:
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
@@ -135,6 +136,49 @@ class Layer(VariableOwner):
     def input_dtype(self) -> str:
         """The dtype to which inputs are cast."""
         return self.compute_dtype
+
+    def with_policy(self, policy: Any) -> Self:
+        """Return a copy that stores, computes and quantizes as if it had been made under another policy.
+
+        Parameters
+        ----------
+        policy : DTypePolicy, str, dict or dtype
+            Of this layer and those below it; a map is looked up by their paths.
+
+        Raises
+        ------
+        ValueError
+            The layer is not built, or weights are quantized already.
+        NotImplementedError
+            A layer does not compute in a quantization mode of `policy`.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> layer = Dense(2, kernel_initializer="ones")
+        >>> layer.build((None, 3))
+        >>> layer.with_policy("bfloat16")(np.ones((1, 3))), layer.dtype
+        (array([[3, 3]], dtype=bfloat16), 'float32')
+        """
+        target = self._get_policy(policy)
+        layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
+        if not self.built or any(layer.quantized for layer in layers):
+            state = "quantized" if self.built else "not built"
+            raise ValueError(f"`with_policy` needs a built layer with unquantized weights; '{self.name}' is {state}.")
+        plain = unquantized(target)
+        moved: dict[int, Any] = {}  # what deepcopy takes instead of copying
+        for layer in layers:
+            wanted = policy_at(plain, layer.path).variable_dtype
+            moved |= {
+                id(v): v.stored_as(wanted if v.true_dtype.name == layer.dtype else None) for v in layer._variables
+            }
+        copy = deepcopy(self, moved)
+        for part in copy.flatten():
+            if isinstance(part, Layer):
+                part._dtype_policy = plain
+                part._apply_policy()
+        quantize_where(copy, target)
+        return copy
 
     # ---- calls
 
@@ -289,3 +333,11 @@ class Layer(VariableOwner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
+
+
+def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
+    """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how."""
+    for part in list(layer.flatten()):
+        mode = policy_at(policy, part.path).quantization_mode if isinstance(part, Layer) else None
+        if isinstance(part, Layer) and mode and part._has_int8(type_check=True):
+            part.quantize(mode)

@@ -12,7 +12,7 @@ from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, quantize
 from mp_core.quantizers import abs_max_quantize
 
-__all__ = ["add_kernel", "project", "quantize_kernel"]
+__all__ = ["add_kernel", "fix_inputs", "project", "quantize_kernel"]
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +59,24 @@ def _add_int8(
     )
 
 
+def fix_inputs(layer: Layer, depth: int) -> tuple[AutoCastVariable, AutoCastVariable]:
+    """Create the scale and zero point with which an int8 `layer` quantizes each of its `depth` inputs.
+
+    Raises
+    ------
+    ValueError
+        The layer has no int8 kernel, or has fixed inputs already.
+    """
+    names = [variable.name for variable in layer._variables]
+    if not layer.quantized or "inputs_scale" in names:
+        state = "fixed already" if layer.quantized else "not quantized"
+        raise ValueError(f"The inputs of layer '{layer.name}' cannot be fixed: it is {state}")
+    return (
+        layer.add_weight((depth,), "ones", "float32", trainable=False, autocast=False, name="inputs_scale"),
+        layer.add_weight((depth,), "zeros", "int8", trainable=False, autocast=False, name="inputs_zero_point"),
+    )
+
+
 def project(
     inputs: Array,
     kernel: AutoCastVariable,
@@ -67,11 +85,13 @@ def project(
     bias: AutoCastVariable | None,
     activation: Any,
     dtype: np.dtype[Any],
+    fixed: tuple[AutoCastVariable, AutoCastVariable] | None = None,
 ) -> Array:
     """Return ``activation(inputs @ kernel + bias)`` for a kernel whose leading axes, `depth` in all, are summed over.
 
-    An int8 kernel means ``codes / scale`` (Keras' scale multiplies); the rows of `inputs` are quantized as they come
-    and the result has type `dtype`. Either kernel is packed once per value, and the bias widened for the float32 sums.
+    An int8 kernel means ``codes / scale`` (Keras' scale multiplies); the rows of `inputs` are quantized as they come,
+    or with the scale and zero point that are `fixed` for every column, and the result has type `dtype`. Either kernel
+    is packed once per value, and the bias widened for the float32 sums.
     """
     vector = None if bias is None else _vector(bias)
     if inputs.dtype.kind in "iub":
@@ -80,14 +100,30 @@ def project(
         read = kernel.dtype
         packed = kernel.derived(("packed", read), lambda stored: _pack(_matrix(stored, depth), read))
         return ops.matmul(inputs, packed, bias=vector, activation=activation)
-    multiplier = scale.numpy()
-    kept: dict[str, tuple[Array, PackedMatrix]] = kernel.derived("packed int8", lambda codes: {})
+    multiplier, zeros = scale.numpy(), None if fixed is None else fixed[1].numpy()
+    kept: dict[str, tuple[Array, Array | None, PackedMatrix, Array]] = kernel.derived("packed int8", lambda codes: {})
     made = kept.get("last")
-    if made is None or made[0] is not multiplier:  # one at a time: an assigned scale replaces it
-        made = kept["last"] = multiplier, _pack_int8(_matrix(kernel.numpy(), depth), multiplier)
-    packed = made[1]
-    rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
-    return ops.matmul(rows, packed, out_dtype=dtype, bias=vector, activation=activation)
+    if made is None or made[0] is not multiplier or made[1] is not zeros:  # one at a time: assigned ones replace it
+        codes = _matrix(kernel.numpy(), depth)
+        made = kept["last"] = multiplier, zeros, _pack_int8(codes, multiplier), _offset(codes, multiplier, zeros)
+    if fixed is None:
+        rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
+    else:
+        steps = fixed[0].derived("steps", np.reciprocal)
+        wide = fixed[1].derived("int32", lambda stored: stored.astype(np.int32))
+        codes = quantize(inputs, axis=-1, scale=steps, zero_point=wide).values
+        rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
+        vector = made[3] if vector is None else made[3] + vector
+    return ops.matmul(rows, made[2], out_dtype=dtype, bias=vector, activation=activation)
+
+
+def _offset(codes: Array, scale: Array, zeros: Array | None) -> Array:
+    """Return what the zero points of the inputs add to every sum of products: ``-zeros @ kernel``."""
+    if zeros is None:
+        return np.zeros(codes.shape[1], np.float32)
+    sums = zeros.astype(np.int64) @ codes
+    offset: Array = ops.cast(-sums / ops.cast(scale, "float64").reshape(-1), "float32")
+    return offset
 
 
 def _vector(bias: AutoCastVariable) -> Array:

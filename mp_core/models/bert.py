@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterable
+from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from mp_core import dtype_policies, ops
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.layers import Layer
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
 from mp_core.models.network import Network
 from mp_core.progress import progress
@@ -37,11 +39,12 @@ class BertEncoder:
     (2, 384)
     """
 
-    def __init__(self, settings: Settings, network: Network, pooling: str, tokenizer: Any) -> None:
+    def __init__(self, folder: Path, settings: Settings, policy: DTypePolicy, pooling: str, tokenizer: Any) -> None:
         self.dim = settings.hidden_size
         self.max_length: int = tokenizer.truncation["max_length"]
+        self._folder = folder
         self._settings = settings
-        self._network = network
+        self._network = _read_network(folder, settings, policy)
         self._pool = _POOL[pooling]
         self._tokenizer = tokenizer
 
@@ -70,8 +73,24 @@ class BertEncoder:
         settings = read_settings(folder)
         pooling = read_pooling(folder, settings)
         tokenizer = read_tokenizer(folder, settings)
-        network = Network(settings, Weights.open(folder, settings.num_hidden_layers), dtype_policies.get(policy))
-        return cls(settings, network, pooling, tokenizer)
+        return cls(folder, settings, dtype_policies.get(policy), pooling, tokenizer)
+
+    def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
+        """Return the model under another policy, with its weights read anew from the folder.
+
+        Parameters
+        ----------
+        policy : str or DTypePolicy
+            As in :meth:`from_folder`.
+        """
+        other = copy(self)
+        other._network = _read_network(self._folder, self._settings, dtype_policies.get(policy))
+        return other
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers in the order of their use; attention has more inside it."""
+        return self._network.layers
 
     def encode(
         self, texts: str | Iterable[str], batch_size: int = 32, normalize: bool = True, show_progress: bool = False
@@ -170,6 +189,10 @@ class BertEncoder:
             raise ValueError(f"`mask` must have the shape of `ids`, {ids.shape}; received {mask.shape}")
         if not mask.any(axis=1).all():
             raise ValueError(f"`mask` must have a token in every row; received none in row {mask.any(axis=1).argmin()}")
+
+
+def _read_network(folder: Path, settings: Settings, policy: DTypePolicy) -> Network:
+    return Network(settings, Weights.open(folder, settings.num_hidden_layers), policy)
 
 
 def _list_of_str(texts: Iterable[str]) -> list[str]:

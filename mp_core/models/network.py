@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mp_core import dtype_policies, ops
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
-from mp_core.layers import Dense, EinsumDense, Embedding, Layer, LayerNormalization, MultiHeadAttention
+from mp_core import ops
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies.map import unquantized
+from mp_core.layers import Dense, Embedding, Layer, LayerNormalization, MultiHeadAttention
+from mp_core.layers.layer import quantize_where
 from mp_core.models.folder import Settings, Weights
 
 __all__ = ["Network"]
@@ -35,7 +37,7 @@ class Network:
     """
 
     def __init__(self, settings: Settings, weights: Weights, policy: DTypePolicy) -> None:
-        build = _Builder(settings, weights, policy, _unquantized(policy))
+        build = _Builder(settings, weights, policy, unquantized(policy))
         self._words = build.words()
         self._positions = build.positions(self._words.compute_dtype)
         self._norm = build.norm("embeddings/norm", "embeddings.LayerNorm")
@@ -58,10 +60,14 @@ class Network:
         return hidden
 
     @property
+    def layers(self) -> list[Layer]:
+        """The layers in the order of their use."""
+        return [self._words, self._norm, *(layer for block in self._blocks for layer in block.layers)]
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights in the form in which a run reads them."""
-        layers = [self._words, self._norm, *(layer for block in self._blocks for layer in block.layers)]
-        return self._positions.nbytes + sum(layer.weight_bytes for layer in layers)
+        return self._positions.nbytes + sum(layer.weight_bytes for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +152,5 @@ class _Builder:
         """Build, load without a copy, then quantize what the policy says."""
         layer.build(input_shape)
         layer.set_weights(weights, copy=False)
-        for part in layer.flatten():
-            if isinstance(part, Dense | EinsumDense | Embedding):
-                policy = self.policy[str(part.path)] if isinstance(self.policy, DTypePolicyMap) else self.policy
-                if policy.quantization_mode:
-                    part.quantize(policy.quantization_mode)
+        quantize_where(layer, self.policy)
         return layer
-
-
-def _unquantized(policy: DTypePolicy) -> DTypePolicy:
-    """Return the policy, or map of policies, under which weights load before they are quantized."""
-    config = policy.get_config()
-    if isinstance(policy, DTypePolicyMap):
-        policies = {path: _unquantized(entry) for path, entry in policy.items()}
-        return DTypePolicyMap(_unquantized(policy.default_policy), policies, config.get("match", "fullmatch"))
-    return dtype_policies.get(config["source_name"]) if policy.quantization_mode else policy

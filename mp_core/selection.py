@@ -1,0 +1,429 @@
+"""Which layers of a model bear which policy, measured on a sample of its inputs."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+from re import escape
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from mp_core import dtype_policies, dtypes
+from mp_core.calibration import Model, as_inputs, layers_by_path, run_model
+from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
+from mp_core.layers import Dense
+from mp_core.ops import cast
+from mp_core.progress import progress
+from mp_core.tables import aligned
+
+__all__ = [
+    "METRICS", "LayerChoice", "OutputError", "PolicyChoice", "Sensitivity", "choose_policy", "sensitivity",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+Metric = Literal["max", "mean", "rmse"]
+
+METRICS = get_args(Metric)
+
+_REFERENCE = "float32"
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """How far outputs are from those in float32. An output is all that belongs to one index of the first axis.
+
+    Attributes
+    ----------
+    max, mean : float
+        Over the sample, of ``1 - cosine`` of an output with the one in float32.
+    rmse : float
+        Root of the mean square of the differences, divided by that of the outputs in float32.
+    """
+
+    max: float
+    mean: float
+    rmse: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What one layer's policy does to a model that is in float32 otherwise.
+
+    Attributes
+    ----------
+    path : str
+        The layer.
+    policy : str
+    saved : int
+        Bytes by which the weights of the model become smaller.
+    error : OutputError
+    """
+
+    path: str
+    policy: str
+    saved: int
+    error: OutputError
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChoice:
+    """What a layer got, and why.
+
+    Attributes
+    ----------
+    path, policy : str
+    saved : int
+        Bytes by which the weights of the model become smaller.
+    error : float
+        In the metric of the budget, of this layer alone.
+    reason : str
+    """
+
+    path: str
+    policy: str
+    saved: int
+    error: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """The result of :func:`choose_policy`; as a string, a table.
+
+    Attributes
+    ----------
+    map : DTypePolicyMap
+        A policy for the path of every layer with weights. The default is that of layers without any.
+    error : OutputError
+        Of the whole map, measured on the sample.
+    nbytes, reference_nbytes : int
+        Bytes of the weights under the map, and in float32.
+    seconds, reference_seconds : float
+        Time of a run over the sample, the best of a few.
+    table : tuple of LayerChoice
+        In the order of the model's layers.
+    """
+
+    map: DTypePolicyMap
+    error: OutputError
+    nbytes: int
+    reference_nbytes: int
+    seconds: float
+    reference_seconds: float
+    table: tuple[LayerChoice, ...]
+
+    def __str__(self) -> str:
+        rows = [["layer", "policy", "kB saved", "error alone", "why"]]
+        rows += [[c.path, c.policy, f"{c.saved / 1e3:.1f}", f"{c.error:.1e}", c.reason] for c in self.table]
+        smaller = self.reference_nbytes / self.nbytes
+        return (
+            f"{aligned(rows, left=(0, 1, 4))}\n"
+            f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32\n"
+            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster\n"
+            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}"
+        )
+
+
+def sensitivity(
+    model: Model, sample: Any, policies: Iterable[str] | None = None, *, show_progress: bool = False
+) -> tuple[Sensitivity, ...]:
+    """Measure what each policy does to the outputs, for one layer at a time, all others being in float32.
+
+    Parameters
+    ----------
+    model : BertEncoder or Layer
+        With unquantized weights; a layer must be built. The model itself does not change.
+    sample : sequence of str, array, or tuple of arrays
+        What `model` is run on: texts for an encoder; for a layer its inputs, a tuple if it takes several.
+    policies : iterable of str, optional
+        Names of policies. Default: ``bfloat16``, ``float16``, and for every quantization mode that
+        :class:`~mp_core.layers.Dense` computes in, that mode from ``mixed_bfloat16``.
+    show_progress : bool
+        Whether to show a bar on stderr (needs tqdm).
+
+    Returns
+    -------
+    tuple of Sensitivity
+        For every layer that has weights of its own, every policy that it can compute in.
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these, or its output is no floating-point array.
+    ValueError
+        `model` has no weights, is not built or quantized; a policy's name is none, or a map's; the output in float32
+        is empty or not finite.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> rng = np.random.default_rng(0)
+    >>> layer = Dense(8, name="dense")
+    >>> x = rng.standard_normal((4, 16))
+    >>> _ = layer(x)
+    >>> for row in sensitivity(layer, x, ["float16", "int8_from_float32"]):
+    ...     print(row.path, row.policy, row.saved, row.error.max < 1e-3)
+    dense float16 272 True
+    dense int8_from_float32 352 True
+    """
+    return _Trial(model, sample).rows(_names(policies), show_progress)
+
+
+def choose_policy(
+    model: Model,
+    sample: Any,
+    *,
+    max_error: float,
+    metric: Metric = "max",
+    policies: Iterable[str] | None = None,
+    show_progress: bool = False,
+) -> PolicyChoice:
+    """Return the policies under which the weights are smallest, and then fastest, while the outputs stay good.
+
+    It starts in float32 and gives layers cheaper policies, those first that save the most bytes for the error that
+    they add; every map that it keeps has been run on the sample and met the budget. Among maps of the same size the
+    fastest wins. This is a search by a rule, not through all maps.
+
+    Parameters
+    ----------
+    model, sample, policies, show_progress
+        As in :func:`sensitivity`.
+    max_error : float
+        The budget, on the sample: inputs unlike it may do worse.
+    metric : {"max", "mean", "rmse"}
+        Which part of :class:`OutputError` the budget is for.
+
+    Returns
+    -------
+    PolicyChoice
+        There is always one: where nothing smaller meets the budget, every layer stays in float32, and the table says
+        why. ``model.with_policy(choice.map)`` is the model under it.
+
+    Raises
+    ------
+    TypeError
+        As :func:`sensitivity`.
+    ValueError
+        As :func:`sensitivity`; `max_error` is negative or not finite, or `metric` is unknown.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense, Sequential
+    >>> rng = np.random.default_rng(0)
+    >>> model = Sequential([Dense(64, name="wide"), Dense(2, name="narrow")], name="model")
+    >>> x = rng.standard_normal((20, 32))
+    >>> _ = model(x)
+    >>> choice = choose_policy(model, x, max_error=1e-3, policies=["float16", "int8_from_float32"])
+    >>> choice.map["model/wide"].name, choice.error.max <= 1e-3
+    ('int8_from_float32', True)
+    """
+    if not 0 <= max_error < math.inf:
+        raise ValueError(f"`max_error` must be at least 0 and finite; received {max_error}")
+    if metric not in METRICS:
+        raise ValueError(f"`metric` must be one of {', '.join(METRICS)}; received {metric!r}")
+    names = _names(policies)
+    trial = _Trial(model, sample)
+    search = _Search(trial, trial.rows(names, show_progress), metric, max_error)
+    search.shrink()
+    return search.fastest((_REFERENCE, *names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A map of policies, tried on the sample."""
+
+    map: DTypePolicyMap
+    model: Model
+    error: OutputError
+
+
+class _Trial:
+    """A model on a sample: its outputs in float32, and how far those under other policies are from them."""
+
+    def __init__(self, model: Model, sample: Any) -> None:
+        self._model = model
+        self._sample = as_inputs(model, sample)
+        self._expected = self.outputs(model.with_policy(_REFERENCE))
+        if not self._expected.size or not np.isfinite(self._expected).all():
+            raise ValueError(
+                f"`sample` must give finite outputs in {_REFERENCE}; received outputs of shape {self._expected.shape}"
+                f"{' with Inf or NaN' if self._expected.size else ''}"
+            )
+        self.reference = self.run({})
+        self.paths = [path for path, layer in layers_by_path(model).items() if layer._variables]
+        if not self.paths:
+            raise ValueError(f"`model` must have layers with weights; {model!r} has none")
+
+    def run(self, policies: Mapping[str, str], default: str = _REFERENCE) -> _Run:
+        """Run the model under policies by path; layers without weights get the default."""
+        policy_map = DTypePolicyMap(default, {escape(path): policy for path, policy in policies.items()})
+        model = self._model.with_policy(policy_map)
+        return _Run(policy_map, model, _error(self.outputs(model), self._expected))
+
+    def outputs(self, model: Model) -> Array:
+        """Return the outputs in float64, a row for each index of their first axis."""
+        outputs = run_model(model, self._sample)
+        if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
+            raise TypeError(f"`model` must return one floating-point array with axes; it returned {outputs!r}")
+        return cast(outputs, "float64").reshape(len(outputs), math.prod(outputs.shape[1:]))
+
+    def rows(self, names: Sequence[str], show_progress: bool) -> tuple[Sensitivity, ...]:
+        """Try every policy on every layer alone."""
+        pairs = [(path, name) for path in self.paths for name in names]
+        tried = [self._row(*pair) for pair in progress(pairs, show=show_progress, total=len(pairs), unit="run")]
+        return tuple(row for row in tried if row is not None)
+
+    def _row(self, path: str, name: str) -> Sensitivity | None:
+        """Return what the policy does to the layer; None where the layer has no such implementation."""
+        try:
+            run = self.run({path: name})
+        except NotImplementedError:
+            return None
+        if dtype_policies.get(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
+            return None
+        return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
+
+
+class _Search:
+    """What every layer has got so far, and the errors of what was refused."""
+
+    def __init__(self, trial: _Trial, rows: Sequence[Sensitivity], metric: Metric, max_error: float) -> None:
+        self._trial = trial
+        self._rows = rows
+        self._error = attrgetter(f"error.{metric}")
+        self._max_error = max_error
+        self._chosen = {path: Sensitivity(path, _REFERENCE, 0, OutputError(0.0, 0.0, 0.0)) for path in trial.paths}
+        self._refused = {row: self._error(row) for row in rows if not self._error(row) <= max_error}
+
+    def shrink(self) -> None:
+        """Give layers smaller weights, those first that save the most for the error that they add."""
+        steps, chosen = [], dict(self._chosen)
+        while step := self._next(chosen):
+            steps.append(step)
+            chosen[step.path] = step
+        count, _ = self._longest(steps)
+        self._chosen |= {step.path: step for step in steps[:count]}
+        while step := self._next(self._chosen):  # beyond the first that does not fit, one by one
+            run = self._run([step])
+            if self._error(run) <= self._max_error:
+                self._chosen[step.path] = step
+            else:
+                self._refused[step] = self._error(run)
+
+    def fastest(self, names: Sequence[str]) -> PolicyChoice:
+        """Try each policy wherever it is as small as the chosen one, and return what is smallest, then fastest."""
+        finalists = []
+        for name in names:
+            equals = [row for row in self._rows if row.policy == name and row.saved == self._chosen[row.path].saved]
+            equals.sort(key=self._error)
+            count, run = self._longest(equals, name)
+            if run is not None:
+                finalists.append((run, self._with(equals[:count])))
+        reference = self._trial.reference
+        times = self._times([reference, *(run for run, _ in finalists)])
+        (run, chosen), seconds = min(
+            zip(finalists, times[1:], strict=True),
+            key=lambda finalist: (finalist[0][0].model.weight_bytes, finalist[1]),
+        )
+        return PolicyChoice(
+            map=run.map,
+            error=run.error,
+            nbytes=run.model.weight_bytes,
+            reference_nbytes=reference.model.weight_bytes,
+            seconds=seconds,
+            reference_seconds=times[0],
+            table=tuple(
+                LayerChoice(row.path, row.policy, row.saved, self._error(row), self._reason(row))
+                for row in chosen.values()
+            ),
+        )
+
+    def _with(self, steps: Sequence[Sensitivity]) -> dict[str, Sensitivity]:
+        return self._chosen | {step.path: step for step in steps}
+
+    def _run(self, steps: Sequence[Sensitivity], default: str = _REFERENCE) -> _Run:
+        """Run the model under what is chosen so far and these steps."""
+        return self._trial.run({path: row.policy for path, row in self._with(steps).items()}, default)
+
+    def _next(self, chosen: Mapping[str, Sensitivity]) -> Sensitivity | None:
+        """Return the step to smaller weights that adds the least error for each byte it saves."""
+
+        def price(row: Sensitivity) -> float:
+            now = chosen[row.path]
+            price: float = (self._error(row) - self._error(now)) / (row.saved - now.saved)
+            return price
+
+        steps = [row for row in self._rows if row.saved > chosen[row.path].saved and row not in self._refused]
+        return min(steps, key=price, default=None)
+
+    def _longest(self, steps: Sequence[Sensitivity], default: str = _REFERENCE) -> tuple[int, _Run | None]:
+        """Return how many of the steps fit together, by bisection, and the run with them: None where not even 0 do."""
+        low, high, best = -1, len(steps), None
+        while low < high:
+            middle = (low + high + 1) // 2
+            run = self._run(steps[:middle], default)
+            if self._error(run) <= self._max_error:
+                low, best = middle, run
+            else:
+                high = middle - 1
+        return low, best
+
+    def _times(self, runs: Sequence[_Run]) -> list[float]:
+        """Return the seconds of each run, the best of rounds in which all take their turn."""
+        best = [math.inf] * len(runs)
+        for _ in range(_ROUNDS):
+            for index, run in enumerate(runs):
+                start = time.perf_counter()
+                self._trial.outputs(run.model)
+                best[index] = min(best[index], time.perf_counter() - start)
+        return best
+
+    def _reason(self, chosen: Sensitivity) -> str:
+        refused = [row for row in self._refused if row.path == chosen.path and row.saved > chosen.saved]
+        if not refused:
+            return "nothing is smaller"
+        least = min(refused, key=self._refused.__getitem__)
+        return f"{least.policy} would bring the error to {self._refused[least]:.1e}"
+
+
+def _names(policies: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the names of the policies to try, without repetition."""
+    if policies is None:
+        return _default_policies()
+    names = tuple(dict.fromkeys([policies] if isinstance(policies, str) else policies))
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"`policies` must be names of policies; received {name!r}")
+        policy = dtype_policies.get(name)
+        if "float" not in policy.compute_dtype:
+            raise ValueError(f"`policies` must compute in floating-point dtypes; received {name!r}")
+    return names
+
+
+@cache
+def _default_policies() -> tuple[str, ...]:
+    names = ["bfloat16", "float16"]
+    for mode in QUANTIZATION_MODES:
+        name = f"{mode}_from_mixed_bfloat16"
+        try:
+            Dense(1, dtype=name).build((None, 1))
+        except (NotImplementedError, ValueError):  # not implemented; not a mode without parameters
+            continue
+        names.append(name)
+    return tuple(names)
+
+
+def _error(outputs: Array, reference: Array) -> OutputError:
+    if not np.isfinite(outputs).all():
+        return OutputError(math.inf, math.inf, math.inf)
+    lengths, expected = (np.linalg.norm(x, axis=1, keepdims=True) for x in (outputs, reference))
+    units = [np.divide(x, n, out=np.zeros_like(x), where=n > 0) for x, n in ((outputs, lengths), (reference, expected))]
+    # 1 - cos of unit vectors is half the square of their distance, without the cancellation; 1 if one of them is zero.
+    distances = ((units[0] - units[1]) ** 2).sum(axis=1) / np.where((lengths > 0) & (expected > 0), 2, 1)[:, 0]
+    difference, scale = np.linalg.norm(outputs - reference), np.linalg.norm(reference)
+    rmse = difference / scale if scale else math.inf if difference else 0.0
+    return OutputError(float(distances.max()), float(distances.mean()), float(rmse))

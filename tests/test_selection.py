@@ -1,0 +1,277 @@
+"""The choice of policies by sensitivity: what is measured, what is chosen, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tiny_bert
+
+from mp_core import choose_policy, layers, selection, sensitivity
+from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.models import BertEncoder
+
+TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e"]
+INT8 = "int8_from_mixed_bfloat16"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_bert.write(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return BertEncoder.from_folder(folder)
+
+
+def mlp(rng, names=("a", "b", "c"), width=48):
+    """Three Dense layers, and inputs for them."""
+    model = layers.Sequential([layers.Dense(width, "relu", name=name) for name in names], name="mlp")
+    x = rng.standard_normal((30, width))
+    model(x)
+    for layer in model.layers:
+        kernel = rng.standard_normal((width, width)) / np.sqrt(width)
+        layer.set_weights([kernel, rng.standard_normal(width) * 0.1])
+    return model, x
+
+
+def with_outlier(model, x, name):
+    """Give a layer one input that hardly varies but weighs much: int8 then has no codes left for the others."""
+    layer = next(layer for layer in model.layers if layer.name == name)
+    position = model.layers.index(layer)
+    kernel, bias = (weight.copy() for weight in layer.get_weights())
+    kernel[0] = 1000.0
+    layer.set_weights([kernel, bias])
+    if position:
+        before = model.layers[position - 1]
+        kernel, bias = (weight.copy() for weight in before.get_weights())
+        kernel[:, 0], bias[0] = 0, 1e-3
+        before.set_weights([kernel, bias])
+    else:
+        x[:, 0] = 1e-3
+
+
+def cosine_errors(outputs, reference):
+    a, b = (np.asarray(x, np.float64).reshape(len(x), -1) for x in (outputs, reference))
+    return 1 - (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
+
+
+# ---- sensitivity
+
+
+def test_one_layer_at_a_time_against_float32(folder, encoder):
+    policies = ["bfloat16", INT8]
+    rows = sensitivity(encoder, TEXTS, policies)
+    parts = ["attention/query", "attention/key", "attention/value", "attention/attention_output", "attention_norm"]
+    parts += ["intermediate", "output", "output_norm"]
+    blocks = [f"encoder/layer_{i}/{part}" for i in range(tiny_bert.LAYERS) for part in parts]
+    paths = ["embeddings/word", "embeddings/norm", *blocks]
+    assert [row.path for row in rows if row.policy == "bfloat16"] == paths
+    assert [row.path for row in rows if row.policy == INT8] == [path for path in paths if "norm" not in path]
+    reference = encoder.encode(TEXTS).astype(np.float64)
+    for row in rows[::7]:
+        alone = BertEncoder.from_folder(folder, DTypePolicyMap("float32", {row.path: row.policy}))
+        outputs = alone.encode(TEXTS).astype(np.float64)
+        assert row.saved == encoder.weight_bytes - alone.weight_bytes
+        expected = cosine_errors(outputs, reference)
+        assert (row.error.max, row.error.mean) == pytest.approx((expected.max(), expected.mean()), rel=1e-3, abs=1e-12)
+        rmse = np.linalg.norm(outputs - reference) / np.linalg.norm(reference)
+        assert row.error.rmse == pytest.approx(rmse, rel=1e-9)
+
+
+def test_the_model_stays_as_it_is(rng):
+    model, x = mlp(rng)
+    before = model(x)
+    weights = model.get_weights()
+    sensitivity(model, x)
+    np.testing.assert_array_equal(model(x), before)
+    assert all(a is b for a, b in zip(model.get_weights(), weights, strict=True))
+    assert model.layers[0].quantization_mode is None
+
+
+def test_layers_without_an_implementation_are_left_out(rng):
+    class Both(layers.Layer):
+        def build(self, input_shape):
+            self.image = layers.Conv2D(2, 3, name="image")
+            self.odd = layers.EinsumDense("abcd,de->aebc", (3, None, None), name="odd")  # no matrix product: no int8
+
+        def call(self, inputs):
+            return self.odd(self.image(inputs))
+
+    class Twice(layers.Layer):
+        """Holds a layer in two places."""
+
+        def build(self, input_shape):
+            self.parts = {"first": layers.Dense(4, name="shared")}
+            self.again = self.parts["first"]
+
+        def call(self, inputs):
+            return self.again(self.parts["first"](inputs))
+
+    both = Both(name="both")
+    x = rng.standard_normal((2, 8, 8, 3))
+    both(x)
+    assert {(row.path, row.policy) for row in sensitivity(both, x, ["float16", INT8])} == {
+        ("both/image", "float16"), ("both/odd", "float16"),
+    }  # fmt: skip
+    twice = Twice(name="twice")
+    x = rng.standard_normal((2, 4))
+    twice(x)
+    rows = sensitivity(twice, x, ["float16"])
+    assert [(row.path, row.saved) for row in rows] == [("twice/shared", 2 * (16 + 4))]
+
+
+def test_by_default_every_policy_that_dense_computes_in():
+    layer = layers.Dense(8)
+    layer(np.eye(8))
+    assert {row.policy for row in sensitivity(layer, np.eye(8))} >= {"bfloat16", "float16", INT8}
+
+
+def test_several_arguments_and_axes(rng):
+    layer = layers.MultiHeadAttention(2, 4, name="attention")
+    query, value = rng.standard_normal((3, 5, 8)), rng.standard_normal((3, 7, 8))
+    reference = layer(query, value)
+    (row, *_) = sensitivity(layer, (query, value), ["bfloat16"])
+    alone = layer.with_policy(DTypePolicyMap("float32", {row.path: "bfloat16"}))(query, value)
+    assert row.error.max == pytest.approx(cosine_errors(alone, reference).max(), rel=1e-3)
+
+
+def test_errors_of_outputs_that_have_no_direction_or_no_end():
+    zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
+    assert selection._error(zero, zero) == selection.OutputError(0.0, 0.0, 0.0)
+    assert selection._error(zero, one) == selection.OutputError(1.0, 1.0, 1.0)
+    assert selection._error(one, zero) == selection.OutputError(1.0, 1.0, np.inf)
+    assert selection._error(-one, one).max == 2.0
+    assert selection._error(one * np.nan, one) == selection.OutputError(np.inf, np.inf, np.inf)
+
+
+# ---- the choice
+
+
+@pytest.mark.parametrize("metric", selection.METRICS)
+@pytest.mark.parametrize("max_error", [0.0, 1e-6, 1e-4, 1e-2])
+def test_the_budget_is_met_by_a_model_under_the_map(folder, encoder, metric, max_error):
+    choice = choose_policy(encoder, TEXTS, max_error=max_error, metric=metric)
+    assert getattr(choice.error, metric) <= max_error
+    chosen = BertEncoder.from_folder(folder, choice.map)
+    outputs, reference = chosen.encode(TEXTS), encoder.encode(TEXTS)
+    expected = cosine_errors(outputs, reference)
+    assert (choice.error.max, choice.error.mean) == pytest.approx((expected.max(), expected.mean()), abs=1e-7)
+    assert (choice.nbytes, choice.reference_nbytes) == (chosen.weight_bytes, encoder.weight_bytes)
+    assert choice.nbytes == choice.reference_nbytes - sum(row.saved for row in choice.table)
+    assert all(choice.map[row.path].name == row.policy for row in choice.table)
+
+
+def test_a_larger_budget_gives_no_larger_weights(encoder):
+    sizes = [choose_policy(encoder, TEXTS, max_error=error).nbytes for error in (0.0, 1e-6, 1e-4, 1e-2, 1.0)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == encoder.weight_bytes
+    assert sizes[-1] <= min(encoder.with_policy(policy).weight_bytes for policy in ("bfloat16", INT8))
+
+
+@pytest.mark.parametrize("sensitive", ["a", "b", "c"])
+def test_a_layer_with_outliers_keeps_more_bits(rng, sensitive):
+    model, x = mlp(rng)
+    with_outlier(model, x, sensitive)
+    choice = choose_policy(model, x, max_error=1e-3, policies=["float16", "int8_from_float32"])
+    got = {row.path.removeprefix("mlp/"): row.policy for row in choice.table}
+    assert got == {name: "float16" if name == sensitive else "int8_from_float32" for name in "abc"}
+    (row,) = (row for row in choice.table if row.path.endswith(sensitive))
+    assert row.reason.startswith("int8_from_float32 would bring the error to ")
+
+
+def test_what_overflows_is_refused(rng):
+    model, x = mlp(rng)
+    kernel, bias = model.layers[1].get_weights()
+    model.layers[1].set_weights([kernel * 1e6, bias])
+    choice = choose_policy(model, x, max_error=0.1, policies=["float16"])
+    assert [row.policy for row in choice.table] == ["float16", "float32", "float32"]
+    assert choice.table[1].reason == "float16 would bring the error to inf"
+
+
+def test_the_same_call_gives_the_same_choice(encoder, monkeypatch):
+    ticks = itertools.count()
+    monkeypatch.setattr(selection.time, "perf_counter", lambda: float(next(ticks)))
+    first, second = (choose_policy(encoder, TEXTS, max_error=1e-4) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("fast", ["bfloat16", "float16"])
+def test_of_maps_of_one_size_the_fastest_wins(rng, monkeypatch, fast):
+    model, x = mlp(rng)
+
+    def times(_, runs):
+        return [1.0 if run.map.default_policy.name == fast else 2.0 for run in runs]
+
+    monkeypatch.setattr(selection._Search, "_times", times)
+    choice = choose_policy(model, x, max_error=1e-2, policies=["float16", "bfloat16"])
+    assert {row.policy for row in choice.table} == {fast}
+    assert (choice.map.default_policy.name, choice.seconds, choice.reference_seconds) == (fast, 1.0, 2.0)
+
+
+def test_the_string_is_a_table_of_the_layers(rng):
+    model, x = mlp(rng)
+    lines = str(choose_policy(model, x, max_error=1e-2)).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "layer", lines[1], "mlp/a", "mlp/b", "mlp/c", "weights:", "time:", "error:",
+    ]  # fmt: skip
+
+
+def test_names_that_are_regular_expressions_are_taken_as_they_are(rng):
+    model, x = mlp(rng, names=("a.b", "axb", "c+"))
+    choice = choose_policy(model, x, max_error=1e-5, policies=["float16"])
+    assert [choice.map[row.path].name for row in choice.table] == [row.policy for row in choice.table]
+    assert choice.nbytes == model.with_policy(choice.map).weight_bytes
+
+
+# ---- what is refused
+
+
+def built(layer):
+    layer(np.ones((1, 2)))
+    return layer
+
+
+def usual():
+    return built(layers.Dense(2)), np.eye(2)
+
+
+def quantized():
+    layer, x = usual()
+    layer.quantize("int8")
+    return layer, x
+
+
+class Pair(layers.Dense):
+    def call(self, inputs):
+        return super().call(inputs), inputs
+
+
+REFUSALS = [
+    (lambda: (np.eye(2), np.eye(2)), {}, TypeError, "`model` must be a BertEncoder or a Layer; received ndarray"),
+    (lambda: (layers.Dense(2), np.eye(2)), {}, ValueError, "needs a built layer .* is not built"),
+    (quantized, {}, ValueError, "unquantized weights; .* is quantized"),
+    (lambda: (built(layers.Softmax()), np.eye(2)), {}, ValueError, "`model` must have layers with weights"),
+    (lambda: (built(Pair(2)), np.eye(2)), {}, TypeError, "must return one floating-point array with axes"),
+    (lambda: (usual()[0], np.ones((0, 2))), {}, ValueError, r"finite outputs in float32; .* \(0, 2\)"),
+    (lambda: (usual()[0], np.full((1, 2), np.nan)), {}, ValueError, r"\(1, 2\) with Inf or NaN"),
+    (usual, {"max_error": -1.0}, ValueError, "`max_error` must be at least 0"),
+    (usual, {"max_error": np.nan}, ValueError, "`max_error` must be at least 0"),
+    (usual, {"metric": "worst"}, ValueError, "`metric` must be one of max, mean"),
+    (usual, {"policies": [None]}, TypeError, "`policies` must be names"),
+    (usual, {"policies": ["int32"]}, ValueError, "must compute in floating-point"),
+    (usual, {"policies": "half"}, ValueError, "Cannot convert 'half'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "error", "message"), REFUSALS)
+def test_refusals(arguments, options, error, message):
+    model, sample = arguments()
+    with pytest.raises(error, match=message):
+        choose_policy(model, sample, **({"max_error": 1e-3} | options))
+
+
+def test_an_encoder_needs_texts(encoder):
+    with pytest.raises(ValueError, match="finite outputs in float32"):
+        choose_policy(encoder, [], max_error=1e-3)
+    assert choose_policy(encoder, "a b", max_error=1.0).error.max <= 1.0
