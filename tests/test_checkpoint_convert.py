@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import ml_dtypes
@@ -413,6 +414,41 @@ def test_a_file_can_be_replaced_by_its_own_conversion(source, tmp_path):
     convert_file(path, path, "bfloat16", force=True)
     expected = TENSORS["layer.weight"].astype(ml_dtypes.bfloat16)
     assert open_tensors(path)["layer.weight"].tobytes() == expected.tobytes()
+
+
+def test_links_keep_leading_to_what_is_replaced(source, sharded, tmp_path):
+    for name, model in (("file", source), ("folder", sharded)):
+        convert_file(model, tmp_path / f"{name}-1", "float16")
+        (tmp_path / name).symlink_to(f"{name}-1")
+        convert_file(model, tmp_path / name, "bfloat16", force=True)
+        assert (tmp_path / name).is_symlink()
+        assert open_tensors(tmp_path / f"{name}-1")["layer.weight"].dtype == ml_dtypes.bfloat16
+
+
+def test_nothing_is_being_worked_on_when_files_close(source, target, monkeypatch):
+    at_work = []
+    original = convert_module._Work._write
+
+    def slow(*arguments):
+        at_work.append(1)
+        try:
+            if len(at_work) > 1:
+                raise OSError("disk")
+            time.sleep(0.2)
+            return original(*arguments)  # raises if the file has been closed
+        finally:
+            finished.append(1)
+
+    finished = []
+    monkeypatch.setattr(convert_module._Work, "_write", slow)
+    closed = []
+    close = convert_module.OutFile.__exit__
+    monkeypatch.setattr(
+        convert_module.OutFile, "__exit__", lambda *a: (closed.append(len(at_work) == len(finished)), close(*a))[1]
+    )
+    with pytest.raises(OSError, match="disk"):
+        convert_file(source, target, "float16", threads=4, map={"many": "int8"})
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])

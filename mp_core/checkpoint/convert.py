@@ -4,7 +4,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -112,7 +113,7 @@ def convert_file(
     """
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize)
     thresholds = [Threshold.parse(condition) for condition in fail_if]
-    target = Path(os.path.abspath(target))
+    target = Path(os.path.realpath(target))
     with Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(source)
         shards = _plan(checkpoint, rules)
@@ -211,9 +212,10 @@ def _convert(
             out.write(shard.head, 0)
             for plan in shard.plans:
                 sums = Sums()
-                for part in _Work(plan, source, out, shard.entries, saturate).parts(pool):
-                    sums += part
-                    yield
+                with closing(_Work(plan, source, out, shard.entries, saturate).parts(pool)) as parts:
+                    for part in parts:
+                        sums += part
+                        yield
                 next(remaining).update(sums.metrics())
     for name in checkpoint.others:
         with File(checkpoint.folder / name) as source, OutFile(folder / name) as out:
@@ -243,7 +245,7 @@ class _Work:
     entries: dict[str, Entry]
     saturate: bool
 
-    def parts(self, pool: Pool) -> Iterator[Sums]:
+    def parts(self, pool: Pool) -> Generator[Sums]:
         """Write the tensor and yield what its parts have lost."""
         tensor, scheme = self.plan.tensor, self.plan.scheme
         if self.plan.dtype is not None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import Any
@@ -192,7 +192,8 @@ def _run(tasks: Sequence[_Task], zero: Any, threads: int | None, show_progress: 
             with ExitStack() as stack:
                 files = [stack.enter_context(File(shard.path)) for shard in task.shards]
                 cut = boxes(task.tensor.lines, task.tensor.length)
-                for part in pool.each(partial(task.measure, task.tensor, files), cut):
+                parts = stack.enter_context(closing(pool.each(partial(task.measure, task.tensor, files), cut)))
+                for part in parts:
                     total += part
                     yield
             task.row.update(total.metrics())

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 from mp_core.arrays import Array
 
@@ -40,7 +41,7 @@ class OutFile:
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
     """Yield a path that does not exist, beside `target`; at the end, nothing is there any more."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
     try:
         yield temporary
     finally:

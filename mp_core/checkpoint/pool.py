@@ -1,8 +1,8 @@
 """Work on boxes of tensors in threads, in bounded memory."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
 
 import numpy as np
@@ -37,17 +37,20 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
-    def each(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results for the items, in their order."""
+    def each(self, function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
+        """Yield the results for the items, in their order; when this ends, also early, none is being worked on."""
 
         def alone(item: T) -> R:
             with num_threads(1):
                 return function(item)
 
         running: deque[Future[R]] = deque()
-        for item in items:
-            running.append(self._executor.submit(alone, item))
-            if len(running) > 2 * self._threads:
+        try:
+            for item in items:
+                running.append(self._executor.submit(alone, item))
+                if len(running) > 2 * self._threads:
+                    yield running.popleft().result()
+            while running:
                 yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+        finally:
+            wait([future for future in running if not future.cancel()])

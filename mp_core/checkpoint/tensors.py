@@ -111,7 +111,7 @@ class Scheme:
         """Check an entry of the metadata."""
         value = value if isinstance(value, dict) else {}
         dtype, shape, axis, group_size = (value.get(key) for key in ("dtype", "shape", "axis", "group_size"))
-        if dtype not in _STORED if isinstance(dtype, str) else True:
+        if not isinstance(dtype, str) or dtype not in _STORED:
             raise ValueError(f"dtype must be one of {', '.join(_STORED)}; received {dtype!r}")
         if not is_shape(shape) or not shape:
             raise ValueError(f"shape must be a list of one or more sizes; received {shape!r}")
