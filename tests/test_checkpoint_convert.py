@@ -425,30 +425,27 @@ def test_links_keep_leading_to_what_is_replaced(source, sharded, tmp_path):
         assert open_tensors(tmp_path / f"{name}-1")["layer.weight"].dtype == ml_dtypes.bfloat16
 
 
-def test_nothing_is_being_worked_on_when_files_close(source, target, monkeypatch):
-    at_work = []
-    original = convert_module._Work._write
+def test_no_thread_uses_a_file_that_closes(tmp_path, target, monkeypatch):
+    save_file({"x": normal(4 * LINE)}, tmp_path / "in.safetensors")
+    begun, ended, closed = [], [], []
 
-    def slow(*arguments):
-        at_work.append(1)
-        try:
-            if len(at_work) > 1:
-                raise OSError("disk")
-            time.sleep(0.2)
-            return original(*arguments)  # raises if the file has been closed
-        finally:
-            finished.append(1)
+    def write(*_):
+        begun.append(1)
+        first = len(begun) == 1
+        time.sleep(0.1 if first else 0.4)
+        ended.append(1)
+        if first:
+            raise OSError("disk")
 
-    finished = []
-    monkeypatch.setattr(convert_module._Work, "_write", slow)
-    closed = []
     close = convert_module.OutFile.__exit__
+    monkeypatch.setattr(convert_module._Work, "_write", write)
     monkeypatch.setattr(
-        convert_module.OutFile, "__exit__", lambda *a: (closed.append(len(at_work) == len(finished)), close(*a))[1]
+        convert_module.OutFile, "__exit__", lambda *a: (closed.append(len(begun) - len(ended)), close(*a))[1]
     )
     with pytest.raises(OSError, match="disk"):
-        convert_file(source, target, "float16", threads=4, map={"many": "int8"})
-    assert closed == [True]
+        convert_file(tmp_path / "in.safetensors", target, "float16", threads=3)
+    assert len(begun) > 1
+    assert closed == [0]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
