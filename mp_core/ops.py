@@ -194,27 +194,27 @@ def _has_scale(b: Any) -> bool:
 
 def _scales_rows(q: QuantizedArray) -> bool:
     """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
-    return q.dtype.name in ("int8", "uint8") and len(q.shape) > 0 and q.scale.shape[-1] == 1
+    return q.dtype.name in ("int8", "uint8") and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
 
 
 def _scales_columns(q: QuantizedArray) -> bool:
-    """Whether q, as a right operand, can be packed with its scales: by column, and by groups of k without zero points."""
+    """Whether q, as a right operand, can be packed with its scales: by column, or by groups of k and symmetric."""
     if len(q.shape) != 2 or (q.zero_point is not None and q.dtype.name == "int4"):
         return False
     if q.group_size is None:
         return q.scale.shape[0] == 1
-    return q.axis == (1,) and q.zero_point is None and q.dtype is not _U8 and q.group_size % 8 == 0
+    return bool(q.axis == (1,) and q.zero_point is None and q.dtype is not _U8 and q.group_size % 8 == 0)
 
 
 def _pack_quantized(b: QuantizedArray) -> PackedMatrix:
-    k, n = b.shape
+    n = b.shape[1]
     scale = np.ascontiguousarray(np.broadcast_to(b.scale, (len(b.scale), n)), dtype=np.float32)
-    values, zero = unpacked_codes(b), b.zero_point
+    values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
     if b.dtype is _U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
         values = (values ^ np.uint8(128)).view(np.int8)
-        zero = np.int32(-128) if zero is None else zero - np.int32(128)
+        zero = np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
     if zero is not None:
-        zero = np.ascontiguousarray(np.broadcast_to(np.reshape(zero, -1), (n,)), dtype=np.int32)
+        zero = np.ascontiguousarray(np.broadcast_to(zero, (n,)), dtype=np.int32)
     dtype = _I8 if b.dtype is _U8 else b.dtype
     return _matmul.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
@@ -251,7 +251,9 @@ def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
     codes = cast(b.unpack(), F32)
     if b.zero_point is not None:
         codes -= b.zero_point
-    scale = b.scale if b.group_size is None else np.repeat(b.scale, b.group_size, axis=0)[: len(codes)]
+    scale: Array = b.scale  # type: ignore[assignment]
+    if b.group_size is not None:
+        scale = scale[np.arange(len(codes)) // b.group_size]
     return cast(codes * scale, dtype)
 
 
@@ -327,7 +329,14 @@ def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | Non
 
 
 def _dynamic_any(
-    a: Any, b: PackedMatrix, scale: float | None, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any
+    a: Any,
+    b: PackedMatrix,
+    scale: float | None,
+    out_dtype: Any,
+    out: Array | None,
+    bias: Any,
+    activation: Any,
+    residual: Any,
 ) -> Array:
     """Do what :func:`dynamic_matmul` says for all operands that its short way leaves."""
     a = as_float(a, "a")

@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 import tiny_bert
 
-from mp_core import benchmark, cli, config, demo
-
-
-from mp_core import cli, config, demo, dtype_policies
+from mp_core import benchmark, cli, config, demo, dtype_policies
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]

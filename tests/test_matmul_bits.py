@@ -1,4 +1,4 @@
-"""One product, one answer: the same bits from every instruction set, thread count, batch, packing, layout and format."""
+"""One product, one answer: the same bits from every instruction set, thread count, batch, layout and format."""
 
 import numpy as np
 import pytest
@@ -95,9 +95,11 @@ def test_scales_by_groups_of_k(a_dtype, q_dtype, group, isa, rng):
     for rows in ROWS:
         assert_same_bits(mp.matmul(a[:rows], packed, out_dtype="float32"), got[:rows])
     codes = mp.cast(packed.unpack(), "float32")
-    sums = [
-        mp.matmul(mp.cast(a[:, i : i + group], "float32"), codes[i : i + group]) for i in range(0, k, group or k)
-    ] if group else [mp.matmul(mp.cast(a, "float32"), codes)]
+    sums = (
+        [mp.matmul(mp.cast(a[:, i : i + group], "float32"), codes[i : i + group]) for i in range(0, k, group or k)]
+        if group
+        else [mp.matmul(mp.cast(a, "float32"), codes)]
+    )
     if a_dtype != "bfloat16":  # the order within a group is that of float32
         scale = packed.scale if group else packed.scale[None]
         stated = (sums[0] * scale[0]).astype(np.float64)
@@ -127,7 +129,8 @@ def test_residual_is_added_last(dtype, isa, rng):
     out = residual.astype(np.float32)
     assert_same_bits(mp.matmul(a, b, bias=bias, activation="silu", residual=out, out=out), expected)
     assert_same_bits(mp.matmul(a[0], b, bias=bias, activation="silu", residual=residual[0]), expected[0])
-    stacked = mp.matmul(np.stack([a, a]), np.stack([b, b]), bias=bias, activation="silu", residual=np.stack([residual] * 2))
+    a, b, residual = (np.stack([x, x]) for x in (a, b, residual))
+    stacked = mp.matmul(a, b, bias=bias, activation="silu", residual=residual)
     assert_same_bits(stacked, np.stack([expected, expected]))
 
 

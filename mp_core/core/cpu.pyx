@@ -9,8 +9,8 @@ from pathlib import Path
 from cython.parallel cimport prange
 
 from mp_core.core.header cimport (
-    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_cpu_features,
-    mp_enter_team, mp_isas, mp_scratch,
+    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active,
+    mp_cpu_features, mp_enter_team, mp_isas, mp_scratch,
 )
 
 cdef extern from *:

@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
-    MP_FLOATS, MP_I4, MP_I8, MP_LANES, MP_I32, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE, mp_activation,
-    mp_format, mp_gemm, mp_kernels, mp_tile,
+    MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_LANES, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE,
+    mp_activation, mp_format, mp_gemm, mp_kernels, mp_tile,
 )
 
 import numpy as np
@@ -27,7 +27,7 @@ OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_F
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
 cdef enum:
     A_U8 = MP_I4  # as the format of a, which is never int4
-    PACKED_ROWS = 192       # rows of a that pass one packed panel before the next, which stays in the second-level cache
+    PACKED_ROWS = 192       # rows of a that pass a packed panel before the next one: it stays in the second-level cache
     SCRATCH_ROWS = 1020     # rows per panel that is made on the fly: making it costs about 1/1000 of its product
     FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
     COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
@@ -276,7 +276,8 @@ cdef struct Product:   # what every task reads; strides in bytes
 
 cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     """Choose chunks and steps: enough tasks for the threads, as few as possible for the caches, none across k."""
-    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block, wanted, chunks, rows, width, tiles
+    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block
+    cdef Py_ssize_t wanted, chunks, rows, width, tiles
     cdef int fmt = NATIVE[p.arithmetic]
     cdef bint made, gathered = p.a_cs != p.a_size
     cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
@@ -344,7 +345,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
 
 cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
                         mp_gemm *g) noexcept nogil:
-    """Rows of a as int8, each by the scale of its largest magnitude, or all by the given one: as mp_core.quantize does."""
+    """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
     cdef mp_tile t
     cdef float *scales = <float *>g.row_scale
     cdef Py_ssize_t i
@@ -427,8 +428,8 @@ cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_
             break
 
 
-cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column, Py_ssize_t last_column,
-                     char *work, const int32_t *sums) noexcept nogil:
+cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column,
+                     Py_ssize_t last_column, char *work, const int32_t *sums) noexcept nogil:
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
     cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
@@ -672,7 +673,7 @@ cdef object _long_way, _long_dynamic
 
 
 def install(dict dtypes not None, results, long_way, long_dynamic):
-    """Tell the dtypes by name, the default result types by names of a and b, and the long ways of the functions below."""
+    """Tell the dtypes by name, the default result types by names of a and b, the long ways of matmul, dynamic_matmul."""
     global _long_way, _long_dynamic, _int32
     _long_way, _long_dynamic, _int32 = long_way, long_dynamic, dtypes["int32"].num
     formats = {name: number for name, number in FORMATS.items() if number != MP_I4} | {"uint8": A_U8}
@@ -747,7 +748,8 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     else:
         return None
     dims = cnp.PyArray_DIMS(left)
-    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (quantize and p.k > 65793) or (
+    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (
+            quantize and p.k > 65793) or (
             p.a_format >= MP_FLOATS and (p.k > 65793 or bias is not None or activation is not None
                                          or residual is not None)):
         return None
@@ -789,7 +791,8 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
         p.common.bias = <const float *>cnp.PyArray_DATA(vector)
     if residual is not None:
         if (type(residual) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>residual)
-                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
+                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim
+                or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
                 or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>residual), shape, ndim)
                 or (out is not None and not apart(result, <cnp.ndarray>residual))):
             return None
