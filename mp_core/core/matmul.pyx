@@ -673,7 +673,7 @@ cdef object _long_way, _long_dynamic
 
 
 def install(dict dtypes not None, results, long_way, long_dynamic):
-    """Tell the dtypes by name, the default result types by names of a and b, the long ways of matmul, dynamic_matmul."""
+    """Tell the dtypes by name, the default result types by names of a and b, the functions for all other cases."""
     global _long_way, _long_dynamic, _int32
     _long_way, _long_dynamic, _int32 = long_way, long_dynamic, dtypes["int32"].num
     formats = {name: number for name, number in FORMATS.items() if number != MP_I4} | {"uint8": A_U8}
