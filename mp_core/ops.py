@@ -202,7 +202,7 @@ def _scales_columns(q: QuantizedArray) -> bool:
     if len(q.shape) != 2 or (q.zero_point is not None and q.dtype.name == "int4"):
         return False
     if q.group_size is None:
-        return q.scale.shape[0] == 1
+        return bool(q.scale.shape[0] == 1)
     return bool(q.axis == (1,) and q.zero_point is None and q.dtype is not _U8 and q.group_size % 8 == 0)
 
 

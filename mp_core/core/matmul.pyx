@@ -712,27 +712,72 @@ cdef inline bint apart(cnp.ndarray out, cnp.ndarray x) noexcept:
             or cnp.PyArray_BYTES(out) + cnp.PyArray_NBYTES(out) <= low)
 
 
+cdef bint set_result(Product *p, object out_dtype, int default) except -1:
+    """Set the type of the result; False if the short way does not know it."""
+    if out_dtype is None:
+        p.common.out_format = <mp_format>default
+        return True
+    number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
+    if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
+        return False
+    p.common.out_format = <mp_format>number
+    return True
+
+
+cdef bint set_epilogue(Product *p, object bias, object activation, object residual, cnp.ndarray result,
+                       bint given) except -1:
+    """Set what is done to the sums; False if the short way does not serve it. `given`: the result is the caller's."""
+    cdef cnp.ndarray array
+    if activation is not None:
+        number = _activations.get(activation) if type(activation) is str else None
+        if number is None:
+            return False
+        p.common.activation = <mp_activation>number
+    if bias is not None:
+        if type(bias) is not cnp.ndarray:
+            return False
+        array = bias
+        if (format_of(array) != MP_F32 or not cnp.PyArray_ISCARRAY_RO(array) or cnp.PyArray_NDIM(array) != 1
+                or cnp.PyArray_DIM(array, 0) != p.n or (given and not apart(result, array))):
+            return False
+        p.common.bias = <const float *>cnp.PyArray_DATA(array)
+    if residual is not None:
+        if type(residual) is not cnp.ndarray:
+            return False
+        array = residual
+        if (not 0 <= format_of(array) < MP_FLOATS or not cnp.PyArray_ISCARRAY_RO(array)
+                or not cnp.PyArray_SAMESHAPE(array, result) or (given and not apart(result, array))):
+            return False
+        p.residual, p.residual_size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
+        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(array)
+    return True
+
+
 cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale):
-    """The product, or None if it is not one of contiguous arrays by a matrix, of types that need no cast."""
+    """A contiguous array by a matrix, or arrays of as many matrices, of types that need no cast: a few comparisons, then
+    the kernel. None for all other products."""
     cdef Product p
-    cdef cnp.ndarray left, right = None, result, vector = None, added = None
-    cdef PackedMatrix packed = None
-    cdef int ndim, fmt
-    cdef cnp.npy_intp *dims
+    cdef Axis batch[64]
     cdef cnp.npy_intp shape[64]
+    cdef cnp.npy_intp *dims
+    cdef cnp.ndarray left, right = None, result
+    cdef PackedMatrix packed = None
+    cdef Py_ssize_t matrices = 1
     cdef float given
-    # A contiguous array by a matrix, of types that need no cast: a handful of comparisons, then the kernel.
+    cdef int ndim, axis, fmt, batch_axes = 0
     if type(a) is not cnp.ndarray:
         return None
     left = a
-    ndim = cnp.PyArray_NDIM(left)
+    ndim, dims = cnp.PyArray_NDIM(left), cnp.PyArray_DIMS(left)
     memset(&p, 0, sizeof(p))
     p.a_format, p.quantized_here = format_of(left), quantize
+    if p.a_format < 0 or (quantize and p.a_format >= MP_FLOATS) or ndim == 0:
+        return None
     if quantize and scale is not None:
         given = scale
         p.row_scale = &given
-    if p.a_format < 0 or (quantize and p.a_format >= MP_FLOATS) or ndim == 0 or not cnp.PyArray_IS_C_CONTIGUOUS(left):
-        return None
+
+    # The right operand, and what the pair of types gives.
     if type(b) is PackedMatrix:
         packed = b
         if len(packed.shape) != 2 or (packed.zero_point is not None and not quantize) or (
@@ -740,75 +785,61 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
             return None
         set_packed(&p, packed)
         fmt = p.b_format if p.b_format != MP_I4 else MP_I8
-    elif type(b) is cnp.ndarray and cnp.PyArray_NDIM(<cnp.ndarray>b) == 2:
+    elif type(b) is cnp.ndarray:
         right = b
+        batch_axes = cnp.PyArray_NDIM(right) - 2
+        if batch_axes != 0 and (batch_axes != ndim - 2
+                                or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), batch_axes)):
+            return None
         p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
-        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, 0), cnp.PyArray_DIM(right, 1)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, 0), cnp.PyArray_STRIDE(right, 1)
+        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, batch_axes), cnp.PyArray_DIM(right, batch_axes + 1)
+        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, batch_axes), cnp.PyArray_STRIDE(right, batch_axes + 1)
     else:
         return None
-    dims = cnp.PyArray_DIMS(left)
-    if fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k or (
-            quantize and p.k > 65793) or (
-            p.a_format >= MP_FLOATS and (p.k > 65793 or bias is not None or activation is not None
-                                         or residual is not None)):
+    if (fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k
+            or (batch_axes == 0 and not cnp.PyArray_IS_C_CONTIGUOUS(left))
+            or not set_result(&p, out_dtype, _results[p.a_format][fmt])):
         return None
+    if quantize or p.a_format >= MP_FLOATS:  # integers: the other way knows how deep a product may be
+        if p.k > 65793 or (not quantize and not (bias is None and activation is None and residual is None)):
+            return None
+
+    # The result.
     memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
     shape[ndim - 1] = p.n
-
-    # The result's type, and where it goes.
-    if out_dtype is None:
-        p.common.out_format = <mp_format>_results[p.a_format][fmt]
-    else:
-        number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
-        if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
-            return None
-        p.common.out_format = <mp_format>number
     fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
     if out is None:
         result = cnp.PyArray_EMPTY(ndim, shape, fmt, 0)
-    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != fmt
-            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or cnp.PyArray_NDIM(<cnp.ndarray>out) != ndim
-            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>out), shape, ndim)
-            or not apart(<cnp.ndarray>out, left) or (right is not None and not apart(<cnp.ndarray>out, right))):
-        return None
-    else:
+    elif type(out) is cnp.ndarray:
         result = out
+        if (cnp.PyArray_TYPE(result) != fmt or not cnp.PyArray_ISCARRAY(result) or cnp.PyArray_NDIM(result) != ndim
+                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(result), shape, ndim) or not apart(result, left)
+                or (right is not None and not apart(result, right))
+                or (packed is not None and packed.scale is not None and not apart(result, packed.scale))):
+            return None
+    else:
+        return None
+    if not set_epilogue(&p, bias, activation, residual, result, out is not None):
+        return None
 
-    # The epilogue.
-    if activation is not None:
-        number = _activations.get(activation) if type(activation) is str else None
-        if number is None:
-            return None
-        p.common.activation = <mp_activation>number
-    if bias is not None:
-        if (type(bias) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>bias) != _types[<int>MP_F32]
-                or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>bias) or cnp.PyArray_NDIM(<cnp.ndarray>bias) != 1
-                or cnp.PyArray_DIM(<cnp.ndarray>bias, 0) != p.n
-                or (out is not None and not apart(result, <cnp.ndarray>bias))):
-            return None
-        vector = bias
-        p.common.bias = <const float *>cnp.PyArray_DATA(vector)
-    if residual is not None:
-        if (type(residual) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>residual)
-                or cnp.PyArray_NDIM(<cnp.ndarray>residual) != ndim
-                or not 0 <= format_of(<cnp.ndarray>residual) < MP_FLOATS
-                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(<cnp.ndarray>residual), shape, ndim)
-                or (out is not None and not apart(result, <cnp.ndarray>residual))):
-            return None
-        added = residual
-        p.residual, p.residual_size = cnp.PyArray_BYTES(added), cnp.PyArray_ITEMSIZE(added)
-        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(added)
-
-    p.m = 1 if p.k == 0 else cnp.PyArray_SIZE(left) // p.k
-    if p.k == 0:
-        for fmt in range(ndim - 1):
-            p.m *= shape[fmt]
     p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
-    p.a_cs, p.a_rs = p.a_size, p.k * p.a_size
     p.out, p.out_size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
     p.out_rs = p.n * p.out_size
-    multiply(&p, 1)
+    if batch_axes == 0:  # all rows are one matrix
+        p.m, p.a_cs, p.a_rs = 1, p.a_size, p.k * p.a_size
+        for axis in range(ndim - 1):
+            p.m *= shape[axis]
+    else:
+        p.m = shape[ndim - 2]
+        p.a_rs, p.a_cs = cnp.PyArray_STRIDE(left, ndim - 2), cnp.PyArray_STRIDE(left, ndim - 1)
+        p.batch, p.batch_axes = batch, batch_axes
+        for axis in range(batch_axes):
+            matrices *= shape[axis]
+            batch[axis].length = shape[axis]
+            batch[axis].a, batch[axis].b = cnp.PyArray_STRIDE(left, axis), cnp.PyArray_STRIDE(right, axis)
+            batch[axis].out = cnp.PyArray_STRIDE(result, axis)
+            batch[axis].residual = 0 if residual is None else cnp.PyArray_STRIDE(<cnp.ndarray>residual, axis)
+    multiply(&p, matrices)
     return result
 
 
