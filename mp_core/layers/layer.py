@@ -320,7 +320,8 @@ class Layer(VariableOwner):
     @property
     def quantizes_inputs(self) -> bool:
         """Whether calls quantize the inputs, to int8 like the weights."""
-        return self._form == Form("int8") and self._matrix.axis == 0 and not self._weight_only
+        int8 = self._form is not None and self._form.mode == "int8"
+        return int8 and self._matrix.axis == 0 and not self._weight_only
 
     def _already_quantized(self, received: str) -> ValueError:
         return ValueError(

@@ -67,10 +67,10 @@ def project(
         return _multiply_float8(layer, inputs, vector, activation, training)
     elif layer.fixed_inputs is not None:
         return _multiply_fixed(layer, inputs, vector, activation)
-    elif layer.quantizes_inputs:
-        multiply, kernel = ops.dynamic_matmul, _code_kernel(layer, None)
+    elif form.mode == "int8" and not layer._weight_only:
+        multiply, kernel = ops.dynamic_matmul, _made(layer, _codes)
     else:
-        kernel = _code_kernel(layer, None if inputs.dtype.name in _WIDE else inputs.dtype)
+        kernel = _made(layer, _codes, None if inputs.dtype.name in _WIDE else inputs.dtype)
     outputs: Array = multiply(inputs, kernel, bias=vector, activation=activation)
     return outputs
 
@@ -90,17 +90,22 @@ def _vector(layer: Any, bias: AutoCastVariable) -> Array:
         vector = read_bias(layer, bias).reshape(-1)
         return vector if vector.dtype.name == "float64" else ops.cast(vector, "float32")
 
-    return bias.derived(("vector", bias.dtype, layer._form), widen)
+    return bias.derived((layer.quantized, bias.dtype), widen)
 
 
-def _made(kernel: AutoCastVariable, key: Any, others: tuple[AutoCastVariable, ...], make: Callable[[], Any]) -> Any:
-    """Return ``make()``, called again only when one of the variables has another value."""
-    kept: dict[str, Any] = kernel.derived(key, lambda _: {})
-    values = [variable.numpy() for variable in others]
+def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | None = None) -> Any:
+    """Return ``make(layer, dtype)``, made once per value of the kernel and of all variables that are not the bias."""
+    kept: dict[str, Any] = layer.kernel.derived((make, dtype), _nothing)
     last = kept.get("last")
-    if last is None or any(a is not b for a, b in zip(last[0], values, strict=True)):
-        last = kept["last"] = values, make()  # one at a time: an assigned scale replaces it
+    if last is not None and all(variable.numpy() is value for variable, value in last[0]):
+        return last[1]
+    values = [(variable, variable.numpy()) for variable in layer._variables if variable is not layer.bias]
+    kept["last"] = last = values, make(layer, dtype)  # one at a time: an assigned scale replaces it
     return last[1]
+
+
+def _nothing(_: Array) -> dict[str, Any]:
+    return {}
 
 
 # ---- kernels, packed
@@ -117,20 +122,12 @@ def _float_kernel(layer: Any) -> PackedMatrix | Array:
     return packed
 
 
-def _code_kernel(layer: Any, dtype: np.dtype[Any] | None) -> PackedMatrix | Array:
+def _codes(layer: Any, dtype: np.dtype[Any] | None) -> PackedMatrix | Array:
     """Return the kernel as integers with their scales (as floats where a product cannot apply those), or in `dtype`."""
-
-    def make() -> PackedMatrix | Array:
-        q = _quantized(layer)
-        if isinstance(q, QuantizedArray):
-            return ops.pack(q) if dtype is None else dequantize(q, dtype)
-        return _pack(q, layer._compute if dtype is None else dtype)
-
-    others = (
-        (layer.kernel_scale,) if layer.kernel_zero is None else (layer.kernel_scale, layer.kernel_zero, layer.g_idx)
-    )
-    packed: PackedMatrix | Array = _made(layer.kernel, ("codes", dtype), others, make)
-    return packed
+    q = _quantized(layer)
+    if isinstance(q, QuantizedArray):
+        return ops.pack(q) if dtype is None else dequantize(q, dtype)
+    return _pack(q, layer._compute if dtype is None else dtype)
 
 
 def _quantized(layer: Any) -> QuantizedArray | Array:
@@ -163,22 +160,20 @@ def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
 
 def _multiply_fixed(layer: Any, inputs: Array, bias: Array | None, activation: str | None) -> Array:
     """Return the product of inputs that are quantized with the scale and zero point of their columns."""
-    kernel, (scale, zero) = layer.kernel, layer.fixed_inputs
-
-    def make() -> tuple[PackedMatrix, Array]:
-        q: Any = _quantized(layer)
-        multiplier = ops.cast(layer.kernel_scale.numpy(), "float64").reshape(-1)
-        offset = -(zero.numpy().astype(np.int64) @ q.values) / multiplier  # what the zero points add to every sum
-        return ops.pack(q), ops.cast(offset, "float32")
-
-    packed, offset = _made(kernel, "fixed", (layer.kernel_scale, zero), make)
-    steps = scale.derived("steps", np.reciprocal)
-    wide = zero.derived("int32", lambda stored: stored.astype(np.int32))
-    codes = quantize(inputs, axis=-1, scale=steps, zero_point=wide).values
+    packed, offset, steps, zero = _made(layer, _fixed)
+    codes = quantize(inputs, axis=-1, scale=steps, zero_point=zero).values
     rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
     bias = offset if bias is None else offset + bias
     outputs: Array = ops.matmul(rows, packed, out_dtype=layer._compute, bias=bias, activation=activation)
     return outputs
+
+
+def _fixed(layer: Any, _: None) -> tuple[PackedMatrix, Array, Array, Array]:
+    """Return the kernel, what the zero points of the inputs add to every sum, and steps and zero points."""
+    q: Any = _quantized(layer)
+    scale, zero = (variable.numpy() for variable in layer.fixed_inputs)
+    offset = -(zero.astype(np.int64) @ q.values) / ops.cast(layer.kernel_scale.numpy(), "float64").reshape(-1)
+    return ops.pack(q), ops.cast(offset, "float32"), np.reciprocal(scale), zero.astype(np.int32)
 
 
 def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: str | None, training: bool) -> Array:
@@ -186,22 +181,21 @@ def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: 
 
     Codes are exact in bfloat16 and their products in float32.
     """
-    inputs_scale, kernel_scale, kernel = layer.inputs_scale, layer.kernel_scale, layer.kernel
-
-    def make() -> PackedMatrix:
-        m = layer._matrix
-        codes = quantize(kernel.numpy().reshape(m.rows, m.columns), dtype="float8_e4m3fn", scale=kernel_scale.numpy())
-        return ops.pack(QuantizedArray(codes.values, codes.scale * inputs_scale.numpy(), None, ()))
-
-    packed = _made(kernel, "float8", (inputs_scale, kernel_scale), make)
-    codes = quantize(inputs, dtype="float8_e4m3fn", scale=inputs_scale.numpy()).values
+    packed = _made(layer, _float8)
+    codes = quantize(inputs, dtype="float8_e4m3fn", scale=layer.inputs_scale.numpy()).values
     outputs: Array = ops.matmul(
         ops.cast(codes, "bfloat16"), packed, out_dtype=layer._compute, bias=bias, activation=activation
     )
     if training:
-        _move_on(inputs, inputs_scale, layer.inputs_amax_history)
-        _move_on(kernel.numpy(), kernel_scale, layer.kernel_amax_history)
+        _move_on(inputs, layer.inputs_scale, layer.inputs_amax_history)
+        _move_on(layer.kernel.numpy(), layer.kernel_scale, layer.kernel_amax_history)
     return outputs
+
+
+def _float8(layer: Any, _: None) -> PackedMatrix:
+    m, scale = layer._matrix, layer.kernel_scale.numpy()
+    codes = quantize(layer.kernel.numpy().reshape(m.rows, m.columns), dtype="float8_e4m3fn", scale=scale)
+    return ops.pack(QuantizedArray(codes.values, codes.scale * layer.inputs_scale.numpy(), None, ()))
 
 
 def _move_on(x: Array, scale: AutoCastVariable, history: AutoCastVariable) -> None:
