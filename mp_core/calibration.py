@@ -75,7 +75,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     chosen = {
         path: layer
         for path, layer in layers_by_path(result).items()
-        if isinstance(layer, (Dense, EinsumDense)) and layer.quantized
+        if isinstance(layer, (Dense, EinsumDense)) and layer.quantizes_inputs
     }
     if not chosen:
         raise ValueError(f"`policy` must put a Dense or EinsumDense layer in int8; received {policy}")

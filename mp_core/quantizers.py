@@ -1,4 +1,4 @@
-"""Keras' quantizers. Their scale is the reciprocal of :mod:`mp_core.quantization`'s: ``q = x * scale``."""
+"""Keras' quantizers. Most scales are the reciprocal of :mod:`mp_core.quantization`'s: ``q = x * scale``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from mp_core.core import quantize as _quantize
 __all__ = [
     "AbsMaxQuantizer",
     "abs_max_quantize",
+    "abs_max_quantize_grouped_with_zero_point",
     "compute_float8_amax_history",
     "compute_float8_scale",
     "deserialize",
@@ -210,9 +211,7 @@ def abs_max_quantize(
     array([[  64, -127],
            [   0,    0]], dtype=int8)
     """
-    x = asarray(inputs, "inputs")
-    if x.dtype.name not in ("float32", "float64"):
-        x = cast(x, "float32")
+    x = _wide(inputs)
     axis = axis if isinstance(axis, int) else tuple(axis)
     with np.errstate(invalid="ignore"):
         largest = np.maximum(x.max(axis, keepdims=True, initial=0), -x.min(axis, keepdims=True, initial=0))
@@ -221,6 +220,72 @@ def abs_max_quantize(
         np.clip(np.rint(codes, out=codes), *value_range, out=codes)
     codes[np.isnan(codes)] = 0
     return codes.astype(dtypes.parse(dtype)), scale
+
+
+def abs_max_quantize_grouped_with_zero_point(
+    inputs: ArrayLike,
+    block_size: int,
+    value_range: tuple[int, int] = (-8, 7),
+    dtype: DTypeLike = "int8",
+    epsilon: float = 1e-7,
+) -> tuple[Array, Array, Array]:
+    """Quantize blocks of rows, in every column alone, so that their range, widened to hold 0, takes all codes.
+
+    ``scale = (hi - lo + epsilon) / (qmax - qmin)``, ``zero_point = clip(round(-lo / scale) + qmin)``,
+    ``q = clip(round(x / scale) + zero_point)`` with ties to even.
+
+    Parameters
+    ----------
+    inputs : array-like
+        A matrix of any float dtype; 16-bit types are computed in float32.
+    block_size : int
+        How many neighbouring rows share a scale; the last block may have fewer.
+    value_range : tuple of int
+    dtype : dtype
+    epsilon : float
+
+    Returns
+    -------
+    values : ndarray of `dtype`
+        Infinities do not widen the range; NaN becomes the zero point.
+    scale : ndarray, float32 (float64 for float64 inputs), shape (blocks, columns)
+        A step: ``(values - zero_point) * scale`` is approximately `inputs`.
+    zero_point : ndarray of int8, shape (blocks, columns)
+
+    Raises
+    ------
+    ValueError
+        `inputs` is no matrix, or `block_size` no positive integer.
+
+    Examples
+    --------
+    >>> x = np.array([[0], [15], [-3], [0]], np.float32)
+    >>> values, scale, zero_point = abs_max_quantize_grouped_with_zero_point(x, block_size=2)
+    >>> values.ravel(), scale.ravel(), zero_point.ravel()
+    (array([-8,  7, -8,  7], dtype=int8), array([1. , 0.2], dtype=float32), array([-8,  7], dtype=int8))
+    """
+    x = _wide(inputs)
+    if x.ndim != 2:
+        raise ValueError(f"`inputs` must be a matrix; received shape {x.shape}")
+    if not isinstance(block_size, int | np.integer) or block_size < 1:
+        raise ValueError(f"`block_size` must be a positive integer; received {block_size!r}")
+    qmin, qmax = value_range
+    size = min(block_size, max(len(x), 1))
+    starts = np.arange(0, len(x), size)
+    finite = x if np.isfinite(x).all() else np.where(np.isfinite(x), x, x.dtype.type(0))
+    low = np.minimum(np.minimum.reduceat(finite, starts), 0)
+    high = np.maximum(np.maximum.reduceat(finite, starts), 0)
+    scale = np.maximum((high - low + x.dtype.type(epsilon)) / x.dtype.type(qmax - qmin), np.finfo(x.dtype).tiny)
+    zero_point = np.clip(np.rint(-low / scale) + qmin, qmin, qmax)
+    block = np.arange(len(x)) // size
+    codes = np.clip(np.rint(x / scale[block]) + zero_point[block], qmin, qmax)
+    codes = np.where(np.isnan(codes), zero_point[block], codes)
+    return codes.astype(dtypes.parse(dtype)), scale, zero_point.astype(np.int8)
+
+
+def _wide(inputs: ArrayLike) -> Array:
+    x = asarray(inputs, "inputs")
+    return x if x.dtype.name in ("float32", "float64") else cast(x, "float32")
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:

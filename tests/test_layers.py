@@ -1,4 +1,4 @@
-"""Layers under policies (checklist F, and H for int8)."""
+"""Layers under policies (checklist F); quantized ones are in test_layers_quantized.py."""
 
 import asyncio
 import copy
@@ -14,7 +14,6 @@ import pytest
 from mp_core import layers, ops
 from mp_core.autocast import autocast_scope, scope_dtype
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, policy_scope, serialize
-from mp_core.quantizers import abs_max_quantize
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 POLICIES = ["float32", "float64", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
@@ -211,10 +210,6 @@ def test_packed_kernels_follow_assignments():
     layer(x)
     layer.kernel.assign(np.full((3, 2), 2.0))
     np.testing.assert_array_equal(layer(x).astype(float), [[6, 6]])
-    layer.quantize("int8")
-    np.testing.assert_allclose(layer(x).astype(float), [[6, 6]], rtol=0.02)
-    layer.kernel_scale.assign(layer.kernel_scale.numpy() / 2)
-    np.testing.assert_allclose(layer(x).astype(float), [[12, 12]], rtol=0.02)
 
 
 def test_weight_bytes_count_what_is_read():
@@ -524,159 +519,6 @@ def test_new_layers_take_the_default_policy():
     assert layer.dtype_policy == DTypePolicy("mixed_bfloat16")
 
 
-# ---- int8
-
-
-def _quantized(make, how, policy, x):
-    """Return a float layer's outputs and weights, and the same layer made int8 in one of three ways."""
-    layer = make(policy)
-    expected = layer(x)
-    weights = layer.get_weights()
-    if how == "quantize":
-        layer.quantize("int8")
-    elif how == "setter":
-        layer.dtype_policy = f"int8_from_{policy}"
-    else:
-        layer.quantize("int8")
-        built = make(f"int8_from_{policy}")
-        built.build(x.shape)
-        built.set_weights(layer.get_weights())
-        layer = built
-    return layer, expected, weights
-
-
-@pytest.mark.parametrize("policy", ["float32", "bfloat16", "mixed_bfloat16"])
-@pytest.mark.parametrize("how", ["quantize", "setter", "built"])
-@pytest.mark.parametrize(
-    ("make", "scale_shape"),
-    [(lambda p: layers.Dense(6, "relu", bias_initializer="ones", dtype=p), (6,)),
-     (lambda p: layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de", dtype=p), (1, 1, 2, 3))],
-    ids=["dense", "einsum"],
-)  # fmt: skip
-def test_int8_products(make, scale_shape, how, policy):
-    x = _x(2, 3, 16)
-    layer, expected, weights = _quantized(make, how, policy, x)
-    kernel, scale = abs_max_quantize(weights[0], 0)
-    assert layer.dtype_policy == QuantizedDTypePolicy("int8", policy) and layer.quantization_mode == "int8"
-    assert (layer.kernel.true_dtype, layer.kernel_scale.shape) == (np.int8, scale_shape)
-    np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
-    np.testing.assert_allclose(
-        layer.kernel_scale.numpy().astype(float).ravel(), scale.ravel(), rtol=UNIT[layer.variable_dtype]
-    )
-    assert [w.name for w in layer.weights] == ["bias", "kernel", "kernel_scale"]
-    assert [w.name for w in layer.trainable_weights] == ["bias"]
-    y = layer(x)
-    assert y.dtype == expected.dtype == layer.compute_dtype
-    # Each operand is off by at most half a step; so is the sum of 16 products, plus the roundings of the types.
-    bound = 16 * np.abs(x).max() * np.abs(weights[0].astype(float)).max() / 127 + 8 * UNIT[layer.compute_dtype] * 4
-    assert np.abs(y.astype(float) - expected.astype(float)).max() <= bound
-
-
-@pytest.mark.parametrize("how", ["quantize", "setter", "built"])
-def test_int8_embedding(how):
-    ids = np.array([[0, 3], [9, 9]])
-    layer, expected, weights = _quantized(lambda p: layers.Embedding(10, 8, dtype=p), how, "mixed_bfloat16", ids)
-    assert (layer.embeddings.true_dtype, layer.embeddings_scale.shape) == (np.int8, (10,))
-    y = layer(ids)
-    assert y.dtype == BF16 and y.shape == (2, 2, 8)
-    steps = np.abs(weights[0]).max(axis=1)[ids] / 127
-    error = np.abs(y.astype(float) - expected.astype(float))
-    assert (error <= steps[..., None] / 2 + 2.0**-7 * np.abs(expected.astype(float))).all()
-
-
-def test_composite_layers_quantize_what_is_below_them():
-    layer, x = layers.MultiHeadAttention(2, 8, dtype="mixed_bfloat16"), _x(1, 4, 16)
-    expected = layer(x, x)
-    layer.quantize("int8")
-    assert all(part.kernel.true_dtype == np.int8 for part in layer.children())
-    assert {part.dtype_policy.name for part in layer.children()} == {"int8_from_mixed_bfloat16"}
-    np.testing.assert_allclose(layer(x, x).astype(float), expected.astype(float), atol=0.1)
-
-
-def _built(**kwargs):
-    layer = layers.Dense(2, **kwargs)
-    layer.build((None, 3))
-    return layer
-
-
-def _twice():
-    layer = _built()
-    layer.quantize("int8")
-    layer.quantize("int8")
-
-
-class MyDense(layers.Dense):
-    """A subclass without an own implementation."""
-
-
-def _composite_twice():
-    layer = layers.MultiHeadAttention(2, 4, dtype="int8_from_float32")
-    layer.build((None, None, 8))
-    layer.quantize("int8")
-
-
-def _subclass():
-    layer = MyDense(2)
-    layer.build((None, 3))
-    layer.quantize("int8")
-
-
-QUANTIZE_ERRORS = [
-    (lambda: layers.Dense(2).quantize("int8"), ValueError, "Cannot quantize a layer that isn't yet built"),
-    (_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'"),
-    (_composite_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'"),
-    (lambda: _built().quantize("int7"), ValueError, "Invalid quantization mode"),
-    (lambda: _built(dtype="mixed_float16").quantize("int8"), ValueError, "doesn't work well"),
-    (lambda: _built().quantize("float8"), NotImplementedError, "Invalid quantization mode"),
-    (_subclass, NotImplementedError, "MyDense cannot be quantized"),
-    (lambda: setattr(_built(), "dtype_policy", "gptq/4/128_from_float32"), ValueError, "Implicitly enabling GPTQ"),
-    (lambda: setattr(_built(), "dtype_policy", "float8_from_float32"), NotImplementedError, "float8"),
-    (lambda: _built(dtype="float8_from_float32"), NotImplementedError, "Invalid quantization mode.*float8"),
-    (lambda: _built(dtype="int4/64_from_float32"), NotImplementedError, "Invalid quantization mode.*int4"),
-    (lambda: layers.Embedding(2, 3, dtype="awq/4/64_from_float32")(np.array([0])), NotImplementedError, "awq"),
-    (lambda: layers.EinsumDense("abc,bd->adc", (5, None), dtype="int8_from_float32").build((1, 2, 3)),
-     NotImplementedError, "A quantized EinsumDense needs an equation"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "text"), QUANTIZE_ERRORS)
-def test_quantize_errors(call, error, text):
-    with pytest.raises(error, match=text):
-        call()
-
-
-@pytest.mark.parametrize("mode", ["int7", "float8", "awq"])
-def test_failed_quantization_changes_nothing(mode):
-    layer = _built()
-    kernel = layer.kernel
-    with pytest.raises((ValueError, NotImplementedError)):
-        layer.quantize(mode)
-    assert layer.kernel is kernel and layer.dtype_policy == DTypePolicy("float32") and not layer.quantized
-
-
-def test_subclasses_quantize_without_the_type_check():
-    layer = MyDense(2)
-    layer.build((None, 3))
-    layer.quantize("int8", type_check=False)
-    assert layer.kernel.true_dtype == np.int8
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_trap_15_abs_max_scale_is_a_multiplier_and_zero_rows_stay_zero(dtype):
-    x = ops.cast([[0.5, -2.0, 1.1], [0, 0, 0]], dtype)
-    values, scale = abs_max_quantize(x, axis=-1)
-    np.testing.assert_array_equal(values, [[32, -127, 70], [0, 0, 0]])
-    assert np.isfinite(scale).all() and scale.shape == (2, 1)
-    assert scale.dtype == ("float64" if dtype == "float64" else "float32")
-    np.testing.assert_allclose(values / scale, x.astype(float), atol=1 / 63)
-
-
-def test_abs_max_quantize_range_and_nan():
-    values, scale = abs_max_quantize(np.array([-2.0, 1.0], np.float32), 0, value_range=(-8, 7))
-    assert (values.min(), scale.item()) == (-7, pytest.approx(3.5))
-    assert abs_max_quantize(np.array([np.nan, 1.0], np.float32), 0)[0][0] == 0
-
-
 # ---- the same layer under another policy
 
 
@@ -775,6 +617,10 @@ def test_projections_of_attention_may_differ_in_type(query, value):
 # ---- configurations
 
 
+class MyDense(layers.Dense):
+    """A subclass without an own implementation."""
+
+
 CONFIGURED = [
     layers.Dense(3, activation="gelu", use_bias=False, name="dense"),
     layers.Dense(3, dtype=QuantizedDTypePolicy("int8", "mixed_bfloat16")),
@@ -823,7 +669,7 @@ def test_sequential_takes_custom_layers():
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "int8_from_float32"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_copies_compute_the_same(clone, policy):
     model, x = layers.Sequential([layers.Dense(4, "relu", dtype=policy), layers.Dense(2, dtype=policy)]), _x(2, 3)
     expected = model(x)

@@ -6,9 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mp_core import cast
 from mp_core.quantizers import (
     AbsMaxQuantizer,
     abs_max_quantize,
+    abs_max_quantize_grouped_with_zero_point,
     compute_float8_amax_history,
     compute_float8_scale,
     deserialize,
@@ -50,6 +52,22 @@ def test_trap_14_float8_delayed_scaling():
 def test_quantize_and_dequantize_clips(dtype, largest, compute):
     result = quantize_and_dequantize([largest * 1.5 if compute != "float16" else largest, 1.0], 1.0, dtype, compute)
     assert result.dtype == compute and result.astype(np.float32).tolist() == [largest, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_trap_15_abs_max_scale_is_a_multiplier_and_zero_rows_stay_zero(dtype):
+    x = cast([[0.5, -2.0, 1.1], [0, 0, 0]], dtype)
+    values, scale = abs_max_quantize(x, axis=-1)
+    np.testing.assert_array_equal(values, [[32, -127, 70], [0, 0, 0]])
+    assert np.isfinite(scale).all() and scale.shape == (2, 1)
+    assert scale.dtype == ("float64" if dtype == "float64" else "float32")
+    np.testing.assert_allclose(values / scale, x.astype(float), atol=1 / 63)
+
+
+def test_abs_max_quantize_range_and_nan():
+    values, scale = abs_max_quantize(np.array([-2.0, 1.0], np.float32), 0, value_range=(-8, 7))
+    assert (values.min(), scale.item()) == (-7, pytest.approx(3.5))
+    assert abs_max_quantize(np.array([np.nan, 1.0], np.float32), 0)[0][0] == 0
 
 
 # ---- AbsMaxQuantizer
@@ -124,6 +142,38 @@ def test_fake_quant_along_an_axis(axis, rng):
 # ---- int4
 
 
+@pytest.mark.parametrize(("rows", "block"), [(8, 4), (9, 4), (3, 4), (5, 1), (1, 128), (7, 10**12), (0, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_grouped_quantization_is_keras_formula(rows, block, dtype, rng):
+    """By whole blocks, filled up with zeros, as Keras writes it."""
+    x = (rng.standard_normal((rows, 5)) * 3 + 1).astype(dtype)
+    x[:, 1] = np.abs(x[:, 1])
+    x[:, 2] = 0
+    values, scale, zero = abs_max_quantize_grouped_with_zero_point(x, block)
+    size = min(block, max(rows, 1))
+    groups = -(-rows // size)
+    blocks = np.zeros((groups * size, 5), dtype)
+    blocks[:rows] = x
+    blocks = blocks.reshape(groups, size, 5)
+    low, high = np.minimum(blocks.min(1, initial=0), 0), np.maximum(blocks.max(1, initial=0), 0)
+    expected_scale = (high - low + x.dtype.type(1e-7)) / x.dtype.type(15)
+    expected_zero = np.clip(np.rint(-low / expected_scale) - 8, -8, 7)
+    codes = np.clip(np.rint(blocks / expected_scale[:, None]) + expected_zero[:, None], -8, 7)
+    np.testing.assert_array_equal(scale, expected_scale)
+    np.testing.assert_array_equal(zero, expected_zero)
+    np.testing.assert_array_equal(values, codes.reshape(-1, 5)[:rows])
+    assert (values.dtype, zero.dtype, scale.dtype) == (np.int8, np.int8, dtype)
+    error = np.abs((codes - expected_zero[:, None]) * expected_scale[:, None] - blocks)
+    assert (error <= expected_scale[:, None] * 1.001).all()  # zero point and code are rounded, half a step each
+
+
+def test_grouped_quantization_of_numbers_that_are_none():
+    x = np.array([[1.0, np.nan, np.inf], [2.0, 3.0, -1.0]], np.float32)
+    values, scale, zero = abs_max_quantize_grouped_with_zero_point(x, 2)
+    assert np.isfinite(scale).all()
+    assert values[0, 1] == zero[0, 1] and values[0, 2] == 7
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (5, 131, 3), (64,), (0, 4), (4, 0), (129, 2)])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_pack_int4_has_the_even_index_in_the_low_half(isa, shape, dtype, rng):
@@ -176,6 +226,9 @@ I8 = np.zeros((3, 2), np.int8)
         (lambda: pack_int4(I8, dtype="int16"), ValueError, "`dtype` must be int8 or uint8"),
         (lambda: pack_int4(I8, axis=2), ValueError, "`axis` must name an axis"),
         (lambda: pack_int4(I8 + 8), ValueError, "`arr` must hold -8 to 7; received 8 to 8"),
+        (lambda: abs_max_quantize_grouped_with_zero_point(np.zeros(3), 2), ValueError, "`inputs` must be a matrix"),
+        (lambda: abs_max_quantize_grouped_with_zero_point(I8, 0), ValueError, "`block_size` must be a positive"),
+        (lambda: abs_max_quantize_grouped_with_zero_point(I8, 1.5), ValueError, "`block_size` must be a positive"),
         (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, 6, dtype="uint8"), TypeError, "`packed` must be of type uint8"),

@@ -7,6 +7,7 @@ from mp_core.dtype_policies.quantized import (
     AWQDTypePolicy,
     GPTQDTypePolicy,
     Int4DTypePolicy,
+    Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
     QuantizedFloat8DTypePolicy,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "FloatDTypePolicy",
     "GPTQDTypePolicy",
     "Int4DTypePolicy",
+    "Int8WeightOnlyDTypePolicy",
     "QuantizedDTypePolicy",
     "QuantizedFloat8DTypePolicy",
     "deserialize",

@@ -9,6 +9,7 @@ __all__ = [
     "AWQDTypePolicy",
     "GPTQDTypePolicy",
     "Int4DTypePolicy",
+    "Int8WeightOnlyDTypePolicy",
     "QuantizedDTypePolicy",
     "QuantizedFloat8DTypePolicy",
     "parse_quantized",
@@ -45,7 +46,7 @@ class QuantizedDTypePolicy(DTypePolicy):
     def __init__(self, mode: str, source_name: str | None = None) -> None:
         super().__init__(source_name)
         self._mode, self._quantization_mode = self._parse_mode(mode)
-        if self._quantization_mode == "int8" and self.compute_dtype == "float16":
+        if self._mode == "int8" and self.compute_dtype == "float16":
             raise ValueError(f"Quantization mode='{mode}' doesn't work well with compute_dtype='float16'.")
         self._source_name = self._name
         self._name = f"{self._mode}_from_{self._source_name}"
@@ -107,6 +108,27 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 
     def _key(self) -> tuple[Any, ...]:
         return (self.name, self._amax_history_length)
+
+
+class Int8WeightOnlyDTypePolicy(QuantizedDTypePolicy):
+    """Int8 weights beside activations that stay floats: ``"int8/weight_only"``, over any source.
+
+    What Keras says by ``Int8QuantizationConfig(activation_quantizer=None)``; a policy, so that maps and files can too.
+
+    Examples
+    --------
+    >>> Int8WeightOnlyDTypePolicy("int8/weight_only", "mixed_float16").quantization_mode
+    'int8'
+    """
+
+    __slots__ = ()
+
+    def _parse_mode(self, mode: str) -> tuple[str, str]:
+        if mode != "int8/weight_only":
+            raise ValueError(
+                f"Invalid mode for Int8WeightOnlyDTypePolicy. Expected 'int8/weight_only'. Received: mode={mode}"
+            )
+        return mode, "int8"
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
@@ -204,6 +226,7 @@ def _parse_size(name: str, text: str, mode: str) -> int:
 
 _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
     "float8": QuantizedFloat8DTypePolicy,
+    "int8/": Int8WeightOnlyDTypePolicy,
     "int4/": Int4DTypePolicy,
     "gptq": GPTQDTypePolicy,
     "awq": AWQDTypePolicy,

@@ -8,7 +8,8 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations
 from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, fix_inputs, project, quantize_kernel
+from mp_core.layers.projection import add_kernel, fix_inputs, project
+from mp_core.layers.quantized import MODES, Matrix
 
 __all__ = ["Dense"]
 
@@ -50,6 +51,13 @@ class Dense(Layer):
     array([[6, 6]], dtype=bfloat16)
     """
 
+    _modes = MODES
+    kernel: AutoCastVariable
+    kernel_scale: AutoCastVariable | None = None
+    kernel_zero: AutoCastVariable | None = None
+    g_idx: AutoCastVariable | None = None
+    fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
+    bias: AutoCastVariable | None
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 
     def __init__(
@@ -74,23 +82,21 @@ class Dense(Layer):
             raise ValueError(f"The last axis of the inputs to Dense must be known; received shape {input_shape}")
         self.depth = input_shape[-1]
         shape = (self.depth, self.units)
-        self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, (self.units,))
-        self.fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(shape=(self.units,), initializer=self.bias_initializer, name="bias")
+        self._matrix = Matrix("kernel", shape, *shape, axis=0, scale_shape=(self.units,))
+        add_kernel(self, (self.units,) if self.use_bias else None)
 
-    def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (..., units) for inputs of shape (..., inputs)."""
+    def call(self, inputs: Array, training: bool = False) -> Array:
+        """Return the outputs, shape (..., units) for inputs of shape (..., inputs).
+
+        With `training`, a float8 layer moves its scales on afterwards.
+        """
         if inputs.shape[-1:] != (self.depth,):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected axis -1 of input shape to '
                 f"have value {self.depth}, but received input with shape {inputs.shape}"
             )
         fused = activations.FUSED.get(self.activation)
-        outputs = project(
-            inputs, self.kernel, self.kernel_scale, self.depth, self.bias, fused, self._compute, self.fixed_inputs
-        )
+        outputs = project(self, inputs, self.bias, fused, training)
         return self.activation(outputs) if fused is None else outputs
 
     def fix_inputs(self) -> tuple[AutoCastVariable, AutoCastVariable]:
@@ -102,10 +108,7 @@ class Dense(Layer):
         Raises
         ------
         ValueError
-            The layer is not quantized, or has fixed inputs already.
+            The layer does not quantize its inputs, or has fixed inputs already.
         """
-        self.fixed_inputs = fix_inputs(self, self.depth)
+        self.fixed_inputs = fix_inputs(self)
         return self.fixed_inputs
-
-    def _quantize_int8(self) -> None:
-        self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, 0, (self.units,))

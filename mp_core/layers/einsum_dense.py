@@ -9,7 +9,8 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, Labels, einsum, parse
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, fix_inputs, project, quantize_kernel
+from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
+from mp_core.layers.quantized import MODES, Matrix
 
 __all__ = ["EinsumDense"]
 
@@ -39,6 +40,13 @@ class EinsumDense(Layer):
     ((1, 5, 2, 3), (4, 2, 3), (2, 3))
     """
 
+    _modes = MODES
+    kernel: AutoCastVariable
+    kernel_scale: AutoCastVariable | None = None
+    kernel_zero: AutoCastVariable | None = None
+    g_idx: AutoCastVariable | None = None
+    fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
+    bias: AutoCastVariable | None
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
 
     def __init__(
@@ -71,34 +79,31 @@ class EinsumDense(Layer):
         self._summed = tuple(sizes[label] for label in summed)
         self.depth = math.prod(self._summed)
         self._tail = tuple(sizes[label] for label in labels.b[self._summed_axes :])
-        self._scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
         if not set(self.bias_axes or "") <= set(labels.out):
             raise ValueError(
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
-        if self.quantization_mode is not None:
-            self._check_quantizable()
         shape = tuple(sizes[label] for label in labels.b)
-        self.kernel, self.kernel_scale = add_kernel(self, "kernel", shape, self.kernel_initializer, self._scale_shape)
-        self.fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
-        self.bias = None
+        scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
+        self._matrix = Matrix("kernel", shape, self.depth, math.prod(self._tail), axis=0, scale_shape=scale_shape)
+        bias_shape = None
         if self.bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in self.bias_axes) :]
             bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
-            self.bias = self.add_weight(shape=bias_shape, initializer=self.bias_initializer, name="bias")
+        add_kernel(self, bias_shape)
         self._fuses_bias = self._is_product and self.bias is not None and self.bias.shape == self._tail
 
-    def call(self, inputs: Array) -> Array:
-        """Return the outputs."""
+    def call(self, inputs: Array, training: bool = False) -> Array:
+        """Return the outputs; with `training`, a float8 layer moves its scales on afterwards."""
         outputs: Array
         if self.bias is not None and not self._fuses_bias:
-            outputs = self.activation(self._multiply(inputs) + self.bias.value())
+            outputs = self.activation(self._multiply(inputs, None, None, training) + read_bias(self, self.bias))
             return outputs
         fused = activations.FUSED.get(self.activation) if self._is_product else None
-        outputs = self._multiply(inputs, self.bias, fused)
+        outputs = self._multiply(inputs, self.bias, fused, training)
         return self.activation(outputs) if fused is None else outputs
 
-    def _multiply(self, inputs: Array, bias: AutoCastVariable | None = None, activation: Any = None) -> Array:
+    def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
         if not self._fits(inputs.shape):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the axes of '
@@ -108,9 +113,7 @@ class EinsumDense(Layer):
             return einsum(self.equation, inputs, self.kernel.value())
         leading = inputs.shape[: inputs.ndim - self._summed_axes]
         rows = inputs.reshape(*leading, self.depth)
-        outputs: Array = project(
-            rows, self.kernel, self.kernel_scale, self.depth, bias, activation, self._compute, self.fixed_inputs
-        )
+        outputs = project(self, rows, bias, activation, training)
         return outputs.reshape(*leading, *self._tail)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -123,7 +126,8 @@ class EinsumDense(Layer):
             self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True)
         )
 
-    def _check_quantizable(self) -> None:
+    def _check_mode(self, mode: str) -> None:
+        super()._check_mode(mode)
         if not self._is_product:
             raise NotImplementedError(
                 f"A quantized EinsumDense needs an equation like '...S,SN->...N'; received {self.equation!r}"
@@ -138,15 +142,10 @@ class EinsumDense(Layer):
         Raises
         ------
         ValueError
-            The layer is not quantized, or has fixed inputs already.
+            The layer does not quantize its inputs, or has fixed inputs already.
         """
-        self.fixed_inputs = fix_inputs(self, self.depth)
+        self.fixed_inputs = fix_inputs(self)
         return self.fixed_inputs
-
-    def _quantize_int8(self) -> None:
-        self._check_quantizable()
-        axis = tuple(range(self._summed_axes))
-        self.kernel, self.kernel_scale = quantize_kernel(self, self.kernel, axis, self._scale_shape)
 
 
 def _summed(labels: Equation) -> Labels:

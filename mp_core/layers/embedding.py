@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, quantize_kernel
-from mp_core.quantizers import abs_max_quantize
+from mp_core.layers.quantized import Matrix, add_matrix, assign_matrix, block_index
+from mp_core.quantizers import unpack_int4
 
 __all__ = ["Embedding"]
 
@@ -44,6 +45,11 @@ class Embedding(Layer):
            [0., 1.]], dtype=float16)
     """
 
+    _modes = ("int8", "int4")
+    embeddings: AutoCastVariable
+    embeddings_scale: AutoCastVariable | None = None
+    embeddings_zero: AutoCastVariable | None = None
+    g_idx: AutoCastVariable | None = None
     _options = ("input_dim", "output_dim", "embeddings_initializer")
 
     def __init__(
@@ -60,18 +66,13 @@ class Embedding(Layer):
         self.embeddings_initializer = embeddings_initializer
         if weights is not None:
             self.build()
-            if self.embeddings_scale is None:
-                self.embeddings.assign(weights)
-            else:
-                codes, scale = abs_max_quantize(weights, axis=-1)
-                self.embeddings.assign(codes)
-                self.embeddings_scale.assign(scale.reshape(-1))
+            assign_matrix(self, weights)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Create the table, which does not depend on the shape of the indices."""
         shape = (self.input_dim, self.output_dim)
-        initializer = self.embeddings_initializer
-        self.embeddings, self.embeddings_scale = add_kernel(self, "embeddings", shape, initializer, (self.input_dim,))
+        self._matrix = Matrix("embeddings", shape, *shape, axis=1, scale_shape=(self.input_dim,))
+        add_matrix(self, self.embeddings_initializer)
 
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).
@@ -91,12 +92,24 @@ class Embedding(Layer):
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"
             ) from None
-        if self.embeddings_scale is not None:
-            rows = ops.cast(rows, "float32") / self.embeddings_scale.numpy()[indices, np.newaxis]
+        if self._form is not None:
+            rows = self._dequantized(rows, indices)
         return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
+
+    def _dequantized(self, rows: Array, indices: Array) -> Array:
+        """Return the stored `rows`, those at `indices`, as what they stand for, in float32."""
+        assert self._form is not None and self.embeddings_scale is not None
+        scale = ops.cast(self.embeddings_scale.numpy()[indices], "float32")
+        if self._form.mode == "int4":
+            rows = unpack_int4(rows, self.output_dim, axis=-1)
+        rows = ops.cast(rows, "float32")
+        if self.embeddings_zero is None:
+            rows /= scale[..., np.newaxis]
+            return rows
+        block = block_index(self, scale.shape[-1])
+        rows -= self.embeddings_zero.numpy()[indices][..., block]
+        rows *= scale[..., block]
+        return rows
 
     def _read_bytes(self) -> int:
         return sum(variable.nbytes for variable in self._variables)
-
-    def _quantize_int8(self) -> None:
-        self.embeddings, self.embeddings_scale = quantize_kernel(self, self.embeddings, -1, (self.input_dim,))

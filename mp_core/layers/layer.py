@@ -10,10 +10,18 @@ import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
 from mp_core.autocast import scope_dtype
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy
+from mp_core.dtype_policies import (
+    QUANTIZATION_MODES,
+    DTypePolicy,
+    DTypePolicyMap,
+    Int8WeightOnlyDTypePolicy,
+    QuantizedDTypePolicy,
+)
 from mp_core.dtype_policies.map import policy_at, unquantized
+from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
 from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
+from mp_core.layers.quantized import MODES, Form, Matrix, form_of, replace_matrix
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
 
@@ -55,6 +63,11 @@ class Layer(VariableOwner):
     _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
+    _modes: tuple[str, ...] = ()
+    """The quantization modes in which a type computes."""
+    _matrix: Matrix
+    _form: Form | None = None
+    """How the matrix is stored, None for floats and in layers without one."""
 
     def __init__(
         self, *, name: str | None = None, dtype: Any = None, trainable: bool = True, autocast: bool = True
@@ -85,20 +98,27 @@ class Layer(VariableOwner):
     def dtype_policy(self) -> DTypePolicy:
         """The policy, or the map in which it is looked up.
 
-        Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer.
+        Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer,
+        plain ``"int4_from_..."`` in blocks of 128, which the policy then says.
         """
         return self._dtype_policy
 
     @dtype_policy.setter
     def dtype_policy(self, value: Any) -> None:
         policy = self._get_policy(value)
-        quantizes = self.built and not self._is_quantized() and isinstance(policy, QuantizedDTypePolicy)
-        if quantizes and policy.quantization_mode == "gptq":
-            raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
-        if quantizes:
-            self._quantize(lambda _: policy)
-        else:
+        mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
+        if not self.built or mode is None:
             self._set_policy(policy)
+        elif self._is_quantized():
+            if self._form not in (None, form_of(policy)):
+                raise self._already_quantized(f"dtype_policy={policy.name}")
+            self._set_policy(policy)
+        elif mode == "gptq":
+            raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
+        else:
+            config = policy.get_config()
+            target = _policy_of_mode("int4", config["source_name"]) if config["mode"] == "int4" else policy
+            self._quantize(mode, lambda _: target)
 
     def _set_policy(self, policy: DTypePolicy) -> None:
         owner = self._dtype_policy
@@ -120,6 +140,7 @@ class Layer(VariableOwner):
         self.compute_dtype = policy.compute_dtype
         self.variable_dtype = policy.variable_dtype
         self.quantization_mode = policy.quantization_mode
+        self._weight_only = isinstance(policy, Int8WeightOnlyDTypePolicy)
         self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(policy.output_dtype)
         floating = self._compute is not None and dtypes.is_float(self._compute)
@@ -251,7 +272,9 @@ class Layer(VariableOwner):
 
         Parameters
         ----------
-        mode : {"int8"}
+        mode : str
+            What a policy's name has before ``_from_``: ``"int8"``, ``"int8/weight_only"``, ``"int4"`` (blocks of 128)
+            or ``"int4/<block size>"``, ``"float8"``.
         type_check : bool
             Refuse subclasses of the layers that have an implementation.
 
@@ -265,23 +288,26 @@ class Layer(VariableOwner):
         if not self.built:
             raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
         if self._is_quantized():
-            raise ValueError(
-                f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. "
-                f"Received: mode={mode}"
-            )
-        self._quantize(lambda layer: QuantizedDTypePolicy(mode, layer._policy().name), type_check)
+            raise self._already_quantized(f"mode={mode}")
+        self._quantize(str(mode), lambda layer: _policy_of_mode(str(mode), layer._policy().name), type_check)
 
-    def _quantize(self, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True) -> None:
-        own = policy_of(self)
-        layers = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._has_int8(type_check)]
-        plan = [(layer, policy_of(layer)) for layer in layers]
-        if own.quantization_mode != "int8" or not plan:
+    def _quantize(self, mode: str, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True) -> None:
+        family = mode.partition("/")[0]
+        known = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._can_quantize(type_check)]
+        layers = [layer for layer in known if family in layer._modes]
+        if family in QUANTIZATION_MODES and not layers:
+            modes = tuple(dict.fromkeys(name for layer in known for name in layer._modes))
             raise NotImplementedError(
-                f"Invalid quantization mode. {type(self).__name__} cannot be quantized to "
-                f"'{own.quantization_mode}': mp_core computes Dense, EinsumDense and Embedding in 'int8'."
+                f"Invalid quantization mode. Expected one of {modes}. Received: mode={mode}"
+                if modes
+                else f"{type(self).__name__} cannot be quantized: Dense, EinsumDense and Embedding can, with "
+                "`type_check=False` their subclasses, and the layers that hold them."
             )
+        own, plan = policy_of(self), [(layer, policy_of(layer)) for layer in layers]
+        for layer in layers:
+            layer._check_mode(family)
         for layer, policy in plan:
-            layer._quantize_int8()
+            replace_matrix(layer, policy)
             layer._set_policy(policy)
         if self not in layers:
             self._set_policy(own)
@@ -291,14 +317,28 @@ class Layer(VariableOwner):
         """Whether this layer, or as its policy says those below it, hold quantized weights already."""
         return self.quantized or self.quantization_mode is not None
 
-    def _has_int8(self, type_check: bool) -> bool:
-        """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
-        owner = next((cls for cls in type(self).__mro__ if "_quantize_int8" in vars(cls)), Layer)
-        return not self.quantized and owner is not Layer and (owner is type(self) or not type_check)
+    @property
+    def quantizes_inputs(self) -> bool:
+        """Whether calls quantize the inputs, to int8 like the weights."""
+        int8 = self._form is not None and self._form.mode == "int8"
+        return int8 and self._matrix.axis == 0 and not self._weight_only
 
-    def _quantize_int8(self) -> None:
-        """Replace the float kernel by an int8 one and its scale."""
-        raise NotImplementedError
+    def _already_quantized(self, received: str) -> ValueError:
+        return ValueError(
+            f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. Received: {received}"
+        )
+
+    def _can_quantize(self, type_check: bool) -> bool:
+        """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
+        owner = next(cls for cls in type(self).__mro__ if "_modes" in vars(cls))
+        return bool(self._modes) and not self.quantized and (owner is type(self) or not type_check)
+
+    def _check_mode(self, mode: str) -> None:
+        """Raise if this layer does not compute in a quantization mode."""
+        if mode not in self._modes:
+            raise NotImplementedError(
+                f"Invalid quantization mode. Expected one of {self._modes}. Received: quantization_mode={mode}"
+            )
 
     # ---- configurations
 
@@ -336,8 +376,19 @@ class Layer(VariableOwner):
 
 
 def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
-    """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how."""
+    """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how.
+
+    A mode that other layers compute in, as float8 for an Embedding, leaves a layer as it is.
+    """
     for part in list(layer.flatten()):
-        mode = policy_at(policy, part.path).quantization_mode if isinstance(part, Layer) else None
-        if isinstance(part, Layer) and mode and part._has_int8(type_check=True):
-            part.quantize(mode)
+        if isinstance(part, Layer) and part._can_quantize(type_check=True):
+            wanted = policy_at(policy, part.path)
+            if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
+                part.dtype_policy = wanted
+
+
+def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:
+    """Return the policy that :meth:`Layer.quantize` gives: of Keras' blocks where `mode` leaves their size open."""
+    if mode == "int4":
+        mode = "int4/128"
+    return parse_quantized(f"{mode}_from_{source_name}")

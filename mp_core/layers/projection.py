@@ -1,152 +1,205 @@
-"""Products of activations with a kernel, float or int8: what Dense and EinsumDense share."""
+"""Products of activations with a kernel in each of its forms: what Dense and EinsumDense share."""
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.autocast import AutoCastVariable
-from mp_core.layers.layer import Layer
+from mp_core.layers.quantized import add_matrix, add_scaling, block_index
 from mp_core.ops import PackedMatrix
-from mp_core.quantization import QuantizedArray, quantize
-from mp_core.quantizers import abs_max_quantize
+from mp_core.quantization import QuantizedArray, dequantize, quantize
+from mp_core.quantizers import compute_float8_amax_history, compute_float8_scale, unpack_int4
 
-__all__ = ["add_kernel", "fix_inputs", "project", "quantize_kernel"]
+__all__ = ["add_kernel", "fix_inputs", "project", "read_bias"]
 
 Array = np.ndarray[Any, Any]
+_E4M3_MAX = 448.0
+_INT4 = dtypes.STORED["int4"]
+_WIDE = ("float32", "float16", "bfloat16")
 
 
-def add_kernel(
-    layer: Layer, name: str, shape: tuple[int, ...], initializer: Any, scale_shape: tuple[int, ...]
-) -> tuple[AutoCastVariable, AutoCastVariable | None]:
-    """Create the kernel of `layer` under its policy, and the scale of an int8 one.
-
-    Raises
-    ------
-    NotImplementedError
-        The policy asks for a quantization mode other than int8.
-    """
-    if layer.quantization_mode is None:
-        return layer.add_weight(shape=shape, initializer=initializer, name=name), None
-    if layer.quantization_mode != "int8":
-        raise NotImplementedError(
-            f"Invalid quantization mode. {type(layer).__name__} computes unquantized or in 'int8'. "
-            f"Received: quantization_mode={layer.quantization_mode}"
-        )
-    layer.quantized = True
-    return _add_int8(layer, name, "zeros", shape, "ones", scale_shape)
+def add_kernel(layer: Any, bias_shape: tuple[int, ...] | None) -> None:
+    """Create kernel, bias (unless its shape is None) and what the policy adds to them, in the order of Keras' files."""
+    add_matrix(layer, layer.kernel_initializer)
+    layer.bias = None
+    if bias_shape is not None:
+        layer.bias = layer.add_weight(shape=bias_shape, initializer=layer.bias_initializer, name="bias")
+    if layer.quantization_mode == "float8":
+        add_scaling(layer, layer._policy())
 
 
-def quantize_kernel(
-    layer: Layer, kernel: AutoCastVariable, axis: int | tuple[int, ...], scale_shape: tuple[int, ...]
-) -> tuple[AutoCastVariable, AutoCastVariable]:
-    """Replace the float `kernel` of `layer` by an int8 one, with one scale along `axis`."""
-    codes, scale = abs_max_quantize(kernel.numpy(), axis)
-    layer._variables[:] = [variable for variable in layer._variables if variable is not kernel]
-    layer.quantized = True
-    return _add_int8(
-        layer, kernel.name, lambda *_: codes, kernel.shape, lambda *_: scale.reshape(scale_shape), scale_shape
-    )
-
-
-def _add_int8(
-    layer: Layer, name: str, codes: Any, shape: tuple[int, ...], scale: Any, scale_shape: tuple[int, ...]
-) -> tuple[AutoCastVariable, AutoCastVariable]:
-    return (
-        layer.add_weight(shape=shape, initializer=codes, dtype="int8", trainable=False, autocast=False, name=name),
-        layer.add_weight(shape=scale_shape, initializer=scale, trainable=False, name=f"{name}_scale"),
-    )
-
-
-def fix_inputs(layer: Layer, depth: int) -> tuple[AutoCastVariable, AutoCastVariable]:
-    """Create the scale and zero point with which an int8 `layer` quantizes each of its `depth` inputs.
+def fix_inputs(layer: Any) -> tuple[AutoCastVariable, AutoCastVariable]:
+    """Create the scale and zero point with which an int8 `layer` quantizes each of its inputs.
 
     Raises
     ------
     ValueError
-        The layer has no int8 kernel, or has fixed inputs already.
+        The layer does not quantize its inputs, or has fixed inputs already.
     """
-    names = [variable.name for variable in layer._variables]
-    if not layer.quantized or "inputs_scale" in names:
-        state = "fixed already" if layer.quantized else "not quantized"
+    if not layer.quantizes_inputs or layer.fixed_inputs is not None:
+        state = "fixed already" if layer.quantizes_inputs else "not quantized to compute in int8"
         raise ValueError(f"The inputs of layer '{layer.name}' cannot be fixed: it is {state}")
+    shape = (layer.depth,)
     return (
-        layer.add_weight((depth,), "ones", "float32", trainable=False, autocast=False, name="inputs_scale"),
-        layer.add_weight((depth,), "zeros", "int8", trainable=False, autocast=False, name="inputs_zero_point"),
+        layer.add_weight(shape, "ones", "float32", trainable=False, autocast=False, name="inputs_scale"),
+        layer.add_weight(shape, "zeros", "int8", trainable=False, autocast=False, name="inputs_zero_point"),
     )
 
 
 def project(
-    inputs: Array,
-    kernel: AutoCastVariable,
-    scale: AutoCastVariable | None,
-    depth: int,
-    bias: AutoCastVariable | None,
-    activation: Any,
-    dtype: np.dtype[Any],
-    fixed: tuple[AutoCastVariable, AutoCastVariable] | None = None,
+    layer: Any, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool = False
 ) -> Array:
-    """Return ``activation(inputs @ kernel + bias)`` for a kernel whose leading axes, `depth` in all, are summed over.
+    """Return ``activation(inputs @ kernel + bias)`` in the compute dtype, for a kernel whose rows are summed over.
 
-    An int8 kernel means ``codes / scale`` (Keras' scale multiplies); the rows of `inputs` are quantized as they come,
-    or with the scale and zero point that are `fixed` for every column, and the result has type `dtype`. Either kernel
-    is packed once per value, and the bias widened for the float32 sums.
+    The kernel is packed once per value, and the bias widened for the float32 sums. For an int8 kernel the rows of the
+    inputs are quantized as they come, or with the scales and zero points that are fixed for every column.
     """
-    vector = None if bias is None else _vector(bias)
+    vector = None if bias is None else _vector(layer, bias)
     if inputs.dtype.kind in "iub":
-        inputs = ops.cast(inputs, dtype)
-    if scale is None:
-        read = kernel.dtype
-        packed = kernel.derived(("packed", read), lambda stored: _pack(_matrix(stored, depth), read))
-        return ops.matmul(inputs, packed, bias=vector, activation=activation)
-    multiplier, zeros = scale.numpy(), None if fixed is None else fixed[1].numpy()
-    kept: dict[str, tuple[Array, Array | None, PackedMatrix, Array]] = kernel.derived("packed int8", lambda codes: {})
-    made = kept.get("last")
-    if made is None or made[0] is not multiplier or made[1] is not zeros:  # one at a time: assigned ones replace it
-        codes = _matrix(kernel.numpy(), depth)
-        made = kept["last"] = multiplier, zeros, _pack_int8(codes, multiplier), _offset(codes, multiplier, zeros)
-    if fixed is None:
-        rows = quantize(inputs, axis=tuple(range(inputs.ndim - 1)))
+        inputs = ops.cast(inputs, layer._compute)
+    form, multiply = layer._form, ops.matmul
+    kernel: Any
+    if form is None:
+        kernel = _float_kernel(layer)
+    elif form.mode == "float8":
+        return _multiply_float8(layer, inputs, vector, activation, training)
+    elif layer.fixed_inputs is not None:
+        return _multiply_fixed(layer, inputs, vector, activation)
+    elif form.mode == "int8" and not layer._weight_only:
+        multiply, kernel = ops.dynamic_matmul, _made(layer, _codes)
     else:
-        steps = fixed[0].derived("steps", np.reciprocal)
-        wide = fixed[1].derived("int32", lambda stored: stored.astype(np.int32))
-        codes = quantize(inputs, axis=-1, scale=steps, zero_point=wide).values
-        rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
-        vector = made[3] if vector is None else made[3] + vector
-    return ops.matmul(rows, made[2], out_dtype=dtype, bias=vector, activation=activation)
+        kernel = _made(layer, _codes, None if inputs.dtype.name in _WIDE else inputs.dtype)
+    outputs: Array = multiply(inputs, kernel, bias=vector, activation=activation)
+    return outputs
 
 
-def _offset(codes: Array, scale: Array, zeros: Array | None) -> Array:
-    """Return what the zero points of the inputs add to every sum of products: ``-zeros @ kernel``."""
-    if zeros is None:
-        return np.zeros(codes.shape[1], np.float32)
-    sums = zeros.astype(np.int64) @ codes
-    offset: Array = ops.cast(-sums / ops.cast(scale, "float64").reshape(-1), "float32")
-    return offset
+def read_bias(layer: Any, bias: AutoCastVariable) -> Array:
+    """Return the bias as it reads here; for float8 in float32, as Keras has it, rounded to bfloat16."""
+    value: Array = bias.value()
+    if layer._form is not None and layer._form.mode == "float8" and value.dtype.name == "float32":
+        value = ops.cast(ops.cast(value, "bfloat16"), "float32")
+    return value
 
 
-def _vector(bias: AutoCastVariable) -> Array:
-    """Return the bias as it reads here, flat and in float32 (float64 as it is)."""
-    read = bias.dtype
+def _vector(layer: Any, bias: AutoCastVariable) -> Array:
+    """Return the bias flat and in float32 (float64 as it is)."""
 
-    def widen(stored: Array) -> Array:
-        vector = ops.cast(stored.reshape(-1), read)
-        return vector if read.name == "float64" else ops.cast(vector, "float32")
+    def widen(_: Array) -> Array:
+        vector = read_bias(layer, bias).reshape(-1)
+        return vector if vector.dtype.name == "float64" else ops.cast(vector, "float32")
 
-    return bias.derived(("vector", read), widen)
+    return bias.derived((layer.quantized, bias.dtype), widen)
 
 
-def _matrix(kernel: Array, depth: int) -> Array:
-    """Return the kernel as (depth, units), also where one of them is 0."""
-    return kernel.reshape(depth, math.prod(kernel.shape) // depth if depth else kernel.shape[-1])
+def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | None = None) -> Any:
+    """Return ``make(layer, dtype)``, made once per value of the kernel and of all variables that are not the bias."""
+    kept: dict[str, Any] = layer.kernel.derived((make, dtype), _nothing)
+    last = kept.get("last")
+    if last is not None and all(variable.numpy() is value for variable, value in last[0]):
+        return last[1]
+    values = [(variable, variable.numpy()) for variable in layer._variables if variable is not layer.bias]
+    kept["last"] = last = values, make(layer, dtype)  # one at a time: an assigned scale replaces it
+    return last[1]
+
+
+def _nothing(_: Array) -> dict[str, Any]:
+    return {}
+
+
+# ---- kernels, packed
+
+
+def _float_kernel(layer: Any) -> PackedMatrix | Array:
+    kernel, m = layer.kernel, layer._matrix
+    read = kernel.dtype
+
+    def make(stored: Array) -> PackedMatrix | Array:
+        return _pack(stored.reshape(m.rows, m.columns), read)
+
+    packed: PackedMatrix | Array = kernel.derived(("packed", read), make)
+    return packed
+
+
+def _codes(layer: Any, dtype: np.dtype[Any] | None) -> PackedMatrix | Array:
+    """Return the kernel as integers with their scales (as floats where a product cannot apply those), or in `dtype`."""
+    q = _quantized(layer)
+    if isinstance(q, QuantizedArray):
+        return ops.pack(q) if dtype is None else dequantize(q, dtype)
+    return _pack(q, layer._compute if dtype is None else dtype)
+
+
+def _quantized(layer: Any) -> QuantizedArray | Array:
+    """Return the matrix as codes that multiply with their scales, or else as floats."""
+    m, form = layer._matrix, layer._form
+    stored, scale = layer.kernel.numpy(), ops.cast(layer.kernel_scale.numpy(), "float32")
+    if form.mode == "int8":
+        return QuantizedArray(stored.reshape(m.rows, m.columns), 1.0 / scale.reshape(1, -1), None, (1,))
+    shape = (m.rows, m.columns)
+    if form.block < 0:
+        return QuantizedArray(stored.view(np.uint8), 1.0 / scale.reshape(1, -1), None, (1,), None, _INT4, shape)
+    zero, block = layer.kernel_zero.numpy(), block_index(layer, len(scale))
+    size = None if len(scale) == 1 else min(form.block, max(m.rows, 1))
+    regular = size is None or (size % 8 == 0 and np.array_equal(block, np.arange(m.rows) // size))
+    if regular and not zero.any():
+        return QuantizedArray(stored.view(np.uint8), scale, None, (1,), size, _INT4, shape)
+    codes = unpack_int4(stored, m.columns, axis=-1).astype(np.int16) - zero[block]
+    if regular and codes.size and -128 <= codes.min() <= codes.max() <= 127:
+        return QuantizedArray(codes.astype(np.int8), scale, None, (1,), size)
+    floats: Array = codes * scale[block]
+    return floats
 
 
 def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
-    packable = dtype.name in ("float32", "float16", "bfloat16")
-    return ops.pack(matrix, dtype=dtype) if packable else ops.cast(matrix, dtype)
+    return ops.pack(matrix, dtype=dtype) if dtype.name in _WIDE else ops.cast(matrix, dtype)
 
 
-def _pack_int8(codes: Array, scale: Array) -> PackedMatrix:
-    steps = 1.0 / ops.cast(scale, "float32").reshape(1, -1)
-    return ops.pack(QuantizedArray(codes, steps, None, (1,)))
+# ---- products
+
+
+def _multiply_fixed(layer: Any, inputs: Array, bias: Array | None, activation: str | None) -> Array:
+    """Return the product of inputs that are quantized with the scale and zero point of their columns."""
+    packed, offset, steps, zero = _made(layer, _fixed)
+    codes = quantize(inputs, axis=-1, scale=steps, zero_point=zero).values
+    rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
+    bias = offset if bias is None else offset + bias
+    outputs: Array = ops.matmul(rows, packed, out_dtype=layer._compute, bias=bias, activation=activation)
+    return outputs
+
+
+def _fixed(layer: Any, _: None) -> tuple[PackedMatrix, Array, Array, Array]:
+    """Return the kernel, what the zero points of the inputs add to every sum, and steps and zero points."""
+    q: Any = _quantized(layer)
+    scale, zero = (variable.numpy() for variable in layer.fixed_inputs)
+    offset = -(zero.astype(np.int64) @ q.values) / ops.cast(layer.kernel_scale.numpy(), "float64").reshape(-1)
+    return ops.pack(q), ops.cast(offset, "float32"), np.reciprocal(scale), zero.astype(np.int32)
+
+
+def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: str | None, training: bool) -> Array:
+    """Return the product of float8 codes, times both scales, plus the bias; `training` moves the scales on afterwards.
+
+    Codes are exact in bfloat16 and their products in float32.
+    """
+    packed = _made(layer, _float8)
+    codes = quantize(inputs, dtype="float8_e4m3fn", scale=layer.inputs_scale.numpy()).values
+    outputs: Array = ops.matmul(
+        ops.cast(codes, "bfloat16"), packed, out_dtype=layer._compute, bias=bias, activation=activation
+    )
+    if training:
+        _move_on(inputs, layer.inputs_scale, layer.inputs_amax_history)
+        _move_on(layer.kernel.numpy(), layer.kernel_scale, layer.kernel_amax_history)
+    return outputs
+
+
+def _float8(layer: Any, _: None) -> PackedMatrix:
+    m, scale = layer._matrix, layer.kernel_scale.numpy()
+    codes = quantize(layer.kernel.numpy().reshape(m.rows, m.columns), dtype="float8_e4m3fn", scale=scale)
+    return ops.pack(QuantizedArray(codes.values, codes.scale * layer.inputs_scale.numpy(), None, ()))
+
+
+def _move_on(x: Array, scale: AutoCastVariable, history: AutoCastVariable) -> None:
+    """Set the scale from the history as it was, then put the maximum of `x` into the history."""
+    past = history.numpy()
+    scale.assign(compute_float8_scale(past.max(initial=0), scale.numpy(), _E4M3_MAX))
+    history.assign(compute_float8_amax_history(x, past))

@@ -50,10 +50,10 @@ class Sequential(Layer):
         x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
         self.call(x)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, training: bool = False) -> Any:
         """Return the outputs of the last layer."""
         for layer in self.layers:
-            inputs = layer(inputs)
+            inputs = layer(inputs, training=True) if training else layer(inputs)
         return inputs
 
     def get_config(self) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+"""What quantized layers store: Keras' variables for the matrix of a layer, one set for each form.
+
+- int8: ``name`` int8 of its own shape and ``name_scale``, for ``name / name_scale``.
+- int4 by channel: ``name`` int8, two codes to a byte along the columns, and ``name_scale``, for the same.
+- int4 in blocks: also ``name_zero``, int8, and ``g_idx``, the block of each place: ``(name - name_zero) * name_scale``.
+- float8: ``name`` as it was; a scale and a history of maxima each for inputs, kernel and gradients.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
+from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, pack_int4
+
+__all__ = [
+    "MODES",
+    "Form",
+    "Matrix",
+    "add_matrix",
+    "add_scaling",
+    "assign_matrix",
+    "block_index",
+    "form_of",
+    "replace_matrix",
+]
+
+Array = np.ndarray[Any, Any]
+MODES = ("int8", "int4", "float8")
+"""The quantization modes in which layers compute."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The matrix of a layer that can be quantized.
+
+    Attributes
+    ----------
+    name : str
+        The layer's attribute, a variable of shape `shape`.
+    shape : tuple of int
+    rows, columns : int
+        Its shape as a matrix.
+    axis : int
+        The axis of the matrix whose elements share scales: 0 for a kernel, 1 for a table.
+    scale_shape : tuple of int
+        The shape in which Keras stores the scales of int8 codes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rows: int
+    columns: int
+    axis: int
+    scale_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a matrix is stored: the quantization mode, and for int4 the length of a block, -1 for a whole channel."""
+
+    mode: str
+    block: int = -1
+
+
+def form_of(policy: DTypePolicy) -> Form | None:
+    """Return the form that a policy asks for, None for floats."""
+    if policy.quantization_mode is None:
+        return None
+    return Form(policy.quantization_mode, getattr(policy, "block_size", -1))
+
+
+def add_matrix(layer: Any, initializer: Any) -> None:
+    """Create the matrix of `layer` as its policy stores it.
+
+    Raises
+    ------
+    NotImplementedError
+        The policy asks for a mode in which the layer does not compute.
+    """
+    m, form = layer._matrix, form_of(layer._policy())
+    if form is not None:
+        layer._check_mode(form.mode)
+    if form is None or form.mode == "float8":
+        setattr(layer, m.name, layer.add_weight(shape=m.shape, initializer=initializer, name=m.name))
+    else:
+        _add_codes(layer, form, {})
+    layer._form, layer.quantized = form, form is not None
+
+
+def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
+    """Replace the float matrix of `layer` by what `policy` stores instead."""
+    m, form = layer._matrix, form_of(policy)
+    assert form is not None
+    if form.mode == "float8":
+        add_scaling(layer, policy)
+    else:
+        variable = getattr(layer, m.name)
+        values = _encoded(variable.numpy().reshape(m.rows, m.columns), m, form)
+        layer._variables[:] = [other for other in layer._variables if other is not variable]
+        _add_codes(layer, form, values)
+    layer._form, layer.quantized = form, True
+
+
+def assign_matrix(layer: Any, weights: Any) -> None:
+    """Give the matrix of `layer` the values of a float array, in the form in which it is stored."""
+    m, form = layer._matrix, layer._form
+    values = {m.name: weights} if form is None else _encoded(np.asarray(weights).reshape(m.rows, m.columns), m, form)
+    for name, value in values.items():
+        getattr(layer, name).assign(value)
+
+
+def add_scaling(layer: Any, policy: DTypePolicy) -> None:
+    """Create what delayed float8 scaling keeps; the part of the gradients is there for Keras' files alone."""
+    length = getattr(policy, "amax_history_length", QuantizedFloat8DTypePolicy.default_amax_history_length)
+    if length < 1:
+        raise ValueError(f"`amax_history_length` must be positive; received {length}")
+    for part in ("inputs", "kernel", "outputs_grad"):
+        for what, shape, initializer in (("scale", (), "ones"), ("amax_history", (length,), "zeros")):
+            name = f"{part}_{what}"
+            kwargs = {"dtype": "float32", "autocast": False, "name": name}
+            setattr(layer, name, layer.add_weight(shape=shape, initializer=initializer, **kwargs))
+
+
+def _add_codes(layer: Any, form: Form, values: dict[str, Array]) -> None:
+    """Create the variables of codes, of zeros and ones where `values` has none."""
+    for name, (shape, dtype, initializer) in _variables(layer._matrix, form).items():
+        value = values.get(name)
+        variable = layer.add_weight(
+            shape=shape, dtype=dtype, trainable=False, autocast=dtype is None, name=name,
+            initializer=initializer if value is None else lambda *_, made=value: made,
+        )  # fmt: skip
+        setattr(layer, name, variable)
+
+
+def _variables(m: Matrix, form: Form) -> dict[str, tuple[tuple[int, ...], str | None, Any]]:
+    """Return name -> (shape, dtype, initializer); a dtype of None is the policy's."""
+    scale = f"{m.name}_scale"
+    if form.mode == "int8":
+        return {m.name: (m.shape, "int8", "zeros"), scale: (m.scale_shape, None, "ones")}
+    shared, channels = (m.rows, m.columns) if m.axis == 0 else (m.columns, m.rows)
+    codes: dict[str, Any] = {m.name: ((m.rows, (m.columns + 1) // 2), "int8", "zeros")}
+    if form.block < 0:
+        return codes | {scale: ((channels,), None, "ones")}
+    size = min(form.block, max(shared, 1))
+    blocks = -(-shared // size)
+    shape = (blocks, channels) if m.axis == 0 else (channels, blocks)
+    return codes | {
+        scale: (shape, None, "ones"),
+        f"{m.name}_zero": (shape, "int8", "zeros"),
+        "g_idx": ((shared,), "float32", lambda *_: (np.arange(shared) // size).astype(np.float32)),
+    }
+
+
+def _encoded(matrix: Array, m: Matrix, form: Form) -> dict[str, Array]:
+    """Return name -> value, by Keras' formulas."""
+    scale_name = f"{m.name}_scale"
+    if form.mode == "int8":
+        codes, scale = abs_max_quantize(matrix, m.axis)
+        return {m.name: codes.reshape(m.shape), scale_name: scale.reshape(m.scale_shape)}
+    if form.block < 0:
+        codes, scale = abs_max_quantize(matrix, m.axis, value_range=(-8, 7))
+        return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale.reshape(-1)}
+    parts = abs_max_quantize_grouped_with_zero_point(matrix if m.axis == 0 else matrix.T, form.block)
+    codes, scale, zero = parts if m.axis == 0 else (part.T for part in parts)
+    return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale, f"{m.name}_zero": zero}
+
+
+def block_index(layer: Any, blocks: int) -> Array:
+    """Return the block of each place along the axis that shares scales, from ``g_idx``.
+
+    Raises
+    ------
+    ValueError
+        ``g_idx`` was given numbers that are no blocks.
+    """
+
+    def check(stored: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            index = stored.astype(np.intp)
+        if not np.array_equal(index, stored) or (index.size and not 0 <= index.min() <= index.max() < blocks):
+            raise ValueError(f"`g_idx` of layer '{layer.name}' must hold integers from 0 to {blocks - 1}")
+        return index
+
+    index: Array = layer.g_idx.derived(("blocks", blocks), check)
+    return index

@@ -1,0 +1,590 @@
+"""Quantized layers (checklist H) against their formulas in float64."""
+
+import copy
+import math
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import gamma
+
+from mp_core import dtype_policies, layers
+from mp_core.core import cpu
+from mp_core.dtype_policies import (
+    DTypePolicy,
+    DTypePolicyMap,
+    Int4DTypePolicy,
+    Int8WeightOnlyDTypePolicy,
+    QuantizedDTypePolicy,
+    QuantizedFloat8DTypePolicy,
+)
+from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, unpack_int4
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F8 = np.dtype(ml_dtypes.float8_e4m3fn)
+UNIT = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+SOURCES = ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float64"]
+WEIGHT_ONLY = ["int8/weight_only", "int4", "int4/-1", "int4/8", "int4/20", "int4/128"]  # 20: no product has such groups
+rng = np.random.default_rng(0)
+
+
+def _x(*shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _dense(policy, units=7, activation=None, depth=44, **kwargs):
+    layer = layers.Dense(units, activation, bias_initializer="ones", dtype=policy, **kwargs)
+    layer.build((None, depth))
+    return layer
+
+
+def _einsum(policy):
+    layer = layers.EinsumDense("abcd,cdef->abef", (None, 3, 5), bias_axes="ef", bias_initializer="ones", dtype=policy)
+    layer.build((None, None, 4, 11))
+    return layer
+
+
+def _mode(policy):
+    return dtype_policies.get(policy).get_config()["mode"]
+
+
+def _wide(x):
+    return np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)
+
+
+def _matrix(layer, name="kernel", columns=None):
+    """What the codes of a layer stand for, by the formulas of Keras, in float64."""
+    stored, scale = getattr(layer, name).numpy(), _wide(getattr(layer, f"{name}_scale"))
+    zero, axis = getattr(layer, f"{name}_zero"), 0 if name == "kernel" else 1
+    if layer.quantization_mode == "int8":
+        codes = stored.reshape(-1, scale.size) if axis == 0 else stored
+    else:
+        codes = unpack_int4(stored, columns, axis=-1)
+    if zero is None:
+        return codes / (scale.reshape(1, -1) if axis == 0 else scale.reshape(-1, 1))
+    block = layer.g_idx.numpy().astype(int)
+    return (codes.astype(np.float64) - _wide(zero).take(block, axis)) * scale.take(block, axis)
+
+
+def _bound(x, matrix, result, compute):
+    """The float32 sums, four roundings of weights, scales and bias; two to the compute dtype (weights, result)."""
+    magnitude = np.abs(x) @ np.abs(matrix) + 1
+    return (gamma(x.shape[-1] + 8) + (4 * UNIT[compute] if compute != "float64" else 0)) * magnitude
+
+
+# ---- weights only
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("mode", WEIGHT_ONLY)
+@pytest.mark.parametrize("activation", [None, "relu", np.negative])
+def test_weight_only_products_are_their_formula(mode, source, activation):
+    layer = _dense(source, activation=activation)
+    x = _x(3, 2, 44).astype(layer.compute_dtype)
+    layer.quantize(mode)
+    y = layer(x)
+    matrix = _matrix(layer, columns=7)
+    exact = _wide(x) @ matrix + 1
+    expected = {"relu": lambda v: np.maximum(v, 0), None: lambda v: v}.get(activation, np.negative)(exact)
+    assert y.dtype == layer.compute_dtype
+    assert (np.abs(_wide(y) - expected) <= _bound(_wide(x), matrix, exact, layer.compute_dtype)).all()
+
+
+@pytest.mark.parametrize("mode", WEIGHT_ONLY)
+def test_einsum_products_of_codes_are_their_formula(mode):
+    layer = _einsum("float32")
+    x = _x(2, 3, 4, 11)
+    layer.quantize(mode)
+    matrix = _matrix(layer, columns=15)
+    exact = (_wide(x).reshape(2, 3, 44) @ matrix + 1).reshape(2, 3, 3, 5)
+    y = layer(x)
+    assert y.shape == exact.shape
+    bound = _bound(_wide(x).reshape(2, 3, 44), matrix, exact, "float32").reshape(exact.shape)
+    assert (np.abs(_wide(y) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5, 44, 300])
+@pytest.mark.parametrize("units", [1, 2, 7, 64])
+@pytest.mark.parametrize("block", [1, 8, 64, 128, 10**30])
+def test_int4_in_blocks_of_every_shape(depth, units, block):
+    layer = _dense("float32", units, depth=depth)
+    kernel = layer.kernel.numpy()
+    layer.quantize(f"int4/{block}")
+    codes, scale, zero = abs_max_quantize_grouped_with_zero_point(kernel, block)
+    np.testing.assert_array_equal(unpack_int4(layer.kernel.numpy(), units, axis=-1), codes)
+    np.testing.assert_array_equal(layer.kernel_scale.numpy(), scale)
+    np.testing.assert_array_equal(layer.kernel_zero.numpy(), zero)
+    np.testing.assert_array_equal(layer.g_idx.numpy(), [row // block for row in range(depth)])
+    matrix, x = _matrix(layer, columns=units), _x(3, depth)
+    assert (np.abs(layer(x) - (_wide(x) @ matrix + 1)) <= _bound(_wide(x), matrix, None, "float32")).all()
+
+
+def _symmetric(layer):
+    layer.kernel_zero.assign(np.zeros(layer.kernel_zero.shape, np.int8))
+
+
+def _permuted(layer):
+    layer.g_idx.assign(np.random.default_rng(1).permutation(layer.g_idx.numpy()))
+
+
+def _far(layer):
+    layer.kernel_zero.assign(np.full(layer.kernel_zero.shape, 127, np.int8))
+    layer.kernel_zero.assign(np.where(np.arange(layer.kernel_zero.shape[1]) % 2, layer.kernel_zero.numpy(), -128))
+
+
+@pytest.mark.parametrize("change", [_symmetric, _permuted, _far])
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16"])
+def test_int4_blocks_multiply_as_they_are_assigned(change, source):
+    """Symmetric blocks stay 4 bits wide, others become 8; what fits in neither, or in no blocks, becomes floats."""
+    layer, x = _dense(source, depth=64), _x(3, 64)
+    layer.quantize("int4/16")
+    layer(x)
+    change(layer)
+    x = x.astype(layer.compute_dtype)
+    matrix = _matrix(layer, columns=7)
+    error = np.abs(_wide(layer(x)) - (_wide(x) @ matrix + 1))
+    assert (error <= _bound(_wide(x), matrix, None, layer.compute_dtype)).all()
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1.0, 4.0, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("make", [_dense, lambda p: layers.Embedding(3, 64, weights=np.ones((3, 64)), dtype=p)])
+def test_an_index_that_is_no_block_is_refused(make, wrong):
+    layer = make("float32")
+    layer.quantize("int4/16")
+    index = layer.g_idx.numpy().copy()
+    index[3] = wrong
+    layer.g_idx.assign(index)
+    with pytest.raises(ValueError, match=f"`g_idx` of layer '{layer.name}' must hold integers from 0 to"):
+        layer(np.ones((1, 44), np.float32) if isinstance(layer, layers.Dense) else np.array([1]))
+
+
+def test_int4_scales_follow_assignments():
+    layer, x = _dense("float32", use_bias=False), _x(2, 44)
+    for mode in WEIGHT_ONLY:
+        twin = copy.deepcopy(layer)
+        twin.quantize(mode)
+        y = twin(x)
+        twin.kernel_scale.assign(twin.kernel_scale.numpy() * 2)
+        np.testing.assert_allclose(twin(x), y * 2 if twin.kernel_zero is not None else y / 2, rtol=1e-5)
+
+
+def test_the_policy_decides_whether_int8_layers_quantize_activations():
+    layer, x = _dense("float32"), _x(2, 44)
+    layer.quantize("int8")
+    dynamic = layer(x)
+    layer.dtype_policy = "int8/weight_only_from_float32"
+    matrix = _matrix(layer)
+    weights_only = layer(x)
+    assert (np.abs(weights_only - (_wide(x) @ matrix + 1)) <= _bound(_wide(x), matrix, None, "float32")).all()
+    layer.dtype_policy = "int8_from_float32"
+    np.testing.assert_array_equal(layer(x), dynamic)
+    assert not np.array_equal(dynamic, weights_only)
+
+
+# ---- float8
+
+
+def _codes8(x, scale):
+    """float32 division, clip, one rounding."""
+    with np.errstate(invalid="ignore"):
+        return np.clip(x.astype(np.float32) / np.float32(scale), -448, 448).astype(F8).astype(np.float64)
+
+
+def _float8(layer, x, inputs_scale, kernel_scale):
+    kernel = layer.kernel.numpy()
+    return (_codes8(x, inputs_scale) @ _codes8(kernel.reshape(x.shape[-1], -1), kernel_scale)) * (
+        np.float64(inputs_scale) * np.float64(kernel_scale)
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("make", "tail"), [(_dense, (7,)), (_einsum, (3, 5))], ids=["dense", "einsum"])
+def test_float8_products_are_their_formula(make, tail, source):
+    layer = make(source)
+    layer.quantize("float8")
+    layer.inputs_scale.assign(np.float32(0.013))
+    layer.kernel_scale.assign(np.float32(0.0007))
+    layer.bias.assign(np.full(layer.bias.shape, 1 + 2.0**-10))
+    x = _x(3, 2, 44).astype(layer.compute_dtype)
+    y = layer(x.reshape(3, 2, 4, 11) if len(tail) > 1 else x)
+    bias = 1.0 if layer.compute_dtype in ("bfloat16", "float32") else 1 + 2.0**-10  # Keras rounds that of float32 too
+    exact = _float8(layer, x, 0.013, 0.0007) + bias
+    bound = (gamma(60) + (UNIT[layer.compute_dtype])) * (np.abs(x.astype(float)) @ np.ones((44, math.prod(tail))) + 2)
+    assert y.dtype == layer.compute_dtype and y.shape == (3, 2, *tail)
+    assert (np.abs(_wide(y).reshape(exact.shape) - exact) <= bound).all()
+
+
+def test_trap_14_float8_training_moves_the_scales_and_inference_does_not():
+    layer = layers.Dense(3, dtype=QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=3))
+    layer.build((None, 4))
+    kernel_max = np.abs(layer.kernel.numpy()).max()
+    history, scale = np.zeros(3, np.float32), np.float32(1)
+    for step in range(6):
+        x = _x(2, 4) * np.float32(10.0**step)
+        before = [w.copy() for w in layer.get_weights()]
+        frozen = layer(x)
+        for old, new in zip(before, layer.get_weights(), strict=True):
+            np.testing.assert_array_equal(old, new)
+        np.testing.assert_array_equal(layer(x, training=True), frozen)
+        if history.max() > 0:
+            scale = history.max() / np.float32(448)
+        history = np.roll(history, -1)
+        history[0] = np.abs(x).max()
+        np.testing.assert_array_equal(layer.inputs_scale.numpy(), scale)
+        np.testing.assert_array_equal(layer.inputs_amax_history.numpy(), history)
+        assert layer.kernel_scale.numpy() == (1 if step == 0 else kernel_max / np.float32(448))
+        assert layer.kernel_amax_history.numpy()[0] == kernel_max
+    assert layer.outputs_grad_scale.numpy() == 1 and not layer.outputs_grad_amax_history.numpy().any()
+    layer(np.full((1, 4), np.nan, np.float32), training=True)
+    layer(_x(1, 4), training=True)
+    assert np.isfinite(layer.inputs_scale.numpy())
+
+
+def test_training_reaches_the_layers_of_a_stack():
+    model = layers.Sequential([layers.Dense(3, dtype="float8_from_float32"), layers.Activation("relu")])
+    x = _x(2, 4)
+    model(x)
+    assert model.layers[0].inputs_amax_history.numpy()[0] == 0
+    model(x, training=True)
+    assert model.layers[0].inputs_amax_history.numpy()[0] == np.abs(x).max()
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["inputs_scale", "kernel_scale"])
+def test_float8_scales_must_be_positive(name, scale):
+    layer = _dense("float8_from_float32")
+    getattr(layer, name).assign(np.float32(scale))
+    with pytest.raises(ValueError, match="`scale` must be positive and finite"):
+        layer(_x(1, 44))
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_history_has_a_length(length):
+    with pytest.raises(ValueError, match=f"`amax_history_length` must be positive; received {length}"):
+        _dense(QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("mode", ["int8/weight_only", *WEIGHT_ONLY[1:]])
+def test_embeddings_are_their_formula(mode, source):
+    table = _x(10, 37)
+    layer = layers.Embedding(10, 37, weights=table, dtype=source)
+    layer.quantize(mode)
+    stands_for = _matrix(layer, "embeddings", 37)
+    if layer.embeddings_zero is not None:
+        codes, scale, zero = abs_max_quantize_grouped_with_zero_point(table.T, layer.dtype_policy.block_size)
+        np.testing.assert_array_equal(unpack_int4(layer.embeddings.numpy(), 37, axis=-1), codes.T)
+        np.testing.assert_array_equal(layer.embeddings_scale.numpy(), scale.T)
+        np.testing.assert_array_equal(layer.embeddings_zero.numpy(), zero.T)
+    for ids in (np.array([[0, 3], [9, 9]]), np.array(4), np.zeros((0, 2), int), np.array([2.0])):
+        rows = layer(ids)
+        expected = stands_for[ids.astype(int)]
+        assert rows.dtype == layer.compute_dtype and rows.shape == (*ids.shape, 37)
+        np.testing.assert_allclose(_wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
+    given = layers.Embedding(10, 37, weights=table, dtype=layer.dtype_policy)
+    np.testing.assert_array_equal(given(np.arange(10)), layer(np.arange(10)))
+
+
+# ---- every form
+
+
+FORMS = ["int8", "int8/weight_only", "int4/-1", "int4/16", "float8"]
+MAKERS = {
+    "dense": (_dense, _x(2, 44)),
+    "einsum": (_einsum, _x(1, 2, 4, 11)),
+    "embedding": (lambda p: layers.Embedding(5, 44, weights=np.ones((5, 44)), dtype=p), np.array([[0, 4]])),
+}
+CASES = [(name, mode) for name in MAKERS for mode in FORMS if (name, mode) != ("embedding", "float8")]
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16"])
+def test_quantized_set_and_built_layers_are_the_same(name, mode, source):
+    make, x = MAKERS[name]
+    layer = make(source)
+    by_policy = copy.deepcopy(layer)
+    layer.quantize(mode)
+    by_policy.dtype_policy = f"{mode}_from_{source}"
+    built = make(f"{mode}_from_{source}")
+    assert layer.dtype_policy == by_policy.dtype_policy == built.dtype_policy
+    assert layer.quantized and built.quantized and layer.quantization_mode == mode.partition("/")[0]
+    names = [[w.name for w in each.weights] for each in (layer, by_policy, built)]
+    assert names[0] == names[1] == names[2]
+    built.set_weights(layer.get_weights())
+    expected = layer(x)
+    for other in (by_policy, built, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        np.testing.assert_array_equal(other(x), expected)
+    again = type(layer).from_config(layer.get_config())
+    again.build((None, 44) if name == "dense" else (None, None, 4, 11))
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("policy", "names", "trainable"),
+    [
+        ("int8", ["bias", "kernel", "kernel_scale"], 1),
+        ("int4", ["bias", "kernel", "kernel_scale", "kernel_zero", "g_idx"], 1),
+        ("int4/64", ["bias", "kernel", "kernel_scale", "kernel_zero", "g_idx"], 1),
+        ("int4/-1", ["bias", "kernel", "kernel_scale"], 1),
+        ("float8", ["kernel", "bias", "inputs_scale", "inputs_amax_history", "kernel_scale", "kernel_amax_history",
+                    "outputs_grad_scale", "outputs_grad_amax_history"], 8),
+    ],
+)  # fmt: skip
+def test_variables_of_a_policy_that_is_set(policy, names, trainable):
+    for make in (_dense, _einsum):
+        layer = make("float32")
+        layer.dtype_policy = f"{policy}_from_float32"
+        assert [w.name for w in layer.weights] == names
+        assert len(layer.trainable_weights) == trainable
+
+
+def test_plain_int4_quantizes_in_blocks_and_builds_by_channel():
+    """As Keras has it: the bare name is that of old files, which know no blocks."""
+    quantized, by_policy, built = _dense("float32"), _dense("float32"), _dense("int4_from_float32")
+    quantized.quantize("int4")
+    by_policy.dtype_policy = "int4_from_float32"
+    assert quantized.dtype_policy == by_policy.dtype_policy == Int4DTypePolicy("int4/128", "float32")
+    assert built.dtype_policy.name == "int4_from_float32" and len(built.weights) == 3
+    by_channel = _dense("float32")
+    by_channel.quantize("int4/-1")
+    built.set_weights(by_channel.get_weights())
+    x = _x(1, 44)
+    np.testing.assert_array_equal(built(x), by_channel(x))
+
+
+def test_float8_keeps_the_history_of_its_policy():
+    layer = _dense("float32")
+    layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=5)
+    assert layer.inputs_amax_history.shape == (5,)
+    layer = _dense("float32")
+    layer.quantize("float8")
+    assert layer.inputs_amax_history.shape == (1024,)
+    assert layer.dtype_policy == QuantizedFloat8DTypePolicy("float8", "float32")
+
+
+def test_int8_weights_only_is_a_policy():
+    policy = dtype_policies.get("int8/weight_only_from_mixed_float16")
+    assert policy == Int8WeightOnlyDTypePolicy("int8/weight_only", "mixed_float16")
+    assert (policy.quantization_mode, policy.compute_dtype) == ("int8", "float16")
+    assert dtype_policies.deserialize(dtype_policies.serialize(policy)) == policy == pickle.loads(pickle.dumps(policy))
+    assert DTypePolicyMap(policy)["anything"] == policy
+    with pytest.raises(ValueError, match=r"Expected 'int8/weight_only'\. Received: mode=int8/weights"):
+        dtype_policies.get("int8/weights_from_float32")
+    layer = _dense("mixed_float16")
+    layer.quantize("int8/weight_only")
+    assert layer(_x(1, 44)).dtype == np.float16
+
+
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_every_instruction_set_gives_the_same_bits(mode, source):
+    if mode == "int8" and source == "mixed_float16":
+        return
+    layer = _dense(source, 33, "gelu", depth=150)
+    layer.quantize(mode)
+    layer = pickle.loads(pickle.dumps(layer))
+    x, before = _x(5, 150), cpu.isa()
+    try:
+        results = []
+        for isa in cpu.available_isas():
+            cpu.set_isa(isa)
+            results.append(copy.deepcopy(layer)(x))
+    finally:
+        cpu.set_isa(before)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result.view(np.uint8), results[0].view(np.uint8))
+
+
+# ---- int8
+
+
+def _quantized(make, how, policy, x):
+    """Return a float layer's outputs and weights, and the same layer made int8 in one of three ways."""
+    layer = make(policy)
+    expected = layer(x)
+    weights = layer.get_weights()
+    if how == "quantize":
+        layer.quantize("int8")
+    elif how == "setter":
+        layer.dtype_policy = f"int8_from_{policy}"
+    else:
+        layer.quantize("int8")
+        built = make(f"int8_from_{policy}")
+        built.build(x.shape)
+        built.set_weights(layer.get_weights())
+        layer = built
+    return layer, expected, weights
+
+
+@pytest.mark.parametrize("policy", ["float32", "bfloat16", "mixed_bfloat16"])
+@pytest.mark.parametrize("how", ["quantize", "setter", "built"])
+@pytest.mark.parametrize(
+    ("make", "scale_shape"),
+    [(lambda p: layers.Dense(6, "relu", bias_initializer="ones", dtype=p), (6,)),
+     (lambda p: layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de", dtype=p), (1, 1, 2, 3))],
+    ids=["dense", "einsum"],
+)  # fmt: skip
+def test_int8_products(make, scale_shape, how, policy):
+    x = _x(2, 3, 16)
+    layer, expected, weights = _quantized(make, how, policy, x)
+    kernel, scale = abs_max_quantize(weights[0], 0)
+    assert layer.dtype_policy == QuantizedDTypePolicy("int8", policy) and layer.quantization_mode == "int8"
+    assert (layer.kernel.true_dtype, layer.kernel_scale.shape) == (np.int8, scale_shape)
+    np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
+    np.testing.assert_allclose(
+        layer.kernel_scale.numpy().astype(float).ravel(), scale.ravel(), rtol=UNIT[layer.variable_dtype]
+    )
+    assert [w.name for w in layer.weights] == ["bias", "kernel", "kernel_scale"]
+    assert [w.name for w in layer.trainable_weights] == ["bias"]
+    y = layer(x)
+    assert y.dtype == expected.dtype == layer.compute_dtype
+    # Each operand is off by at most half a step; so is the sum of 16 products, plus the roundings of the types.
+    bound = 16 * np.abs(x).max() * np.abs(weights[0].astype(float)).max() / 127 + 8 * UNIT[layer.compute_dtype] * 4
+    assert np.abs(y.astype(float) - expected.astype(float)).max() <= bound
+
+
+@pytest.mark.parametrize("how", ["quantize", "setter", "built"])
+def test_int8_embedding(how):
+    ids = np.array([[0, 3], [9, 9]])
+    layer, expected, weights = _quantized(lambda p: layers.Embedding(10, 8, dtype=p), how, "mixed_bfloat16", ids)
+    assert (layer.embeddings.true_dtype, layer.embeddings_scale.shape) == (np.int8, (10,))
+    y = layer(ids)
+    assert y.dtype == BF16 and y.shape == (2, 2, 8)
+    steps = np.abs(weights[0]).max(axis=1)[ids] / 127
+    error = np.abs(y.astype(float) - expected.astype(float))
+    assert (error <= steps[..., None] / 2 + 2.0**-7 * np.abs(expected.astype(float))).all()
+
+
+def test_composite_layers_quantize_what_is_below_them():
+    layer, x = layers.MultiHeadAttention(2, 8, dtype="mixed_bfloat16"), _x(1, 4, 16)
+    expected = layer(x, x)
+    layer.quantize("int8")
+    assert all(part.kernel.true_dtype == np.int8 for part in layer.children())
+    assert {part.dtype_policy.name for part in layer.children()} == {"int8_from_mixed_bfloat16"}
+    np.testing.assert_allclose(layer(x, x).astype(float), expected.astype(float), atol=0.1)
+
+
+def _built(**kwargs):
+    layer = layers.Dense(2, **kwargs)
+    layer.build((None, 3))
+    return layer
+
+
+def _twice():
+    layer = _built()
+    layer.quantize("int8")
+    layer.quantize("int8")
+
+
+class MyDense(layers.Dense):
+    """A subclass without an own implementation."""
+
+
+def _composite_twice():
+    layer = layers.MultiHeadAttention(2, 4, dtype="int8_from_float32")
+    layer.build((None, None, 8))
+    layer.quantize("int8")
+
+
+def _subclass():
+    layer = MyDense(2)
+    layer.build((None, 3))
+    layer.quantize("int8")
+
+
+def _stored_otherwise():
+    layer = _built(dtype="int8_from_float32")
+    layer.dtype_policy = "int4/64_from_float32"
+
+
+def _embedding(dtype="float32"):
+    layer = layers.Embedding(2, 3, dtype=dtype)
+    layer.build()
+    return layer
+
+
+def _norm():
+    layer = layers.LayerNormalization()
+    layer.build((None, 3))
+    return layer
+
+
+TWO = r"Invalid quantization mode. Expected one of \('int8', 'int4'\). Received: "
+THREE = r"Invalid quantization mode. Expected one of \('int8', 'int4', 'float8'\). Received: "
+QUANTIZE_ERRORS = [
+    (lambda: layers.Dense(2).quantize("int8"), ValueError, "Cannot quantize a layer that isn't yet built."),
+    (_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'. Received: mode=int8"),
+    (_composite_twice, ValueError, "is already quantized with dtype_policy='int8_from_float32'"),
+    (_stored_otherwise, ValueError, "is already quantized with dtype_policy='int8_from_float32'.*int4/64_from_float32"),
+    (lambda: _built().quantize("int7"), ValueError, r"Invalid quantization mode. Expected one of \('int8', 'float8'"),
+    (lambda: _built().quantize(None), ValueError, "Invalid quantization mode.*mode=None"),
+    (lambda: _built().quantize("int4/0"), ValueError, "Invalid block_size in mode"),
+    (lambda: _built().quantize("int8/4"), ValueError, "Expected 'int8/weight_only'"),
+    (lambda: _built().quantize("float8/4"), ValueError, "Invalid quantization mode"),
+    (lambda: _built().quantize("int8_from_float32"), ValueError, "valid pair"),
+    (lambda: _built(dtype="mixed_float16").quantize("int8"), ValueError,
+     "Quantization mode='int8' doesn't work well with compute_dtype='float16'."),
+    (_subclass, NotImplementedError, "MyDense cannot be quantized"),
+    (lambda: _norm().quantize("int8"), NotImplementedError, "LayerNormalization cannot be quantized"),
+    (lambda: setattr(_built(), "dtype_policy", "gptq/4/128_from_float32"), ValueError, "Implicitly enabling GPTQ"),
+    (lambda: _built().quantize("awq"), NotImplementedError, THREE + "mode=awq"),
+    (lambda: _built().quantize("gptq/4/128"), NotImplementedError, THREE + "mode=gptq/4/128"),
+    (lambda: setattr(_built(), "dtype_policy", "awq/4/128_from_float32"), NotImplementedError, THREE + "mode=awq"),
+    (lambda: _built(dtype="ternary_from_float32"), NotImplementedError, THREE + "quantization_mode=ternary"),
+    (lambda: _embedding().quantize("float8"), NotImplementedError, TWO + "mode=float8"),
+    (lambda: _embedding("float8_from_float32"), NotImplementedError, TWO + "quantization_mode=float8"),
+    (lambda: _embedding("awq/4/64_from_float32"), NotImplementedError, TWO + "quantization_mode=awq"),
+    (lambda: layers.EinsumDense("abc,bd->adc", (5, None), dtype="int8_from_float32").build((1, 2, 3)),
+     NotImplementedError, "A quantized EinsumDense needs an equation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "text"), QUANTIZE_ERRORS)
+def test_quantize_errors(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+@pytest.mark.parametrize("mode", ["int7", "int4/x", "awq"])
+def test_failed_quantization_changes_nothing(mode):
+    layer = _built()
+    kernel = layer.kernel
+    with pytest.raises((ValueError, NotImplementedError)):
+        layer.quantize(mode)
+    assert layer.kernel is kernel and layer.dtype_policy == DTypePolicy("float32") and not layer.quantized
+
+
+def test_a_stack_quantizes_every_layer_that_can_or_none():
+    stack = layers.Sequential([layers.Embedding(9, 6), layers.Dense(4), layers.LayerNormalization()])
+    ids = np.array([[1, 2]])
+    stack(ids)
+    refusing = layers.Sequential([*stack.layers, layers.EinsumDense("abc,bd->adc", (5, None))])
+    refusing(ids)
+    with pytest.raises(NotImplementedError, match="needs an equation"):
+        refusing.quantize("int8")
+    assert not any(layer.quantized for layer in refusing.flatten())
+    stack.quantize("float8")
+    assert [layer.quantized for layer in stack.layers] == [False, True, False]
+    assert stack(ids).shape == (1, 2, 4)
+
+
+def test_subclasses_quantize_without_the_type_check():
+    layer = MyDense(2)
+    layer.build((None, 3))
+    layer.quantize("int8", type_check=False)
+    assert layer.kernel.true_dtype == np.int8
+
+
+def test_packed_kernels_follow_assignments():
+    layer, x = layers.Dense(2, use_bias=False, dtype="mixed_bfloat16"), np.ones((1, 3), np.float32)
+    layer(x)
+    layer.kernel.assign(np.full((3, 2), 2.0))
+    layer.quantize("int8")
+    np.testing.assert_allclose(layer(x).astype(float), [[6, 6]], rtol=0.02)
+    layer.kernel_scale.assign(layer.kernel_scale.numpy() / 2)
+    np.testing.assert_allclose(layer(x).astype(float), [[12, 12]], rtol=0.02)
