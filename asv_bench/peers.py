@@ -12,12 +12,13 @@ from pathlib import Path
 
 import peers_casts
 import peers_products
+import peers_quantize
 import torch
 from interleaved import compare
 
 import mp_core as mp
 
-SUBJECTS = {"casts": peers_casts, "products": peers_products}
+SUBJECTS = {"casts": peers_casts, "products": peers_products, "quantize": peers_quantize}
 PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime")
 
 
