@@ -754,8 +754,8 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
 
 
 cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale):
-    """A contiguous array by a matrix, or arrays of as many matrices, of types that need no cast: a few comparisons, then
-    the kernel. None for all other products."""
+    """A contiguous array by a matrix, or arrays of as many matrices, of types that need no cast. None for all other
+    products."""
     cdef Product p
     cdef Axis batch[64]
     cdef cnp.npy_intp shape[64]
