@@ -33,9 +33,12 @@ def policy(name: str) -> str:
     """Check a policy's name; ``int8`` alone means the demo's int8 policy."""
     name = demo.ALIASES.get(name, name)
     try:
-        compute_dtype = dtype_policies.get(name).compute_dtype
+        chosen = dtype_policies.get(name)
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    compute_dtype = chosen.compute_dtype
+    if chosen.quantization_mode in ("ternary", "gptq", "awq"):
+        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {name!r} only names its weights")
     if "float" not in compute_dtype:
         raise argparse.ArgumentTypeError(
             f"must compute in a floating-point dtype; {name!r} computes in {compute_dtype}"

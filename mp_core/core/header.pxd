@@ -46,7 +46,7 @@ cdef extern from "mp_core.h" nogil:
         const void *a
         Py_ssize_t lda
         const void *b
-        Py_ssize_t step, ahead
+        Py_ssize_t step
         Py_ssize_t block
         const float *block_scale
         Py_ssize_t block_scale_step

@@ -35,7 +35,6 @@ cdef enum:
     PIECE_BYTES = 1 << 14   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
-    AHEAD = 1024            # bytes from what few rows multiply to what they prefetch
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
 
@@ -406,7 +405,7 @@ cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_
     """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order."""
     cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, width = last_column - first_column
-    g.ld_acc, g.step, g.ahead = width, GROUP[p.b_format] * p.b_rs, AHEAD
+    g.ld_acc, g.step = width, GROUP[p.b_format] * p.b_rs
     g.b_zero = 128  # integers of b are read as b ^ 0x80
     if g.m > TILE_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
@@ -446,7 +445,7 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
     cdef float *scales = <float *>(<char *>own_sums + p.sums_bytes)
     if p.sums_bytes:
         memset(own_sums, 0, p.sums_bytes)
-    g.ld_acc, g.ahead = MP_PANEL, AHEAD
+    g.ld_acc = MP_PANEL
     while True:
         length = advance(p, &g, a, first)
         for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):

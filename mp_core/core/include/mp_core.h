@@ -58,7 +58,7 @@ typedef struct {
     const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
-    ptrdiff_t step, ahead;       /* bytes from one group to the next; to what few rows prefetch */
+    ptrdiff_t step;              /* bytes from one group to the next */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
