@@ -554,7 +554,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
     if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.common.bias == NULL
-            and p.residual == NULL and (p.a_format < MP_FLOATS or p.a_format == p.b_format)):
+            and p.residual == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
         # One column: the row that is its transpose. Products commute, and the order along k stays.
         p.m, p.n = 1, p.m
         p.a, p.b = p.b, p.a
