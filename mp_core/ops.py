@@ -208,13 +208,13 @@ def _scales_columns(q: QuantizedArray) -> bool:
 
 def _pack_quantized(b: QuantizedArray) -> PackedMatrix:
     n = b.shape[1]
-    scale = np.ascontiguousarray(np.broadcast_to(b.scale, (len(b.scale), n)), dtype=np.float32)
+    scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
     values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
     if b.dtype is _U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
         values = (values ^ np.uint8(128)).view(np.int8)
         zero = np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
     if zero is not None:
-        zero = np.ascontiguousarray(np.broadcast_to(zero, (n,)), dtype=np.int32)
+        zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
     dtype = _I8 if b.dtype is _U8 else b.dtype
     return _matmul.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
@@ -286,7 +286,7 @@ def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Arra
     x = as_float(residual, "residual")
     if x.shape != shape:
         raise ValueError(f"`residual` must have the result's shape {shape}; received {x.shape}")
-    return np.ascontiguousarray(x if keep_float64 or x.dtype is not F64 else cast(x, F32))
+    return np.asarray(x if keep_float64 or x.dtype is not F64 else cast(x, F32), order="C")
 
 
 def _kernel_writes(out: Array, operands: tuple[Any, ...], given: bool) -> bool:

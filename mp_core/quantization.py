@@ -129,6 +129,8 @@ class QuantizedArray:
             given = getattr(self, name)
             if given is None and name == "zero_point":
                 continue
+            if name == "zero_point":
+                _check_zeros(np.asarray(given), codes)
             array = np.asarray(given, dtype=dtype, order="C")
             if array.shape != expected:
                 raise ValueError(
@@ -482,8 +484,12 @@ def _given_zeros(zero_point: Any, plan: _Plan, codes: _Codes) -> Array | int:
     if type(zero_point) is int and codes.qmin <= zero_point <= codes.qmax:
         return zero_point
     array = _given(zero_point, plan, "zero_point")
-    if is_float(array.dtype):
+    _check_zeros(array, codes)
+    return array
+
+
+def _check_zeros(array: Array, codes: _Codes) -> None:
+    if array.dtype.kind not in "iu":
         raise TypeError(f"`zero_point` must be integers; received dtype {array.dtype}")
     if array.size and not codes.qmin <= array.min() <= array.max() <= codes.qmax:
         raise ValueError(f"`zero_point` must lie in [{codes.qmin}, {codes.qmax}] for {codes.dtype}")
-    return array

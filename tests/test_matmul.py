@@ -470,7 +470,7 @@ def test_packed_beside_a_wider_left_operand(rng):
     assert_same_bits(mp.matmul(a, mp.pack(b)), mp.matmul(a, b))
 
 
-BYTES = np.zeros(1088, np.uint8)
+BYTES, ZEROS = np.zeros(1088, np.uint8), np.zeros(16, np.int32)
 
 
 @pytest.mark.parametrize(
@@ -485,13 +485,78 @@ BYTES = np.zeros(1088, np.uint8)
         ((16, 16), "float32", BYTES[::2]),
         ((16, 16), "float32", None),
         ((-16, -16), "float32", BYTES),
+        ((16, 16), ">f4", BYTES),
+        ((2**60, 4), "float32", BYTES[:64]),  # sizes that are 0 modulo 2^64
+        ((2**58, 64, 1), "float32", BYTES[:64]),
+        ((0, 2**70, 3), "float32", BYTES[:64]),
+        ((16, 16), "bfloat16", BYTES[:576], None, np.ones((2, 16), np.float32), None, 7),
+        ((32, 16), "int4", BYTES[:320]),
+        ((4, 16), "int8", BYTES[:128], ZEROS[None], None, ZEROS),
+        ((4, 16), "int8", BYTES[:128], ZEROS[None], np.ones(16, np.float32), ZEROS + 128),
+        ((4, 16), "int8", BYTES[:128], ZEROS[None], np.ones((1, 16), np.float32), ZEROS, 8),
+        ((4, 16), "float8_e5m2", BYTES[:128], None, np.ones(16, np.float32), ZEROS),
     ],
 )
 def test_a_packed_matrix_checks_what_the_kernels_trust(arguments):
     shape, dtype, *parts = arguments
-    with pytest.raises(ValueError, match="received"):
+    with pytest.raises(ValueError, match="received|too big"):
         mp.PackedMatrix(shape, np.dtype(dtype), *parts)
     assert mp.PackedMatrix((16, 16), np.dtype("float32"), BYTES).nbytes == 1088
+
+
+def test_a_packed_matrix_does_not_change(rng):
+    q = mp.quantize(rng.standard_normal((16, 3)), axis=1)
+    a, packed = values(rng, (2, 16), "float32"), mp.pack(q)
+    expected = mp.matmul(a, packed)
+    mp.quantize(rng.standard_normal((16, 3)), axis=1, out=q)
+    packed.__init__((10**7, 3), packed.dtype, None)
+    assert packed.shape == (16, 3)
+    assert_same_bits(mp.matmul(a, packed), expected)
+    for part in (packed.data, packed.column_sums, packed.scale):
+        assert not part.flags.writeable
+
+    class Unfinished(mp.PackedMatrix):
+        def __init__(self, *arguments):
+            pass
+
+    with pytest.raises(ValueError, match="received"):
+        Unfinished((10**7, 3), packed.dtype, None)
+    with pytest.raises(TypeError):
+        mp.PackedMatrix.__new__(mp.PackedMatrix)
+
+
+@pytest.mark.parametrize("group", [8, 2**40 + 8, 2**62 + 8, 2**80])
+@pytest.mark.parametrize("k", [0, 7, 3000])
+def test_groups_of_any_length(isa, group, k):
+    packed = mp.pack(np.ones((k, 33), np.int8))
+    scale = np.full((-(-k // group), 33), 2, np.float32)
+    packed = mp.PackedMatrix((k, 33), packed.dtype, packed.data, packed.column_sums, scale, None, group)
+    for m in (1, 3, 5, 9):
+        mp.matmul(np.full((9, 300), np.inf, np.float32), np.full((300, 33), np.inf, np.float32))  # leaves infinities behind
+        for dtype in ("float32", "bfloat16"):
+            assert np.all(mp.matmul(np.ones((m, k), dtype), packed, out_dtype="float32") == 2 * k)
+
+
+def test_operands_beyond_the_address_space_are_refused():
+    one = np.ones(1, "float8_e4m3fn")
+    with pytest.raises(ValueError, match="too big"):
+        mp.pack(np.broadcast_to(one, (1, 2**62)))
+    k = 6148914691236517206  # 3 k = 2 modulo 2^64: scratch of two bytes
+    with pytest.raises(MemoryError, match="k = 6148914691236517206"):
+        mp.matmul(np.broadcast_to(one, (1, k)), np.broadcast_to(one, (k, 1)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_residual_without_axes(dtype):
+    x = np.ones(3, dtype)
+    assert_same_bits(mp.matmul(x, x, residual=np.full((), 2, dtype)), np.full((), 5, dtype))
+
+
+def test_scaled_float8_beside_float8_is_dequantized_in_any_layout(isa, rng):
+    a, q = values(rng, (8, 32), "float8_e4m3fn"), mp.quantize(rng.standard_normal((32, 20)), axis=1, dtype="float8_e4m3fn")
+    expected = mp.matmul(a.astype(np.float32), mp.dequantize(q))
+    for left in (a, np.asfortranarray(a)):
+        assert_same_bits(mp.matmul(left, mp.pack(q)), expected)
 
 
 # ---- errors

@@ -120,6 +120,15 @@ def test_one_column_is_the_transposed_row(dtype, m, isa, rng):
     assert_same_bits(mp.matmul(np.stack([a, a]), b[:, 1]), np.stack([expected[:, 1]] * 2))
 
 
+@pytest.mark.parametrize("b_dtype", [*FLOATS, "int8"])
+@pytest.mark.parametrize("a_dtype", WIDE)
+def test_one_column_of_another_type(a_dtype, b_dtype, isa, rng):
+    a, b = operands(rng, a_dtype, 77, 3)[0], operands(rng, b_dtype, 77, 3)[1]
+    expected = mp.matmul(a, b)
+    assert_same_bits(mp.matmul(a, b[:, :1]), expected[:, :1])
+    assert_same_bits(mp.matmul(a, b[:, 1]), expected[:, 1])
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_residual_is_added_last(dtype, isa, rng):
     a, b, bias = values(rng, (9, 40), "float32"), values(rng, (40, 70), "float32"), values(rng, 70, "float32")

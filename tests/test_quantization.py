@@ -188,6 +188,9 @@ def test_given_scales_broadcast_or_run_along_the_axis(rng):
         (np.zeros((4, 8), "i1"), np.ones((1, 8), "f4"), np.zeros(1, "i4"), (1,), ValueError),
         (np.zeros((4, 8)), np.ones((1, 1), "f4"), None, (), TypeError),
         ([1, 2], np.ones(1, "f4"), None, (), TypeError),
+        (np.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), np.full((1, 1), 128), (), ValueError),
+        (np.zeros((4, 8), "u1"), np.ones((1, 1), "f4"), np.full((1, 1), 2**32), (), ValueError),
+        (np.zeros((4, 8), "u1"), np.ones((1, 1), "f4"), np.full((1, 1), 0.5), (), TypeError),
     ],
 )
 def test_a_quantized_array_checks_what_the_kernels_trust(values, scale, zero_point, axis, error):

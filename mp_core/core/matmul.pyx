@@ -4,7 +4,11 @@ Every element of a product is computed by the same operations in the same order,
 packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
 """
 
+from math import prod
+from operator import index
+
 cimport numpy as cnp
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
@@ -39,6 +43,7 @@ cdef enum:
     TILE_ROWS = 6
 
 cdef Py_ssize_t ANY = <Py_ssize_t>1 << 40  # a block of integers: all of k
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
 
 # By format: bytes of an element to pack, neighbours along k in a group, bytes of a group in a column.
 cdef Py_ssize_t *ELEMENT = [4, 2, 2, 1, 1, 1, 1]
@@ -106,27 +111,33 @@ cdef class PackedMatrix:
     cdef int format
     cdef Py_ssize_t k, n, matrices, matrix_bytes, group
 
-    def __init__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
-        self.shape, self.dtype, self.group_size = tuple([int(length) for length in shape]), dtype, group_size
-        if len(self.shape) < 2 or min(self.shape) < 0 or dtype.name not in FORMATS:
-            raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of type {', '.join(FORMATS)}; "
+    def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
+        name = getattr(dtype, "name", None)
+        self.shape, self.dtype = tuple([index(length) for length in shape]), dtype
+        if len(self.shape) < 2 or min(self.shape) < 0 or name not in FORMATS or not dtype.isnative:
+            raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of native type {', '.join(FORMATS)}; "
                              f"received shape {shape} and dtype {dtype}")
-        self.format = FORMATS[dtype.name]
-        self.k, self.n = self.shape[len(self.shape) - 2], self.shape[len(self.shape) - 1]
-        self.matrices = 1
-        for length in self.shape[:len(self.shape) - 2]:
-            self.matrices *= <Py_ssize_t>length
-        self.matrix_bytes = column_bytes(self.format, self.k) * self.n
-        self.group = 0 if group_size is None else group_size
-        if group_size is not None and (self.group < 1 or self.group % GROUP[self.format]):
-            raise ValueError(f"`group_size` must be a positive multiple of {GROUP[self.format]}; received {group_size}")
-        self.data = _part(data, "data", (self.matrices * self.matrix_bytes + MP_SLACK,), np.uint8)
+        self.format = FORMATS[name]
+        data_bytes = _data_bytes(self.format, self.shape)
+        *batch, self.k, self.n = self.shape
+        self.matrices, self.matrix_bytes = prod(batch), column_bytes(self.format, self.k) * self.n
+        groups = ()
+        if group_size is not None:
+            self.group_size = group_size = index(group_size)
+            if group_size < 1 or group_size % GROUP[self.format]:
+                raise ValueError(f"`group_size` must be a positive multiple of {GROUP[self.format]}; "
+                                 f"received {group_size}")
+            groups = (-(-self.shape[len(batch)] // group_size),)
+            self.group = min(group_size, round_up(max(self.k, 1), GROUP[self.format]))
+        self.data = _part(data, "data", (data_bytes,), np.uint8)
         self.column_sums = _part(column_sums, "column_sums",
                                  (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
-        groups = () if group_size is None else ((self.k + self.group - 1) // self.group,)
-        self.scale = _part(scale, "scale", None if scale is None and group_size is None else (*groups, self.n),
-                           np.float32)
-        self.zero_point = _part(zero_point, "zero_point", None if zero_point is None else (self.n,), np.int32)
+        scaled = scale is not None or group_size is not None or self.format == MP_I4
+        self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
+        shifted = zero_point is not None and scale is not None and self.format == MP_I8 and not groups
+        self.zero_point = _part(zero_point, "zero_point", (self.n,) if shifted else None, np.int32)
+        if shifted and np.any((zero_point < -128) | (zero_point > 127)):
+            raise ValueError(f"`zero_point` must lie in [-128, 127]; received {zero_point}")
 
     @property
     def nbytes(self):
@@ -159,14 +170,26 @@ cdef class PackedMatrix:
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
 
 
+def _data_bytes(int fmt, shape):
+    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are not countable."""
+    *batch, k, n = shape
+    columns = [prod(batch), n, -(-k // GROUP[fmt]) * WORD[fmt]]
+    if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
+        raise ValueError(f"a PackedMatrix of shape {shape} is too big for the address space")
+    return prod(columns) + MP_SLACK
+
+
 def _part(array, name, shape, dtype):
-    """Return a buffer of a PackedMatrix, None where there must be none; the kernels trust its size."""
+    """Return a buffer of a PackedMatrix, read-only, None where there must be none; the kernels trust its size."""
     if array is None and shape is None:
         return None
     if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
             or not array.flags.c_contiguous):
         found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ValueError(f"`{name}` must be contiguous {np.dtype(dtype).name} of shape {shape}; received {found}")
+        wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
+        raise ValueError(f"`{name}` must be {wanted}; received {found}")
+    array = array.view(np.ndarray)
+    array.flags.writeable = False
     return array
 
 
@@ -215,7 +238,7 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
     p.k, p.n = shape[ndim - 2], shape[ndim - 1]
     if p.format == MP_I8:
         sums = np.zeros((matrices, p.n), np.int32)
-    data = aligned_empty(matrices * column_bytes(p.format, p.k) * p.n + MP_SLACK)
+    data = aligned_empty(_data_bytes(p.format, shape))
     memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
     packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
@@ -552,8 +575,10 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     cdef int threads
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
+    if p.k > MOST:
+        raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
     if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.common.bias == NULL
-            and p.residual == NULL and (p.a_format < MP_FLOATS or p.a_format == p.b_format)):
+            and p.residual == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
         # One column: the row that is its transpose. Products commute, and the order along k stays.
         p.m, p.n = 1, p.m
         p.a, p.b = p.b, p.a
@@ -596,10 +621,10 @@ cdef void set_packed(Product *p, PackedMatrix packed) noexcept:
     p.sums = <const int32_t *>pointer(packed.column_sums)
     p.col_zero = <const int32_t *>pointer(packed.zero_point)
     p.group = packed.group
-    if packed.group:
-        p.group_scale = <const float *>pointer(packed.scale)
-    else:
+    if not packed.group:
         p.scale = <const float *>pointer(packed.scale)
+    elif packed.k:
+        p.group_scale = <const float *>pointer(packed.scale)
 
 
 cdef const void *pointer(cnp.ndarray array) noexcept:
@@ -780,7 +805,7 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     if type(b) is PackedMatrix:
         packed = b
         if len(packed.shape) != 2 or (packed.zero_point is not None and not quantize) or (
-                packed.scale is not None and p.a_format >= MP_FLOATS):
+                packed.scale is not None and p.a_format > MP_BF16):
             return None
         set_packed(&p, packed)
         fmt = p.b_format if p.b_format != MP_I4 else MP_I8
@@ -934,8 +959,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
             or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
     if scale is not None:
-        scale = float(scale)
-        if not 0 < scale < float("inf"):
-            raise ValueError(f"`scale` must be positive and finite; received {scale}")
+        step = <float>scale
+        if not 0 < step < float("inf"):
+            raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
     result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale)
     return _long_dynamic(a, b, scale, out_dtype, out, bias, activation, residual) if result is None else result
