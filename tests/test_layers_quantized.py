@@ -343,6 +343,29 @@ def test_variables_of_a_policy_that_is_set(policy, names, trainable):
         assert len(layer.trainable_weights) == trainable
 
 
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
+def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode):
+    stack = layers.Sequential([layers.Embedding(9, 24), layers.Dense(4), layers.LayerNormalization()], name="stack")
+    ids = np.array([[1, 2]])
+    stack(ids)
+    twin = copy.deepcopy(stack)
+    twin.quantize(mode)
+    copied = stack.with_policy(f"{mode}_from_float32")
+    np.testing.assert_array_equal(copied(ids), twin(ids))
+    assert [layer.quantized for layer in copied.layers] == [mode != "float8", True, False]
+    with pytest.raises(NotImplementedError, match="Invalid quantization mode"):
+        stack.with_policy("ternary_from_float32")
+
+
+@pytest.mark.parametrize("mode", [*WEIGHT_ONLY, "float8"])
+def test_only_layers_that_quantize_their_inputs_can_fix_them(mode):
+    layer = _dense("float32")
+    layer.quantize(mode)
+    assert not layer.quantizes_inputs
+    with pytest.raises(ValueError, match="it is not quantized to compute in int8"):
+        layer.fix_inputs()
+
+
 def test_plain_int4_quantizes_in_blocks_and_builds_by_channel():
     """As Keras has it: the bare name is that of old files, which know no blocks."""
     quantized, by_policy, built = _dense("float32"), _dense("float32"), _dense("int4_from_float32")

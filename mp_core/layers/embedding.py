@@ -20,7 +20,8 @@ Array = np.ndarray[Any, Any]
 class Embedding(Layer):
     """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
 
-    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row.
+    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row, under ``"int4/<block size>"``
+    4 bits wide with a scale and a zero point for every row and block of columns.
 
     Parameters
     ----------
@@ -36,7 +37,9 @@ class Embedding(Layer):
     ----------
     embeddings : AutoCastVariable, shape (input_dim, output_dim)
     embeddings_scale : AutoCastVariable or None, shape (input_dim,)
-        Of an int8 table, which stands for ``embeddings / embeddings_scale``.
+        Of an int8 table, or int4 without blocks, which stands for ``embeddings / embeddings_scale``.
+    embeddings_zero, g_idx : AutoCastVariable or None, shape (input_dim, blocks) and (output_dim,)
+        Of int4 in blocks, with two codes to a byte of `embeddings`.
 
     Examples
     --------
