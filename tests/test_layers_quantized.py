@@ -285,6 +285,11 @@ def test_embeddings_are_their_formula(mode, source):
         expected = stands_for[ids.astype(int)]
         assert rows.dtype == layer.compute_dtype and rows.shape == (*ids.shape, 37)
         np.testing.assert_allclose(_wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
+    if layer.g_idx is not None:
+        layer.g_idx.assign(layer.g_idx.numpy()[::-1])
+        expected = _matrix(layer, "embeddings", 37)
+        np.testing.assert_allclose(_wide(layer(np.arange(10))), expected, rtol=2 * UNIT[layer.compute_dtype])
+        layer.g_idx.assign(layer.g_idx.numpy()[::-1])
     given = layers.Embedding(10, 37, weights=table, dtype=layer.dtype_policy)
     np.testing.assert_array_equal(given(np.arange(10)), layer(np.arange(10)))
 
