@@ -179,7 +179,7 @@ def test_a_wrong_number_of_threads_is_wrong_usage():
 
 
 def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts):
-    assert "gptq" in usage_error(capsys, "embed", "--model", model, "--policy", "gptq/4/128_from_float32", texts)
+    assert "ternary" in usage_error(capsys, "embed", "--model", model, "--policy", "ternary_from_float32", texts)
 
 
 @pytest.mark.parametrize("case", ["model", "text", "encoding", "corrupt"])

@@ -285,6 +285,11 @@ def test_embeddings_are_their_formula(mode, source):
         expected = stands_for[ids.astype(int)]
         assert rows.dtype == layer.compute_dtype and rows.shape == (*ids.shape, 37)
         np.testing.assert_allclose(_wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
+    if layer.g_idx is not None:
+        layer.g_idx.assign(layer.g_idx.numpy()[::-1])
+        expected = _matrix(layer, "embeddings", 37)
+        np.testing.assert_allclose(_wide(layer(np.arange(10))), expected, rtol=2 * UNIT[layer.compute_dtype])
+        layer.g_idx.assign(layer.g_idx.numpy()[::-1])
     given = layers.Embedding(10, 37, weights=table, dtype=layer.dtype_policy)
     np.testing.assert_array_equal(given(np.arange(10)), layer(np.arange(10)))
 
@@ -341,6 +346,29 @@ def test_variables_of_a_policy_that_is_set(policy, names, trainable):
         layer.dtype_policy = f"{policy}_from_float32"
         assert [w.name for w in layer.weights] == names
         assert len(layer.trainable_weights) == trainable
+
+
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
+def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode):
+    stack = layers.Sequential([layers.Embedding(9, 24), layers.Dense(4), layers.LayerNormalization()], name="stack")
+    ids = np.array([[1, 2]])
+    stack(ids)
+    twin = copy.deepcopy(stack)
+    twin.quantize(mode)
+    copied = stack.with_policy(f"{mode}_from_float32")
+    np.testing.assert_array_equal(copied(ids), twin(ids))
+    assert [layer.quantized for layer in copied.layers] == [mode != "float8", True, False]
+    with pytest.raises(NotImplementedError, match="Invalid quantization mode"):
+        stack.with_policy("ternary_from_float32")
+
+
+@pytest.mark.parametrize("mode", [*WEIGHT_ONLY, "float8"])
+def test_only_layers_that_quantize_their_inputs_can_fix_them(mode):
+    layer = _dense("float32")
+    layer.quantize(mode)
+    assert not layer.quantizes_inputs
+    with pytest.raises(ValueError, match="it is not quantized to compute in int8"):
+        layer.fix_inputs()
 
 
 def test_plain_int4_quantizes_in_blocks_and_builds_by_channel():

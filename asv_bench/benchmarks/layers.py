@@ -4,7 +4,11 @@ import mp_core as mp
 
 from .common import normal
 
-POLICIES = ("float32", "mixed_float16", "mixed_bfloat16", "int8_from_mixed_bfloat16")
+POLICIES = (
+    "float32", "mixed_float16", "mixed_bfloat16", "int8_from_mixed_bfloat16",
+    "int8/weight_only_from_mixed_bfloat16", "int4/128_from_mixed_bfloat16", "int4/-1_from_mixed_bfloat16",
+    "float8_from_mixed_bfloat16",
+)  # fmt: skip
 
 
 class Layers:

@@ -20,7 +20,8 @@ class Dense(Layer):
     """``activation(inputs @ kernel + bias)`` over the last axis.
 
     Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, the rows of the inputs are
-    quantized as they come, and products are exact.
+    quantized as they come, and products are exact. Under ``"int8/weight_only"`` and ``"int4/<block size>"`` the inputs
+    stay floats; under ``"float8"`` inputs and kernel are rounded to float8 with the scales of delayed scaling.
 
     Parameters
     ----------
@@ -35,8 +36,11 @@ class Dense(Layer):
     Attributes
     ----------
     kernel : AutoCastVariable, shape (inputs, units)
+        As int4 of shape (inputs, ceil(units / 2)), two codes to a byte, the one with the even index in the low half.
     kernel_scale : AutoCastVariable or None, shape (units,)
-        Of an int8 kernel, which stands for ``kernel / kernel_scale``.
+        Of an int8 kernel, or int4 without blocks, which stands for ``kernel / kernel_scale``.
+    kernel_zero, g_idx : AutoCastVariable or None, shape (blocks, units) and (inputs,)
+        Of int4 in blocks of rows: ``(kernel - kernel_zero[g_idx]) * kernel_scale[g_idx]``.
     bias : AutoCastVariable or None, shape (units,)
     depth : int
         Length of the inputs' last axis, once built.

@@ -1,15 +1,17 @@
 """Table look-up."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 from mp_core.layers.quantized import Matrix, add_matrix, assign_matrix, block_index
+from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.quantizers import unpack_int4
 
 __all__ = ["Embedding"]
@@ -20,7 +22,8 @@ Array = np.ndarray[Any, Any]
 class Embedding(Layer):
     """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
 
-    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row.
+    Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row, under ``"int4/<block size>"``
+    4 bits wide with a scale and a zero point for every row and block of columns.
 
     Parameters
     ----------
@@ -36,7 +39,9 @@ class Embedding(Layer):
     ----------
     embeddings : AutoCastVariable, shape (input_dim, output_dim)
     embeddings_scale : AutoCastVariable or None, shape (input_dim,)
-        Of an int8 table, which stands for ``embeddings / embeddings_scale``.
+        Of an int8 table, or int4 without blocks, which stands for ``embeddings / embeddings_scale``.
+    embeddings_zero, g_idx : AutoCastVariable or None, shape (input_dim, blocks) and (output_dim,)
+        Of int4 in blocks, with two codes to a byte of `embeddings`.
 
     Examples
     --------
@@ -97,19 +102,25 @@ class Embedding(Layer):
         return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
 
     def _dequantized(self, rows: Array, indices: Array) -> Array:
-        """Return the stored `rows`, those at `indices`, as what they stand for, in float32."""
+        """Return the stored `rows`, those at `indices`, as what they stand for, in a float type."""
         assert self._form is not None and self.embeddings_scale is not None
         scale = ops.cast(self.embeddings_scale.numpy()[indices], "float32")
-        if self._form.mode == "int4":
-            rows = unpack_int4(rows, self.output_dim, axis=-1)
-        rows = ops.cast(rows, "float32")
         if self.embeddings_zero is None:
+            codes = rows if self._form.mode == "int8" else unpack_int4(rows, self.output_dim, axis=-1)
+            rows = ops.cast(codes, "float32")
             rows /= scale[..., np.newaxis]
             return rows
-        block = block_index(self, scale.shape[-1])
-        rows -= self.embeddings_zero.numpy()[indices][..., block]
-        rows *= scale[..., block]
-        return rows
+        zero, blocks = self.embeddings_zero.numpy()[indices], scale.shape[-1]
+        block, size = block_index(self, blocks)
+        if size is None:
+            codes = unpack_int4(rows, self.output_dim, axis=-1)
+            floats: Array = (ops.cast(codes, "float32") - zero[..., block]) * scale[..., block]
+            return floats
+        shape = (math.prod(indices.shape), self.output_dim)
+        values, scale, zero = (part.reshape(shape[0], part.shape[-1]) for part in (rows.view(np.uint8), scale, zero))
+        group = None if blocks == 1 else size
+        q = QuantizedArray(values, scale, zero, (0,), group, dtypes.STORED["int4"], shape)
+        return dequantize(q, self._compute).reshape(*indices.shape, self.output_dim)
 
     def _read_bytes(self) -> int:
         return sum(variable.nbytes for variable in self._variables)

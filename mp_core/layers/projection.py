@@ -139,14 +139,14 @@ def _quantized(layer: Any) -> QuantizedArray | Array:
     shape = (m.rows, m.columns)
     if form.block < 0:
         return QuantizedArray(stored.view(np.uint8), 1.0 / scale.reshape(1, -1), None, (1,), None, _INT4, shape)
-    zero, block = layer.kernel_zero.numpy(), block_index(layer, len(scale))
-    size = None if len(scale) == 1 else min(form.block, max(m.rows, 1))
-    regular = size is None or (size % 8 == 0 and np.array_equal(block, np.arange(m.rows) // size))
-    if regular and not zero.any():
-        return QuantizedArray(stored.view(np.uint8), scale, None, (1,), size, _INT4, shape)
+    zero, (block, size) = layer.kernel_zero.numpy(), block_index(layer, len(scale))
+    group = None if len(scale) == 1 else size
+    fits = size is not None and (group is None or group % 8 == 0)
+    if fits and not zero.any():
+        return QuantizedArray(stored.view(np.uint8), scale, None, (1,), group, _INT4, shape)
     codes = unpack_int4(stored, m.columns, axis=-1).astype(np.int16) - zero[block]
-    if regular and codes.size and -128 <= codes.min() <= codes.max() <= 127:
-        return QuantizedArray(codes.astype(np.int8), scale, None, (1,), size)
+    if fits and codes.size and -128 <= codes.min() <= codes.max() <= 127:
+        return QuantizedArray(codes.astype(np.int8), scale, None, (1,), group)
     floats: Array = codes * scale[block]
     return floats
 

@@ -167,8 +167,10 @@ def _encoded(matrix: Array, m: Matrix, form: Form) -> dict[str, Array]:
     return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale, f"{m.name}_zero": zero}
 
 
-def block_index(layer: Any, blocks: int) -> Array:
-    """Return the block of each place along the axis that shares scales, from ``g_idx``.
+def block_index(layer: Any, blocks: int) -> tuple[Array, int | None]:
+    """Return the block of each place along the axis that shares scales, from ``g_idx``, and the length of blocks.
+
+    The length is None where blocks are not equal runs of neighbours, as they were made.
 
     Raises
     ------
@@ -176,12 +178,13 @@ def block_index(layer: Any, blocks: int) -> Array:
         ``g_idx`` was given numbers that are no blocks.
     """
 
-    def check(stored: Array) -> Array:
+    def check(stored: Array) -> tuple[Array, int | None]:
         with np.errstate(invalid="ignore"):
             index = stored.astype(np.intp)
         if not np.array_equal(index, stored) or (index.size and not 0 <= index.min() <= index.max() < blocks):
             raise ValueError(f"`g_idx` of layer '{layer.name}' must hold integers from 0 to {blocks - 1}")
-        return index
+        size = min(layer._form.block, max(index.size, 1))
+        return index, size if np.array_equal(index, np.arange(index.size) // size) else None
 
-    index: Array = layer.g_idx.derived(("blocks", blocks), check)
-    return index
+    made: tuple[Array, int | None] = layer.g_idx.derived(("blocks", blocks), check)
+    return made
