@@ -499,7 +499,7 @@ BYTES, ZEROS = np.zeros(1088, np.uint8), np.zeros(16, np.int32)
 )
 def test_a_packed_matrix_checks_what_the_kernels_trust(arguments):
     shape, dtype, *parts = arguments
-    with pytest.raises(ValueError, match="received|too big"):
+    with pytest.raises(ValueError, match=r"received|too big"):
         mp.PackedMatrix(shape, np.dtype(dtype), *parts)
     assert mp.PackedMatrix((16, 16), np.dtype("float32"), BYTES).nbytes == 1088
 
@@ -532,7 +532,9 @@ def test_groups_of_any_length(isa, group, k):
     scale = np.full((-(-k // group), 33), 2, np.float32)
     packed = mp.PackedMatrix((k, 33), packed.dtype, packed.data, packed.column_sums, scale, None, group)
     for m in (1, 3, 5, 9):
-        mp.matmul(np.full((9, 300), np.inf, np.float32), np.full((300, 33), np.inf, np.float32))  # leaves infinities behind
+        mp.matmul(
+            np.full((9, 300), np.inf, np.float32), np.full((300, 33), np.inf, np.float32)
+        )  # leaves infinities behind
         for dtype in ("float32", "bfloat16"):
             assert np.all(mp.matmul(np.ones((m, k), dtype), packed, out_dtype="float32") == 2 * k)
 
@@ -553,7 +555,10 @@ def test_a_residual_without_axes(dtype):
 
 
 def test_scaled_float8_beside_float8_is_dequantized_in_any_layout(isa, rng):
-    a, q = values(rng, (8, 32), "float8_e4m3fn"), mp.quantize(rng.standard_normal((32, 20)), axis=1, dtype="float8_e4m3fn")
+    a, q = (
+        values(rng, (8, 32), "float8_e4m3fn"),
+        mp.quantize(rng.standard_normal((32, 20)), axis=1, dtype="float8_e4m3fn"),
+    )
     expected = mp.matmul(a.astype(np.float32), mp.dequantize(q))
     for left in (a, np.asfortranarray(a)):
         assert_same_bits(mp.matmul(left, mp.pack(q)), expected)
