@@ -5,7 +5,7 @@ packing, the strides, the threads or the instruction set: k is cut into blocks w
 """
 
 from math import prod
-from operator import index
+from operator import index as whole_number
 
 cimport numpy as cnp
 from cpython.pyport cimport PY_SSIZE_T_MAX
@@ -113,7 +113,7 @@ cdef class PackedMatrix:
 
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         name = getattr(dtype, "name", None)
-        self.shape, self.dtype = tuple([index(length) for length in shape]), dtype
+        self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
         if len(self.shape) < 2 or min(self.shape) < 0 or name not in FORMATS or not dtype.isnative:
             raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of native type {', '.join(FORMATS)}; "
                              f"received shape {shape} and dtype {dtype}")
@@ -123,7 +123,7 @@ cdef class PackedMatrix:
         self.matrices, self.matrix_bytes = prod(batch), column_bytes(self.format, self.k) * self.n
         groups = ()
         if group_size is not None:
-            self.group_size = group_size = index(group_size)
+            self.group_size = group_size = whole_number(group_size)
             if group_size < 1 or group_size % GROUP[self.format]:
                 raise ValueError(f"`group_size` must be a positive multiple of {GROUP[self.format]}; "
                                  f"received {group_size}")
@@ -171,7 +171,7 @@ cdef class PackedMatrix:
 
 
 def _data_bytes(int fmt, shape):
-    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are not countable."""
+    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, cannot be counted."""
     *batch, k, n = shape
     columns = [prod(batch), n, -(-k // GROUP[fmt]) * WORD[fmt]]
     if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
@@ -804,9 +804,12 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     # The right operand, and what the pair of types gives.
     if type(b) is PackedMatrix:
         packed = b
-        if len(packed.shape) != 2 or (packed.zero_point is not None and not quantize) or (
-                packed.scale is not None and p.a_format > MP_BF16):
+        batch_axes = <int>len(packed.shape) - 2
+        if (packed.zero_point is not None and not quantize) or (packed.scale is not None and p.a_format > MP_BF16):
             return None
+        for axis in range(batch_axes):
+            if batch_axes != ndim - 2 or packed.shape[axis] != dims[axis]:
+                return None
         set_packed(&p, packed)
         fmt = p.b_format if p.b_format != MP_I4 else MP_I8
     elif type(b) is cnp.ndarray:
@@ -857,10 +860,11 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
         p.m = shape[ndim - 2]
         p.a_rs, p.a_cs = cnp.PyArray_STRIDE(left, ndim - 2), cnp.PyArray_STRIDE(left, ndim - 1)
         p.batch, p.batch_axes = batch, batch_axes
-        for axis in range(batch_axes):
-            matrices *= shape[axis]
+        for axis in range(batch_axes - 1, -1, -1):
             batch[axis].length = shape[axis]
-            batch[axis].a, batch[axis].b = cnp.PyArray_STRIDE(left, axis), cnp.PyArray_STRIDE(right, axis)
+            batch[axis].a = cnp.PyArray_STRIDE(left, axis)
+            batch[axis].b = matrices if right is None else cnp.PyArray_STRIDE(right, axis)
+            matrices *= shape[axis]
             batch[axis].out = cnp.PyArray_STRIDE(result, axis)
             batch[axis].residual = 0 if residual is None else cnp.PyArray_STRIDE(<cnp.ndarray>residual, axis)
     multiply(&p, matrices)
