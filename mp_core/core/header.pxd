@@ -58,6 +58,7 @@ cdef extern from "mp_core.h" nogil:
         int32_t a_zero
         const int32_t *row_zero
         const int32_t *col_sum
+        const int32_t *init
         int32_t b_zero
         const int32_t *col_zero
         const int32_t *row_sum

@@ -171,7 +171,7 @@ cdef class PackedMatrix:
 
 
 def _data_bytes(int fmt, shape):
-    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, cannot be counted."""
+    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are beyond count."""
     *batch, k, n = shape
     columns = [prod(batch), n, -(-k // GROUP[fmt]) * WORD[fmt]]
     if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
@@ -455,7 +455,8 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
     cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
-    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4
+    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4, i
+    cdef int32_t init[MP_PANEL]
     cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
     cdef const char *a = <const char *>rows.a
     cdef char *out = <char *>rows.out
@@ -498,6 +499,10 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
                 for group in range((length + block - 1) // block):
                     memcpy(scales + group * MP_PANEL, p.group_scale + (first // block + group) * p.n + column, g.n * 4)
                 g.block_scale, g.block_scale_step = scales, MP_PANEL
+            if p.sums != NULL and p.row_zero == NULL:  # zero points alike in all rows: the sums start at their share
+                for i in range(g.n):
+                    init[i] = -g.a_zero * g.col_sum[i]
+                g.init, g.col_sum = init, NULL
             g.step = WORD[fmt] * g.n
             p.kernels.gemm[p.arithmetic][fmt](&g)
         first += length

@@ -71,6 +71,7 @@ typedef struct {
     int32_t a_zero;              /* what stands for 0 in a ^ a_flip, for all rows ... */
     const int32_t *row_zero;     /* ... plus, by row, or NULL */
     const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero; or NULL */
+    const int32_t *init;         /* where integer sums start, readable to 16 lanes; or NULL: at 0 */
     int32_t b_zero;              /* what stands for 0 in b, for all columns ... */
     const int32_t *col_zero;     /* ... plus [n], or NULL */
     const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with b_zero or col_zero; or NULL */
