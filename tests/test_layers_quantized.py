@@ -1,8 +1,10 @@
 """Quantized layers (checklist H) against their formulas in float64."""
 
 import copy
+import gc
 import math
 import pickle
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -263,6 +265,20 @@ def test_float8_scales_must_be_positive(name, scale):
 def test_a_history_has_a_length(length):
     with pytest.raises(ValueError, match=f"`amax_history_length` must be positive; received {length}"):
         _dense(QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
+
+
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
+def test_memory_does_not_wait_for_the_garbage_collector(mode):
+    layer = _dense("float32")
+    layer.quantize(mode)
+    layer(_x(1, 44))
+    kernel = weakref.ref(layer.kernel.numpy())
+    gc.disable()
+    try:
+        del layer
+        assert kernel() is None
+    finally:
+        gc.enable()
 
 
 # ---- tables

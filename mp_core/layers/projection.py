@@ -99,7 +99,9 @@ def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | No
     last = kept.get("last")
     if last is not None and all(variable.numpy() is value for variable, value in last[0]):
         return last[1]
-    values = [(variable, variable.numpy()) for variable in layer._variables if variable is not layer.bias]
+    # Without the kernel itself: that would be a cycle, and a model's memory would wait for the garbage collector.
+    others = (variable for variable in layer._variables if variable is not layer.bias and variable is not layer.kernel)
+    values = [(variable, variable.numpy()) for variable in others]
     kept["last"] = last = values, make(layer, dtype)  # one at a time: an assigned scale replaces it
     return last[1]
 
