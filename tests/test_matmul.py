@@ -548,6 +548,12 @@ def test_operands_beyond_the_address_space_are_refused():
         mp.matmul(np.broadcast_to(one, (1, k)), np.broadcast_to(one, (k, 1)))
 
 
+@pytest.mark.parametrize("k", [1, 3, 17, 33, 49])  # malloc's headers hold 17, 33, 49
+def test_two_vectors_give_a_number(k):
+    x = np.ones(k, np.float32)
+    assert_same_bits(mp.matmul(x, x), np.full((), k, np.float32))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_residual_without_axes(dtype):
     x = np.ones(3, dtype)

@@ -820,7 +820,7 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     elif type(b) is cnp.ndarray:
         right = b
         batch_axes = cnp.PyArray_NDIM(right) - 2
-        if batch_axes != 0 and (batch_axes != ndim - 2
+        if batch_axes != 0 and (batch_axes < 0 or batch_axes != ndim - 2
                                 or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), batch_axes)):
             return None
         p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
