@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
 from mp_core.core import matmul as _matmul
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.matmul import PackedMatrix, dynamic_matmul, matmul
+from mp_core.core.matmul import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
 from mp_core.quantization import QuantizedArray, dequantize, quantize, unpacked_codes
 
@@ -23,6 +23,7 @@ __all__ = [
     "PackedMatrix",
     "cast",
     "dynamic_matmul",
+    "fixed_matmul",
     "gelu",
     "layer_norm",
     "matmul",
@@ -331,18 +332,23 @@ def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | Non
 def _dynamic_any(
     a: Any,
     b: PackedMatrix,
-    scale: float | None,
+    scale: Any,
+    zeros: Array | None,
     out_dtype: Any,
     out: Array | None,
     bias: Any,
     activation: Any,
     residual: Any,
 ) -> Array:
-    """Do what :func:`dynamic_matmul` says for all operands that its short way leaves."""
+    """Do what :func:`dynamic_matmul` and `fixed_matmul` say for all operands that their short way leaves."""
     a = as_float(a, "a")
     if a.ndim == 0:
         raise ValueError("`a` must have at least 1 axis; received shape ()")
-    rows = quantize(a, axis=tuple(range(a.ndim - 1)) if scale is None else None, scale=scale)
+    if zeros is None:
+        rows = quantize(a, axis=tuple(range(a.ndim - 1)) if scale is None else None, scale=scale)
+    else:
+        codes = quantize(a, axis=-1, scale=scale, zero_point=zeros).values
+        rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
     target = a.dtype if out_dtype is None else out_dtype
     return _matmul_any(rows, b, target, out, bias, activation, residual)
 

@@ -406,6 +406,23 @@ def test_dynamic_matmul_is_quantize_and_matmul(isa, m, dtype, scale, symmetric, 
     assert_same_bits(mp.dynamic_matmul(backwards, w, scale=scale), mp.dynamic_matmul(backwards.copy(), w, scale=scale))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("m", [1, 7, 200])
+def test_fixed_matmul_is_quantize_by_columns_and_matmul(isa, m, dtype, rng):
+    x, bias = values(rng, (2, m, 300), dtype), values(rng, 70, "float32")
+    x[0, 0, 3:5] = np.nan, np.inf
+    w = mp.pack(mp.quantize(rng.standard_normal((300, 70)), axis=1))
+    steps, zeros = rng.uniform(0.01, 0.1, 300).astype(np.float32), rng.integers(-50, 50, 300).astype(np.int32)
+    codes = mp.quantize(x, axis=-1, scale=steps, zero_point=zeros).values
+    rows = mp.QuantizedArray(codes, np.ones((1, 1, 1), np.float32), None, ())
+    expected = mp.matmul(rows, w, out_dtype=x.dtype, bias=bias, activation="relu")
+    for threads in (1, 3):
+        with mp.config.num_threads(threads):
+            assert_same_bits(mp.ops.fixed_matmul(x, w, steps, zeros, bias=bias, activation="relu"), expected)
+    with pytest.raises(ValueError, match="length 300"):
+        mp.ops.fixed_matmul(x, w, steps[::-1], zeros)
+
+
 def test_zero_points_shorten_the_exact_depth():
     a = mp.quantize(np.zeros((1, 33026)), dtype="uint8", scale=1.0, zero_point=3)
     b = mp.quantize(np.zeros((33026, 1)), dtype="uint8", scale=1.0, zero_point=5)

@@ -68,6 +68,15 @@ def matmul(
     activation: str | None = None,
     residual: ArrayLike | None = None,
 ) -> _Array: ...
+def fixed_matmul(
+    a: ArrayLike,
+    b: PackedMatrix,
+    steps: _Array,
+    zeros: _Array,
+    *,
+    bias: ArrayLike | None = None,
+    activation: str | None = None,
+) -> _Array: ...
 def dynamic_matmul(
     a: ArrayLike,
     b: PackedMatrix,

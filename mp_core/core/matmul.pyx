@@ -280,7 +280,9 @@ cdef struct Product:   # what every task reads; strides in bytes
     const int32_t *row_zero
     char *out
     Py_ssize_t out_rs, out_size
-    bint quantized_here         # a is float and becomes int8 row by row: by its own scales if row_scale is NULL
+    bint quantized_here         # a is float and becomes int8: by the steps of its columns, by row_scale or by its own
+    const float *steps          # [k], and what stands for 0; or NULL
+    const int32_t *zeros
     const char *residual
     Py_ssize_t residual_rs, residual_size
     mp_gemm common              # what all kernel calls share
@@ -357,7 +359,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
     p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL or (p.in_place and p.arithmetic == MP_QUADS) else 0
-    p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL else 0
+    p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL and p.steps == NULL else 0
     if p.quantized_here and p.a_format != MP_F32:
         p.gather_bytes = rows * p.k * 4  # in float32
     p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
@@ -379,7 +381,9 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
         t.x, t.ldx = <float *>wide, p.k
     t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
     t.qmin, t.qmax = -128, 127
-    if p.row_scale == NULL:
+    if p.steps != NULL:
+        t.scale, t.zero_point, t.row_step, t.col_step = p.steps, p.zeros, 0, 1
+    elif p.row_scale == NULL:
         t.qmin = -127
         memset(scales, 0, rows * 4)
         p.kernels.amax(&t, scales)
@@ -782,7 +786,7 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
     return True
 
 
-cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale):
+cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale, zeros):
     """A contiguous array by a matrix, or arrays of as many matrices, of types that need no cast. None for all other
     products."""
     cdef Product p
@@ -802,7 +806,9 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     p.a_format, p.quantized_here = format_of(left), quantize
     if p.a_format < 0 or (quantize and p.a_format >= MP_FLOATS) or ndim == 0:
         return None
-    if quantize and scale is not None:
+    if zeros is not None:
+        p.steps, p.zeros = <const float *>pointer(scale), <const int32_t *>pointer(zeros)
+    elif scale is not None:
         given = scale
         p.row_scale = &given
 
@@ -926,7 +932,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     array([[ 7., 10.],
            [15., 22.]], dtype=float16)
     """
-    result = short_way(a, b, out_dtype, out, bias, activation, residual, False, None)
+    result = short_way(a, b, out_dtype, out, bias, activation, residual, False, None, None)
     return _long_way(a, b, out_dtype, out, bias, activation, residual) if result is None else result
 
 
@@ -971,5 +977,23 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
         step = <float>scale
         if not 0 < step < float("inf"):
             raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
-    result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale)
-    return _long_dynamic(a, b, scale, out_dtype, out, bias, activation, residual) if result is None else result
+    result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale, None)
+    if result is None:
+        result = _long_dynamic(a, b, scale, None, out_dtype, out, bias, activation, residual)
+    return result
+
+
+def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.ndarray zeros not None, *, bias=None,
+                 activation=None):
+    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=steps, zero_point=zeros).values``.
+
+    `b` is packed int8 with scales by column that has taken in the `steps`, contiguous float32 (k,), and `bias` the
+    share of `zeros`, contiguous int32 (k,): what a calibrated layer keeps, and has checked. The result has a's type.
+    """
+    if (b.format != MP_I8 or b.scale is None or len(b.shape) != 2 or cnp.PyArray_TYPE(steps) != _types[<int>MP_F32]
+            or cnp.PyArray_TYPE(zeros) != _int32 or cnp.PyArray_SIZE(steps) != b.k or cnp.PyArray_SIZE(zeros) != b.k
+            or not cnp.PyArray_ISCARRAY_RO(steps) or not cnp.PyArray_ISCARRAY_RO(zeros)):
+        raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
+                         f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")
+    result = short_way(a, b, None, None, bias, activation, None, True, steps, zeros)
+    return _long_dynamic(a, b, steps, zeros, None, None, bias, activation, None) if result is None else result

@@ -163,10 +163,8 @@ def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
 def _multiply_fixed(layer: Any, inputs: Array, bias: Array | None, activation: str | None) -> Array:
     """Return the product of inputs that are quantized with the scale and zero point of their columns."""
     packed, offset, steps, zero = _made(layer, _fixed)
-    codes = quantize(inputs, axis=-1, scale=steps, zero_point=zero).values
-    rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
     bias = offset if bias is None else offset + bias
-    outputs: Array = ops.matmul(rows, packed, out_dtype=layer._compute, bias=bias, activation=activation)
+    outputs: Array = ops.fixed_matmul(inputs, packed, steps, zero, bias=bias, activation=activation)
     return outputs
 
 
