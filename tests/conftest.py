@@ -1,12 +1,14 @@
+import os
+
 import numpy as np
 import pytest
 
 from mp_core.core import cpu
 
 
-@pytest.fixture(params=cpu.available_isas())
+@pytest.fixture(params=[cpu.isa()] if os.environ.get("MP_CORE_ISA") else cpu.available_isas())
 def isa(request):
-    """Every instruction set of this machine in turn."""
+    """Every instruction set of this machine in turn, or the one that MP_CORE_ISA names."""
     before = cpu.isa()
     cpu.set_isa(request.param)
     yield request.param
