@@ -272,6 +272,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL
     bint sums_wanted
+    const float *bias
     const float *scale          # by column
     const float *group_scale    # [groups][n], by column and `group` elements of k
     Py_ssize_t group
@@ -296,6 +297,14 @@ cdef struct Product:   # what every task reads; strides in bytes
     Py_ssize_t scale_bytes, scratch_bytes
     Py_ssize_t row_scale_bytes
     bint failed
+
+
+cdef struct Place:     # where the operands and the result of some rows of one matrix are
+    const char *a           # as the kernel reads it
+    const char *b
+    const int32_t *sums
+    const char *residual
+    char *out
 
 
 cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
@@ -427,44 +436,39 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
     return length
 
 
-cdef void run_in_place(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column,
+cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                        Py_ssize_t last_column, char *work) noexcept nogil:
     """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order."""
-    cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, width = last_column - first_column
     g.ld_acc, g.step = width, GROUP[p.b_format] * p.b_rs
     g.b_zero = 128  # integers of b are read as b ^ 0x80
     if g.m > TILE_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
     while True:
-        length = advance(p, &g, <const char *>rows.a, first)
+        length = advance(p, g, at.a, first)
         column = first_column
         while column < last_column:
             g.n = min(width, last_column - column)
             g.chain = work + p.acc_bytes + (column - first_column) * 4
             g.acc = work + (column - first_column) * 4 if p.acc_bytes else g.chain
-            g.b = b + first * p.b_rs + column * p.b_cs
-            g.out = <char *>rows.out + column * p.out_size
-            g.residual = <const char *>rows.residual + column * p.residual_size if rows.residual != NULL else NULL
-            g.bias = rows.bias + column if rows.bias != NULL else NULL
-            p.kernels.gemm_in_place[p.arithmetic][p.b_format](&g)
+            g.b = at.b + first * p.b_rs + column * p.b_cs
+            g.out = at.out + column * p.out_size
+            g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
+            p.kernels.gemm_in_place[p.arithmetic][p.b_format](g)
             column += width
         first += length
         if first >= p.k:
             break
 
 
-cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ssize_t first_column,
-                     Py_ssize_t last_column, char *work, const int32_t *sums) noexcept nogil:
+cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
+                     Py_ssize_t last_column, char *work) noexcept nogil:
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
-    cdef mp_gemm g = rows[0]
     cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
     cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4, i
     cdef int32_t init[MP_PANEL]
     cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
-    cdef const char *a = <const char *>rows.a
-    cdef char *out = <char *>rows.out
-    cdef const char *residual = <const char *>rows.residual
     cdef char *acc = work
     cdef char *chain = acc + p.acc_bytes
     cdef char *made = chain + p.chain_bytes
@@ -475,24 +479,24 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
         memset(own_sums, 0, p.sums_bytes)
     g.ld_acc = MP_PANEL
     while True:
-        length = advance(p, &g, a, first)
+        length = advance(p, g, at.a, first)
         for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
             column = first_column + tile * MP_PANEL
             g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
             g.acc = acc + tile * tile_bytes if p.acc_bytes else NULL
             g.chain = chain + tile * tile_bytes if p.chain_bytes else NULL
             g.col_scale = p.scale + column if p.scale != NULL else NULL
-            g.bias = p.common.bias + column if p.common.bias != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
             g.col_zero = p.col_zero + column if p.col_zero != NULL else NULL
-            g.out = out + column * p.out_size
-            g.residual = residual + column * p.residual_size if residual != NULL else NULL
-            g.col_sum = sums + column if sums != NULL else NULL
+            g.out = at.out + column * p.out_size
+            g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
+            g.col_sum = at.sums + column if at.sums != NULL else NULL
             if p.packed:
-                g.b = (b + column * column_bytes(p.b_format, p.k)
+                g.b = (at.b + column * column_bytes(p.b_format, p.k)
                        + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
             else:
                 g.b = made
-                p.kernels.pack[p.b_format](length, g.n, b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
@@ -508,7 +512,7 @@ cdef void run_panels(const Product *p, const mp_gemm *rows, const char *b, Py_ss
                     init[i] = -g.a_zero * g.col_sum[i]
                 g.init, g.col_sum = init, NULL
             g.step = WORD[fmt] * g.n
-            p.kernels.gemm[p.arithmetic][fmt](&g)
+            p.kernels.gemm[p.arithmetic][fmt](g)
         first += length
         if first >= p.k:
             break
@@ -522,27 +526,28 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     cdef Py_ssize_t row = rest % p.row_chunks * p.row_chunk, matrix = rest // p.row_chunks, place = matrix
     cdef Py_ssize_t axis, position, column, last_column, end, i, b_matrix = 0
     cdef const char *a = p.a + row * p.a_rs
-    cdef const char *b = p.b
-    cdef char *out = p.out + row * p.out_rs
-    cdef const char *residual = p.residual
+    cdef Place at
     cdef int32_t *row_sums
     cdef char *work = <char *>scratch(p.scratch_bytes)
     if work == NULL:
         p.failed = True
         return
-    if residual != NULL:
-        residual += row * p.residual_rs
+    at.b, at.out, at.sums, at.residual = p.b, p.out + row * p.out_rs, p.sums, p.residual
+    if at.residual != NULL:
+        at.residual += row * p.residual_rs
     for axis in range(p.batch_axes - 1, -1, -1):
         position = place % p.batch[axis].length
         place //= p.batch[axis].length
         a += position * p.batch[axis].a
-        out += position * p.batch[axis].out
+        at.out += position * p.batch[axis].out
         b_matrix += position * p.batch[axis].b
-        if residual != NULL:
-            residual += position * p.batch[axis].residual
-    b += b_matrix * p.matrix_bytes if p.packed else b_matrix
+        if at.residual != NULL:
+            at.residual += position * p.batch[axis].residual
+    at.b += b_matrix * p.matrix_bytes if p.packed else b_matrix
+    if at.sums != NULL:
+        at.sums += b_matrix * p.n
     g.m = min(p.row_chunk, p.m - row)
-    g.a, g.lda = a, p.a_rs // A_SIZE[p.arithmetic]
+    at.a, g.lda = a, p.a_rs // A_SIZE[p.arithmetic]
     if p.row_scale != NULL:
         g.row_scale = p.row_scale + (matrix * p.m + row) * g.row_step
     if p.row_scale_bytes:
@@ -553,15 +558,14 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
             quantize_rows(p, a, g.m, work, work + p.copy_bytes, &g)
         else:
             gather_rows(p, a, g.m, work, work + p.copy_bytes)
-        g.a, g.lda = work, p.k
+        at.a, g.lda = work, p.k
     work += p.copy_bytes + p.gather_bytes
-    g.out, g.residual = out, residual
     if p.row_zero != NULL:
         g.row_zero = p.row_zero + (matrix * p.m + row) * g.row_step
     if p.row_sums_bytes:
         row_sums = <int32_t *>work
         work += p.row_sums_bytes
-        p.kernels.row_sums(g.m, p.k, g.a, g.lda, g.a_flip, row_sums)
+        p.kernels.row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
         for i in range(g.m):
             row_sums[i] -= <int32_t>p.k * (g.a_zero + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
         g.row_sum = row_sums
@@ -571,10 +575,20 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     while column < last_column:
         end = min(column + p.together * MP_PANEL, last_column)
         if p.in_place:
-            run_in_place(p, &g, b, column, end, work)
+            run_in_place(p, &g, &at, column, end, work)
         else:
-            run_panels(p, &g, b, column, end, work, p.sums + b_matrix * p.n if p.sums != NULL else NULL)
+            run_panels(p, &g, &at, column, end, work)
         column = end
+
+
+cdef void run_small(Product *p) noexcept nogil:
+    """A product that needs neither a schedule nor scratch: its call costs more than its arithmetic."""
+    cdef Place at
+    at.a, at.b, at.sums, at.residual, at.out = p.a, p.b, p.sums, p.residual, p.out
+    p.step = max(p.k, 1)
+    p.common.m, p.common.lda, p.common.row_scale, p.common.row_zero = (
+        p.m, p.a_rs // A_SIZE[p.arithmetic], p.row_scale, p.row_zero)
+    run_panels(p, &p.common, &at, 0, p.n, NULL)
 
 
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
@@ -586,7 +600,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
         return 0
     if p.k > MOST:
         raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
-    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.common.bias == NULL
+    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.bias == NULL
             and p.residual == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
         # One column: the row that is its transpose. Products commute, and the order along k stays.
         p.m, p.n = 1, p.m
@@ -610,6 +624,10 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     p.common.ldo = p.out_rs // p.out_size
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
+    if (work < WORTHWHILE and matrices == 1 and p.packed and p.a_direct and p.group_scale == NULL and p.col_zero == NULL
+            and (p.m <= MP_FEW_ROWS or p.kernels.decode[p.arithmetic][p.b_format] == NULL)):
+        run_small(p)
+        return 0
     threads = threads_for(work, WORTHWHILE)
     schedule(p, matrices, threads)
     tasks = matrices * p.row_chunks * p.panel_chunks
@@ -670,7 +688,7 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
     p.out, p.out_size, p.out_rs = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out), cnp.PyArray_STRIDE(out, ndim - 2)
     p.common.out_format = <mp_format>OUT_FORMATS[out.dtype.name]
     p.common.activation = <mp_activation>ACTIVATIONS[activation]
-    p.common.bias = <const float *>pointer(bias)
+    p.bias = <const float *>pointer(bias)
     if residual is not None:
         p.residual, p.residual_size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
         p.residual_rs = cnp.PyArray_STRIDE(residual, ndim - 2)
@@ -773,7 +791,7 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
         if (format_of(array) != MP_F32 or not cnp.PyArray_ISCARRAY_RO(array) or cnp.PyArray_NDIM(array) != 1
                 or cnp.PyArray_DIM(array, 0) != p.n or (given and not apart(result, array))):
             return False
-        p.common.bias = <const float *>cnp.PyArray_DATA(array)
+        p.bias = <const float *>cnp.PyArray_DATA(array)
     if residual is not None:
         if type(residual) is not cnp.ndarray:
             return False
