@@ -9,8 +9,8 @@ from pathlib import Path
 from cython.parallel cimport prange
 
 from mp_core.core.header cimport (
-    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active,
-    mp_cpu_features, mp_enter_team, mp_isas, mp_scratch,
+    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI,
+    mp_activate, mp_active, mp_cpu_features, mp_enter_team, mp_isas, mp_scratch,
 )
 
 cdef extern from *:
@@ -51,6 +51,7 @@ def cpu_features():
         "avx_vnni": bool(have & MP_CPU_AVX_VNNI),
         "avx512f+bw+dq+vl": bool(have & MP_CPU_AVX512),
         "avx512_vnni": bool(have & MP_CPU_AVX512_VNNI),
+        "avx512_vbmi": bool(have & MP_CPU_AVX512_VBMI),
         "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),
     }
 

@@ -130,6 +130,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_AVX2
         MP_CPU_AVX512
         MP_CPU_AVX512_VNNI
+        MP_CPU_AVX512_VBMI
         MP_CPU_AVX512_BF16
         MP_CPU_AVX_VNNI
 

@@ -582,12 +582,18 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void run_small(Product *p) noexcept nogil:
-    """A product that needs neither a schedule nor scratch: its call costs more than its arithmetic."""
+    """A product that needs no schedule: its call costs more than its arithmetic."""
     cdef Place at
     at.a, at.b, at.sums, at.residual, at.out = p.a, p.b, p.sums, p.residual, p.out
     p.step = max(p.k, 1)
-    p.common.m, p.common.lda, p.common.row_scale, p.common.row_zero = (
-        p.m, p.a_rs // A_SIZE[p.arithmetic], p.row_scale, p.row_zero)
+    p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.row_scale, p.row_zero
+    p.common.lda = p.a_rs // A_SIZE[p.arithmetic]
+    if not p.a_direct:
+        at.a, p.common.lda = <const char *>scratch(p.m * p.k * A_SIZE[p.arithmetic]), p.k
+        if at.a == NULL:
+            p.failed = True
+            return
+        gather_rows(p, p.a, p.m, <char *>at.a, NULL)
     run_panels(p, &p.common, &at, 0, p.n, NULL)
 
 
@@ -624,17 +630,14 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     p.common.ldo = p.out_rs // p.out_size
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
-    if (work < WORTHWHILE and matrices == 1 and p.packed and p.a_direct and p.group_scale == NULL and p.col_zero == NULL
+    if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL
+            and (p.a_direct or (p.a_cs == p.a_size and not p.quantized_here))
             and (p.m <= MP_FEW_ROWS or p.kernels.decode[p.arithmetic][p.b_format] == NULL)):
         run_small(p)
-        return 0
-    threads = threads_for(work, WORTHWHILE)
-    schedule(p, matrices, threads)
-    tasks = matrices * p.row_chunks * p.panel_chunks
-    if work < WORTHWHILE:
-        for index in range(tasks):
-            run_product(p, index)
     else:
+        threads = threads_for(work, WORTHWHILE)
+        schedule(p, matrices, threads)
+        tasks = matrices * p.row_chunks * p.panel_chunks
         with nogil:
             parallel_for(threads, tasks, run_product, p)
     if p.failed:

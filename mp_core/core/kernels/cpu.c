@@ -39,6 +39,7 @@ uint32_t mp_cpu_features(void) {
     if ((found & MP_CPU_AVX2) && (saved & 0xE0) == 0xE0 /* opmask and ZMM state */ &&
         BIT(b, 16) /* F */ && BIT(b, 17) /* DQ */ && BIT(b, 30) /* BW */ && BIT(b, 31) /* VL */) {
         found |= MP_CPU_AVX512;
+        if (BIT(c, 1)) found |= MP_CPU_AVX512_VBMI;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
         if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
     }

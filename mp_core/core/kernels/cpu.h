@@ -11,6 +11,7 @@ enum mp_cpu_feature {
     MP_CPU_AVX512 = 2,        /* AVX-512 F, BW, DQ, VL on top: level 4 */
     MP_CPU_AVX512_VNNI = 4,
     MP_CPU_AVX512_BF16 = 8,
+    MP_CPU_AVX512_VBMI = 32,
     MP_CPU_AVX_VNNI = 16,     /* on 256-bit registers, without AVX-512 */
 };
 

@@ -11,7 +11,7 @@
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   transpose_u32: 16 vectors as a matrix, in place,
- *   if there is a fast way: pair_from_e4m3fn, pair_from_e5m2, pair_from_i4 (MP_NATIVE_PAIRS; decode.inc),
+ *   if there is a fast way: pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8, pair_from_i4 (likewise),
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,

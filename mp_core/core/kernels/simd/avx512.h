@@ -122,10 +122,13 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-/* Elements 2 S and 2 S + 1 of four float8, or the lowest of four int4 and of four more above them, to a pair of bf16, exactly. A
+#ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
+#include "tables.h"
+#else
+/* Elements 2 S and 2 S + 1 of four float8 to a pair of bf16, exactly. A
  * byte at the top of 16 bits has its sign in place; shifted, its fields lie where bf16's do and the exponent is rebased.
- * Subnormal numbers and int4 are looked up (vpermw takes the low 5 bits of the index). */
-#define MP_NATIVE_PAIRS
+ * Subnormal numbers are looked up (vpermw takes the low 5 bits of the index). */
+#define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
                     const int special, const int mark) {
     const vu32 spread = s ? _mm512_set4_epi32(0x0F800E80, 0x0B800A80, 0x07800680, 0x03800280)
@@ -147,7 +150,10 @@ V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, 3
 
 static const uint16_t e5m2_subnormals[32] = {0, 0x3780, 0x3800, 0x3840};
 V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, 2, 15, e5m2_subnormals, 0x7C00, 0x7F80); }
+#endif
 
+/* The lowest of four int4 and of four more above them, to a pair of bf16. */
+#define MP_NATIVE_I4_PAIRS
 static const uint16_t i4_values[32] = { /* twice: the bit above the nibble is the next one's */
     0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
     0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
