@@ -314,7 +314,6 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     cdef int fmt = NATIVE[p.arithmetic]
     cdef bint made, gathered = p.a_cs != p.a_size
     cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
-    p.decoded = p.kernels.decode[p.arithmetic][p.b_format] != NULL and p.m > MP_FEW_ROWS
     if not p.decoded:
         fmt = p.b_format
     made = p.decoded or not p.packed
@@ -403,7 +402,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
     """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
     cdef Py_ssize_t i, q, count
-    cdef Py_ssize_t rs = p.a_rs, bytes_out = p.k * A_SIZE[p.arithmetic]
+    cdef Py_ssize_t rs = p.a_rs, k = p.k
     cdef float middle[256]
     if p.a_cs != p.a_size:
         if p.a_size > 1:
@@ -413,18 +412,22 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
                 for i in range(rows):
                     gathered[i * p.k + q] = a[i * p.a_rs + q * p.a_cs]
         a, rs = gathered, p.k * p.a_size
+    if rs == k * p.a_size:  # one row after the other
+        rows, k = 1, rows * k
     for i in range(rows):
         if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
-            p.kernels.widen[p.a_format](a + i * rs, <float *>(to + i * bytes_out), p.k, 0)
+            p.kernels.widen[p.a_format](a, <float *>to, k, 0)
         elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
             q = 0
-            while q < p.k:
-                count = min(p.k - q, <Py_ssize_t>256)
-                p.kernels.widen[p.a_format](a + i * rs + q, middle, count, 0)
-                p.kernels.narrow[<int>MP_BF16](middle, to + i * bytes_out + q * 2, count, 0)
+            while q < k:
+                count = min(k - q, <Py_ssize_t>256)
+                p.kernels.widen[p.a_format](a + q, middle, count, 0)
+                p.kernels.narrow[<int>MP_BF16](middle, to + q * 2, count, 0)
                 q += count
         else:
-            memcpy(to + i * bytes_out, a + i * rs, bytes_out)
+            memcpy(to, a, k * A_SIZE[p.arithmetic])
+        a += rs
+        to += k * A_SIZE[p.arithmetic]
 
 
 cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
@@ -584,17 +587,22 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
 cdef void run_small(Product *p) noexcept nogil:
     """A product that needs no schedule: its call costs more than its arithmetic."""
     cdef Place at
+    cdef char *work = NULL
     at.a, at.b, at.sums, at.residual, at.out = p.a, p.b, p.sums, p.residual, p.out
     p.step = max(p.k, 1)
     p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.row_scale, p.row_zero
     p.common.lda = p.a_rs // A_SIZE[p.arithmetic]
-    if not p.a_direct:
-        at.a, p.common.lda = <const char *>scratch(p.m * p.k * A_SIZE[p.arithmetic]), p.k
-        if at.a == NULL:
+    if p.decoded:
+        p.decoded_bytes = round_up(column_bytes(NATIVE[p.arithmetic], p.k) * min(p.n, <Py_ssize_t>MP_PANEL) + MP_SLACK, 64)
+    if p.decoded or not p.a_direct:
+        work = <char *>scratch(p.decoded_bytes + p.m * p.k * A_SIZE[p.arithmetic])
+        if work == NULL:
             p.failed = True
             return
-        gather_rows(p, p.a, p.m, <char *>at.a, NULL)
-    run_panels(p, &p.common, &at, 0, p.n, NULL)
+    if not p.a_direct:
+        at.a, p.common.lda = work + p.decoded_bytes, p.k
+        gather_rows(p, p.a, p.m, work + p.decoded_bytes, NULL)
+    run_panels(p, &p.common, &at, 0, p.n, work)
 
 
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
@@ -628,11 +636,11 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     if not p.sums_wanted:
         p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
+    p.decoded = p.m > MP_FEW_ROWS and p.kernels.decode[p.arithmetic][p.b_format] != NULL
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
     if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL
-            and (p.a_direct or (p.a_cs == p.a_size and not p.quantized_here))
-            and (p.m <= MP_FEW_ROWS or p.kernels.decode[p.arithmetic][p.b_format] == NULL)):
+            and (p.a_direct or (p.a_cs == p.a_size and not p.quantized_here))):
         run_small(p)
     else:
         threads = threads_for(work, WORTHWHILE)
