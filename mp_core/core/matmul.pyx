@@ -15,8 +15,8 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FEW_ROWS,
-    MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_LANES, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_WIDE,
-    mp_activation, mp_format, mp_gemm, mp_kernels, mp_tile,
+    MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_LANES, MP_PAIRS, MP_PANEL, MP_PANEL_FORMATS, MP_QUADS, MP_SLACK, MP_TURNED_ROWS,
+    MP_WIDE, mp_activation, mp_format, mp_gemm, mp_kernels, mp_tile,
 )
 
 import numpy as np
@@ -36,7 +36,7 @@ cdef enum:
     FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
     COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
-    PIECE_BYTES = 1 << 14   # ... in the first
+    PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
@@ -268,7 +268,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     bint a_direct               # a is read in place: rows with unit stride, of the type that the kernel reads
     const char *b
     Py_ssize_t b_rs, b_cs
-    bint packed, decoded, in_place
+    bint packed, decoded, in_place, turned
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL
     bint sums_wanted
@@ -340,8 +340,10 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
                   and p.k % GROUP[p.b_format] == 0 and rows <= IN_PLACE[p.arithmetic]
                   and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
                   and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+    p.turned = (not p.packed and p.arithmetic == MP_QUADS and p.a_format == MP_I8 and p.b_rs == 1 and p.row_zero == NULL
+                and rows <= MP_TURNED_ROWS and not p.in_place)
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
-    if not made and rows <= TILE_ROWS:
+    if p.turned or (not made and rows <= TILE_ROWS):
         p.step = p.k
     elif not made or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * WORD[fmt]) * GROUP[fmt]
@@ -363,10 +365,11 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     tiles = rows * MP_PANEL * 4 * p.together
     p.chain_bytes = tiles if p.k > p.step and p.step % block else 0
     p.acc_bytes = tiles if (p.k > p.step and p.k > block) or (p.in_place and p.chain_bytes == 0) else 0
-    p.block_bytes = 0 if p.packed else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
+    p.block_bytes = 0 if p.packed or p.turned else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
-    p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed else 0
-    p.row_sums_bytes = round_up(rows * 4, 64) if p.col_zero != NULL or (p.in_place and p.arithmetic == MP_QUADS) else 0
+    p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed and not p.turned else 0
+    p.row_sums_bytes = round_up(rows * 4, 64) if (
+        p.col_zero != NULL or p.turned or (p.in_place and p.arithmetic == MP_QUADS)) else 0
     p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL and p.steps == NULL else 0
     if p.quantized_here and p.a_format != MP_F32:
         p.gather_bytes = rows * p.k * 4  # in float32
@@ -497,6 +500,10 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             if p.packed:
                 g.b = (at.b + column * column_bytes(p.b_format, p.k)
                        + first // GROUP[p.b_format] * WORD[p.b_format] * g.n)
+            elif p.turned:
+                g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
+                p.kernels.gemm_turned(g)
+                continue
             else:
                 g.b = made
                 p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
@@ -510,7 +517,8 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 for group in range((length + block - 1) // block):
                     memcpy(scales + group * MP_PANEL, p.group_scale + (first // block + group) * p.n + column, g.n * 4)
                 g.block_scale, g.block_scale_step = scales, MP_PANEL
-            if p.sums != NULL and p.row_zero == NULL:  # zero points alike in all rows: the sums start at their share
+            if g.col_sum != NULL and p.row_zero == NULL and (p.packed or p.step >= p.k):
+                # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
                 for i in range(g.n):
                     init[i] = -g.a_zero * g.col_sum[i]
                 g.init, g.col_sum = init, NULL

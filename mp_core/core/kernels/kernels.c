@@ -43,6 +43,7 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
         [MP_PAIRS] = {[MP_BF16] = gemm_pairs_in_place},
         [MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
     },
+    .gemm_turned = gemm_quads_turned,
     .decode = {
         [MP_WIDE] = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2,
                      [MP_I8] = decode_wide_i8, [MP_I4] = decode_wide_i4},

@@ -102,6 +102,15 @@ V void transpose_u32(vu32 *r) {
     }
 }
 
+/* Four rows of 16 bytes; their words, then the bytes of four words. */
+#define MP_NATIVE_U8
+V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
+    const vu32 ab = _mm512_inserti32x4(_mm512_castsi128_si512(a), b, 1);
+    const vu32 rows = _mm512_inserti32x4(_mm512_inserti32x4(ab, c, 2), d, 3);
+    const vu32 words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), rows);
+    return _mm512_shuffle_epi8(words, _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));
+}
+
 V uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
