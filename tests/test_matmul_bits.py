@@ -39,7 +39,7 @@ def best_isa():
 @pytest.mark.parametrize(("k", "n"), [(2100, 160), (1031, 150), (64, 208)])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 def test_grid(dtype, k, n, rng, best_isa):
-    """n = 160 and 208 are read in place for few rows, 150 is not; 2100 is more than a block, 1031 odd."""
+    """Few rows read b in place, whose rows end within a vector at 150 and within a group at 1031; 2100 is more than a block."""
     a, b = operands(rng, dtype, k, n)
     cpu.set_isa(best_isa)
     expected = mp.matmul(a, b)
@@ -62,6 +62,21 @@ def test_grid(dtype, k, n, rng, best_isa):
             for rows in ROWS:
                 for right in rights.values():
                     assert_same_bits(mp.matmul(a[:rows], right), expected[:rows])
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 66, 1024, 1025])
+@pytest.mark.parametrize("n", [15, 16, 17, 63, 64, 65, 300])
+def test_odd_lengths(dtype, k, n, rng, best_isa):
+    """Where reading in place ends: within a group of k, within a vector of n, after a few rows, at a block of k."""
+    a, b = operands(rng, dtype, k, n)
+    apart = np.concatenate([b, b[:, :5]], axis=1)[:, :n]
+    for isa in cpu.available_isas():
+        cpu.set_isa(isa)
+        for rows in (1, 5, 6, 7, 20):
+            expected = mp.matmul(a[:rows], mp.pack(b))
+            for right in (b, apart, b[::-1][::-1], np.asfortranarray(b), np.ascontiguousarray(b[::-1])[::-1]):
+                assert_same_bits(mp.matmul(a[:rows], right), expected)
 
 
 @pytest.mark.parametrize("b_dtype", [*FLOATS, "int8"])

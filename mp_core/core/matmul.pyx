@@ -293,6 +293,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     Py_ssize_t row_chunk, row_chunks, panel_chunk, panel_chunks
     Py_ssize_t step             # of k in a kernel call: whole blocks, or part of one
     Py_ssize_t together         # panels in work before k advances
+    Py_ssize_t tail             # rows at the end of k that are not read in place
     Py_ssize_t copy_bytes, gather_bytes, acc_bytes, chain_bytes, block_bytes, decoded_bytes, sums_bytes, row_sums_bytes
     Py_ssize_t scale_bytes, scratch_bytes
     Py_ssize_t row_scale_bytes
@@ -336,10 +337,12 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
-    p.in_place = (not p.packed and p.b_cs == ELEMENT[p.b_format] and p.n % MP_LANES == 0 and p.k > 0
-                  and p.k % GROUP[p.b_format] == 0 and rows <= IN_PLACE[p.arithmetic]
+    p.in_place = (not p.packed and p.b_cs == ELEMENT[p.b_format] and p.n >= MP_LANES and p.k > 0
+                  and p.b_rs >= p.n * p.b_cs and rows <= IN_PLACE[p.arithmetic]
                   and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
                   and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+    if p.in_place and (p.n % MP_LANES or p.k % GROUP[p.b_format]):
+        p.tail = (p.k - 1) % GROUP[p.b_format] + 1
     p.turned = (not p.packed and p.arithmetic == MP_QUADS and p.a_format == MP_I8 and p.b_rs == 1 and p.row_zero == NULL
                 and rows <= MP_TURNED_ROWS and not p.in_place)
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
@@ -363,9 +366,12 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.copy_bytes = 0 if p.a_direct else round_up(rows * a_bytes, 64)
     p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if gathered and not p.a_direct else 0
     tiles = rows * MP_PANEL * 4 * p.together
-    p.chain_bytes = tiles if p.k > p.step and p.step % block else 0
+    p.chain_bytes = tiles if (p.k > p.step and p.step % block) or p.tail else 0
     p.acc_bytes = tiles if (p.k > p.step and p.k > block) or (p.in_place and p.chain_bytes == 0) else 0
-    p.block_bytes = 0 if p.packed or p.turned else round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
+    if p.tail:
+        p.block_bytes = GROUP[p.b_format] * p.together * MP_PANEL * ELEMENT[p.b_format]
+    elif not (p.packed or p.turned or p.in_place):
+        p.block_bytes = round_up(column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
     p.decoded_bytes = round_up(column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed and not p.turned else 0
     p.row_sums_bytes = round_up(rows * 4, 64) if (
@@ -435,7 +441,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
 
 cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
     """Set g to the range of k that starts at first; return its length."""
-    cdef Py_ssize_t length = min(p.k - first, p.step)
+    cdef Py_ssize_t end = p.k - p.tail if first < p.k - p.tail else p.k, length = min(end - first, p.step)
     g.k, g.a = length, a + first * A_SIZE[p.arithmetic]
     g.first, g.last = first < g.block, first + length == p.k
     g.resume, g.suspend = first % g.block != 0, not g.last and (first + length) % g.block != 0
@@ -444,20 +450,32 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                        Py_ssize_t last_column, char *work) noexcept nogil:
-    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order."""
-    cdef Py_ssize_t first = 0, length, column, width = last_column - first_column
-    g.ld_acc, g.step = width, GROUP[p.b_format] * p.b_rs
+    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
+
+    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it, and the
+    last rows, which have none, from a copy.
+    """
+    cdef Py_ssize_t first = 0, length, column, width = last_column - first_column, row, size = ELEMENT[p.b_format]
+    cdef Py_ssize_t row_bytes = round_up(width, MP_LANES) * size
+    cdef char *copy = work + p.acc_bytes + p.chain_bytes
+    cdef const char *b = at.b + first_column * size
+    g.ld_acc, g.step = round_up(width, MP_LANES), GROUP[p.b_format] * p.b_rs
     g.b_zero = 128  # integers of b are read as b ^ 0x80
     if g.m > TILE_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
+        if first == p.k - p.tail:
+            memset(copy, 0, GROUP[p.b_format] * row_bytes)
+            for row in range(p.tail):
+                memcpy(copy + row * row_bytes, b + (first + row) * p.b_rs, (last_column - first_column) * size)
+            b, g.step = copy - first * p.b_rs, GROUP[p.b_format] * row_bytes
         column = first_column
         while column < last_column:
             g.n = min(width, last_column - column)
             g.chain = work + p.acc_bytes + (column - first_column) * 4
             g.acc = work + (column - first_column) * 4 if p.acc_bytes else g.chain
-            g.b = at.b + first * p.b_rs + column * p.b_cs
+            g.b = b + first * p.b_rs + (column - first_column) * size
             g.out = at.out + column * p.out_size
             g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
             g.bias = p.bias + column if p.bias != NULL else NULL

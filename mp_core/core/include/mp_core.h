@@ -120,9 +120,10 @@ typedef struct {
     /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs
      * (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range into the
      * format that the arithmetic multiplies. Sums of integers: by column of a packed int8 range, added to sums; by row
-     * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel: n a multiple of MP_LANES, k
-     * of the group, and integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such integers with unit stride along k,
-     * `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is MP_PANEL. NULL where there is no such function. */
+     * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole
+     * vectors and groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such
+     * integers with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is
+     * MP_PANEL. NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_turned)(const mp_gemm *g);
