@@ -327,12 +327,13 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
         p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
     elif threads > 1:
-        wanted = 4 * threads
-        chunks = matrices * ((p.m + p.row_chunk - 1) // p.row_chunk)
-        if chunks < wanted:
-            p.panel_chunk = max(1, panels * chunks // wanted)
-        if matrices * panels < threads:  # few columns: the rows must give the parallelism
-            p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
+        # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
+        wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
+        chunks = (p.m + p.row_chunk - 1) // p.row_chunk
+        if matrices * panels < threads or (not made and matrices * chunks * panels < wanted):
+            chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
+        p.row_chunk = round_up((p.m + chunks - 1) // chunks, TILE_ROWS)
+        p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
     rows = p.row_chunk = min(p.row_chunk, p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
