@@ -6,11 +6,9 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from cython.parallel cimport prange
-
 from mp_core.core.header cimport (
     MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI,
-    mp_activate, mp_active, mp_cpu_features, mp_enter_team, mp_isas, mp_scratch,
+    mp_activate, mp_active, mp_cpu_features, mp_isas, mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:
@@ -206,15 +204,7 @@ cdef int threads_for(double work, double worthwhile) except -1:
 
 cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil:
     """Call run(context, index) for every index below tasks, in any order, on up to that many threads."""
-    cdef Py_ssize_t index
-    if threads > tasks:
-        threads = <int>tasks
-    if threads > 1 and mp_enter_team():
-        for index in prange(tasks, num_threads=threads, schedule="dynamic"):
-            run(context, index)
-    else:
-        for index in range(tasks):
-            run(context, index)
+    mp_parallel_for(threads, tasks, run, context)
 
 
 # ---- shared with the other modules

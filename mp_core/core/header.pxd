@@ -147,5 +147,6 @@ cdef extern from "kernels/cpu.h" nogil:
 cdef extern from "runtime.h" nogil:
     const mp_kernels *mp_active()
     void mp_activate(const mp_kernels *kernels)
-    int mp_enter_team()
+    void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
+                         void *context)
     void *mp_scratch(size_t bytes)

@@ -1,5 +1,8 @@
 #include "runtime.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,11 +23,40 @@ static void set_up(void) {
     pthread_key_create(&scratch_key, free);
 }
 
-int mp_enter_team(void) {
+/* GNU OpenMP cannot run a team in the child of a process that has run one: after fork() the child must not try. */
+static int enter_team(void) {
     pthread_once(&once, set_up);
     if (atomic_load(&team_lost)) return 0;
     atomic_store(&team_started, 1);
     return 1;
+}
+
+enum { MOST_RANGES = 64 };
+
+typedef struct {
+    _Alignas(64) atomic_ptrdiff_t next; /* in a cache line of its own */
+} range;
+
+void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t), void *context) {
+#ifdef _OPENMP
+    if (threads > tasks) threads = (int)tasks;
+    if (threads > 1 && enter_team()) {
+        const int ranges = threads < MOST_RANGES ? threads : MOST_RANGES;
+        range own[MOST_RANGES];
+        for (int r = 0; r < ranges; r++) atomic_init(&own[r].next, r * tasks / ranges);
+#pragma omp parallel num_threads(threads)
+        for (int turn = 0, me = omp_get_thread_num(); turn < ranges; turn++) {
+            const int r = (me + turn) % ranges;
+            const ptrdiff_t end = (r + 1) * tasks / ranges;
+            for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&own[r].next, 1, memory_order_relaxed)) < end;) run(context, i);
+        }
+        return;
+    }
+#else
+    (void)threads;
+    (void)enter_team;
+#endif
+    for (ptrdiff_t index = 0; index < tasks; index++) run(context, index);
 }
 
 static _Thread_local struct {

@@ -9,9 +9,9 @@
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
 
-/* GNU OpenMP cannot run a team in the child of a process that has run one: after fork() the child must not try.
- * Returns 1 if the caller may start a team, and remembers that it did. */
-int mp_enter_team(void);
+/* Call run(context, index) for every index below tasks, on up to that many threads. Each has a range of its own, the same in
+ * every call like this one, so that it finds in its caches what it left there; who is done helps the others. */
+void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
 /* At least `bytes` bytes, 64-byte aligned, that belong to the calling thread until its next call; NULL without memory.
  * The block grows, is reused, and is freed when its thread ends. */
