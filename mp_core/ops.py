@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, may_overlap
 from mp_core.core import matmul as _matmul
+from mp_core.core import packed as _packed
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.matmul import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
+from mp_core.core.matmul import dynamic_matmul, fixed_matmul, matmul
+from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
 from mp_core.quantization import QuantizedArray, dequantize, quantize, unpacked_codes
 
@@ -39,7 +41,7 @@ __all__ = [
 Activation = Literal["relu", "relu6", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
 
 _I8, _U8, _I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
-_PANELS = {name: dtype_of(name) for name in _matmul.FORMATS}  # what a panel may hold
+_PANELS = {name: dtype_of(name) for name in _packed.FORMATS}  # what a panel may hold
 _OUT_TYPES = frozenset(ALLOWED[name] for name in _matmul.OUT_FORMATS)
 _WIDE = ("float32", "float16", "bfloat16")
 _NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
@@ -109,7 +111,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
         if target is _I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
         b = cast(b, target)
-    return _matmul.pack(b, target)
+    return _packed.pack(b, target)
 
 
 def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any) -> Array:
@@ -217,7 +219,7 @@ def _pack_quantized(b: QuantizedArray) -> PackedMatrix:
     if zero is not None:
         zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
     dtype = _I8 if b.dtype is _U8 else b.dtype
-    return _matmul.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
+    return _packed.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
 
 def _quantized_operands(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:

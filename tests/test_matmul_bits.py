@@ -39,7 +39,7 @@ def best_isa():
 @pytest.mark.parametrize(("k", "n"), [(2100, 160), (1031, 150), (64, 208)])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 def test_grid(dtype, k, n, rng, best_isa):
-    """Few rows read b in place, whose rows end within a vector at 150 and within a group at 1031; 2100 is more than a block."""
+    """Few rows read b in place: rows that end within a vector (150), columns within a group (1031) or a block."""
     a, b = operands(rng, dtype, k, n)
     cpu.set_isa(best_isa)
     expected = mp.matmul(a, b)

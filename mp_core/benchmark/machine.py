@@ -11,7 +11,7 @@ import numpy as np
 from mp_core import config
 from mp_core.benchmark.timing import effort, measure
 from mp_core.core import limits as _limits
-from mp_core.core.matmul import aligned_empty
+from mp_core.core.packed import aligned_empty
 
 __all__ = ["Limit", "limits", "unit_of"]
 

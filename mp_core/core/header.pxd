@@ -42,6 +42,11 @@ cdef extern from "mp_core.h" nogil:
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
 
+    const Py_ssize_t mp_element_bytes[7]
+    const Py_ssize_t mp_group[7]
+    const Py_ssize_t mp_group_bytes[7]
+    Py_ssize_t mp_column_bytes(int format, Py_ssize_t k)
+
     ctypedef struct mp_gemm:
         Py_ssize_t m, n, k
         const void *a

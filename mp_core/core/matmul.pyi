@@ -4,44 +4,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.core.packed import PackedMatrix
+
 _Array = np.ndarray[Any, Any]
 
-FORMATS: dict[str, int]
 OUT_FORMATS: dict[str, int]
 ACTIVATIONS: dict[str | None, int]
 
-class PackedMatrix:
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    data: _Array
-    column_sums: _Array | None
-    scale: _Array | None
-    zero_point: _Array | None
-    group_size: int | None
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        data: _Array,
-        column_sums: _Array | None = None,
-        scale: _Array | None = None,
-        zero_point: _Array | None = None,
-        group_size: int | None = None,
-    ) -> None: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def ndim(self) -> int: ...
-    def unpack(self) -> _Array: ...
-
-def aligned_empty(nbytes: int) -> _Array: ...
-def pack(
-    b: _Array,
-    dtype: np.dtype[Any],
-    scale: _Array | None = None,
-    zero_point: _Array | None = None,
-    group_size: int | None = None,
-) -> PackedMatrix: ...
 def product(
     a: _Array,
     b: _Array | PackedMatrix,

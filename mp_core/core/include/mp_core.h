@@ -43,8 +43,17 @@ enum {
 
 /* Packed right operand of a product, the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w = 64 or
  * what is left, as [ceil(k / group)][w] groups, zero padded. A group is `group` neighbours along k: 1 (f32, f16),
- * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the lower half, the odd ones the
- * upper. Panels follow each other without gaps. */
+ * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the
+ * lower half, the odd ones the upper. Panels follow each other without gaps. By format: bytes of an element as it comes
+ * (int4: in a byte), neighbours in a group, bytes of a group. */
+static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {4, 2, 2, 1, 1, 1, 1};
+static const ptrdiff_t mp_group[MP_PANEL_FORMATS] = {1, 1, 2, 4, 4, 4, 8};
+static const ptrdiff_t mp_group_bytes[MP_PANEL_FORMATS] = {4, 2, 4, 4, 4, 4, 4};
+
+/* Bytes of k elements of one column of a panel: panel j starts 64 j times as many into its matrix. */
+static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
+    return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
+}
 
 /* One panel (in place: any n) times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies in one block:
  *     chain      = resume ? chain : 0;  chain += a[i][p] * b[p][j] for p in the block

@@ -1,0 +1,13 @@
+cimport numpy as cnp
+
+
+cdef class PackedMatrix:
+    cdef readonly tuple shape
+    cdef readonly object dtype
+    cdef readonly cnp.ndarray data         # uint8, the panels of all matrices, then slack
+    cdef readonly cnp.ndarray column_sums  # int8 only: int32 [matrices][n]
+    cdef readonly cnp.ndarray scale
+    cdef readonly cnp.ndarray zero_point
+    cdef readonly object group_size
+    cdef int format
+    cdef Py_ssize_t k, n, matrices, matrix_bytes, group

@@ -1,0 +1,191 @@
+"""The right operand of products, packed: the layout of include/mp_core.h in an immutable object."""
+
+from math import prod
+from operator import index as whole_number
+
+cimport numpy as cnp
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from libc.stdint cimport int32_t
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport kernels, parallel_for, threads_for
+from mp_core.core.header cimport (
+    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_column_bytes,
+    mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
+)
+
+import numpy as np
+
+cnp.import_array()
+
+FORMATS = {
+    "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN,
+    "float8_e5m2": MP_F8_E5M2, "int8": MP_I8, "int4": MP_I4,
+}
+
+
+cdef class PackedMatrix:
+    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
+
+    Immutable, picklable, the same on every instruction set.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The logical shape, ``(..., k, n)``.
+    dtype : numpy.dtype
+        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
+    scale : numpy.ndarray or None
+        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
+    zero_point : numpy.ndarray or None
+        Of int8, int32, shape (n,): what stands for zero. None: 0.
+    group_size : int or None
+        Elements along k that share a scale.
+    nbytes : int
+        Bytes held, scales and column sums included.
+    """
+    def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
+        name = getattr(dtype, "name", None)
+        self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
+        if len(self.shape) < 2 or min(self.shape) < 0 or name not in FORMATS or not dtype.isnative:
+            raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of native type {', '.join(FORMATS)}; "
+                             f"received shape {shape} and dtype {dtype}")
+        self.format = FORMATS[name]
+        data_bytes = _data_bytes(self.format, self.shape)
+        *batch, self.k, self.n = self.shape
+        self.matrices, self.matrix_bytes = prod(batch), mp_column_bytes(self.format, self.k) * self.n
+        groups = ()
+        if group_size is not None:
+            self.group_size = group_size = whole_number(group_size)
+            if group_size < 1 or group_size % mp_group[self.format]:
+                raise ValueError(f"`group_size` must be a positive multiple of {mp_group[self.format]}; "
+                                 f"received {group_size}")
+            groups = (-(-self.shape[len(batch)] // group_size),)
+            whole = max(self.k, 1) + mp_group[self.format] - 1
+            self.group = min(group_size, whole - whole % mp_group[self.format])
+        self.data = _part(data, "data", (data_bytes,), np.uint8)
+        self.column_sums = _part(column_sums, "column_sums",
+                                 (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
+        scaled = scale is not None or group_size is not None or self.format == MP_I4
+        self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
+        shifted = zero_point is not None and scale is not None and self.format == MP_I8 and not groups
+        self.zero_point = _part(zero_point, "zero_point", (self.n,) if shifted else None, np.int32)
+        if shifted and np.any((zero_point < -128) | (zero_point > 127)):
+            raise ValueError(f"`zero_point` must lie in [-128, 127]; received {zero_point}")
+
+    @property
+    def nbytes(self):
+        parts = (self.data, self.column_sums, self.scale, self.zero_point)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def unpack(self):
+        """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
+        cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
+        cdef Py_ssize_t matrix, column, size = mp_element_bytes[self.format]
+        cdef const mp_kernels *use = kernels()
+        for matrix in range(self.matrices if self.k else 0):
+            for column in range(0, self.n, MP_PANEL):
+                use.unpack[self.format](
+                    self.k, min(self.n - column, <Py_ssize_t>MP_PANEL),
+                    cnp.PyArray_BYTES(self.data) + matrix * self.matrix_bytes
+                    + column * mp_column_bytes(self.format, self.k),
+                    cnp.PyArray_BYTES(out) + (matrix * self.k * self.n + column) * size, self.n)
+        return out
+
+    def __reduce__(self):
+        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
+                          self.group_size)
+
+    def __repr__(self):
+        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _data_bytes(int fmt, shape):
+    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are beyond count."""
+    *batch, k, n = shape
+    columns = [prod(batch), n, -(-k // mp_group[fmt]) * mp_group_bytes[fmt]]
+    if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
+        raise ValueError(f"a PackedMatrix of shape {shape} is too big for the address space")
+    return prod(columns) + MP_SLACK
+
+
+def _part(array, name, shape, dtype):
+    """Return a buffer of a PackedMatrix, read-only, None where there must be none; the kernels trust its size."""
+    if array is None and shape is None:
+        return None
+    if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
+            or not array.flags.c_contiguous):
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
+        raise ValueError(f"`{name}` must be {wanted}; received {found}")
+    array = array.view(np.ndarray)
+    array.flags.writeable = False
+    return array
+
+
+def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
+    from mp_core.dtypes import dtype_of
+    return PackedMatrix(shape, dtype_of(name), data, column_sums, scale, zero_point, group_size)
+
+
+def aligned_empty(Py_ssize_t nbytes):
+    """Return an uninitialized uint8 array that starts at a multiple of 64 bytes."""
+    cdef cnp.ndarray block = np.empty(nbytes + 64, np.uint8)
+    cdef Py_ssize_t shift = <Py_ssize_t>(63 - (<size_t>cnp.PyArray_BYTES(block) + 63) % 64)
+    return block[shift:shift + nbytes]
+
+
+# Elements from which a second thread pays.
+cdef double WORTHWHILE = 1 << 20
+
+
+cdef struct Packing:
+    const mp_kernels *kernels
+    int format
+    Py_ssize_t k, n
+    const char *src
+    Py_ssize_t rs, cs
+    char *dst
+    int32_t *sums
+
+
+cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
+    cdef const Packing *p = <const Packing *>context
+    cdef Py_ssize_t column = index * MP_PANEL, n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+    cdef char *dst = p.dst + column * mp_column_bytes(p.format, p.k)
+    p.kernels.pack[p.format](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
+    if p.sums != NULL:
+        p.kernels.column_sums(p.k, n, dst, p.sums + column)
+
+
+def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
+    """Pack `b` (..., k, n), in native byte order, any strides, as `dtype`: its own, or int4 from int8 codes."""
+    cdef Packing p
+    cdef int ndim = cnp.PyArray_NDIM(b), threads
+    cdef Py_ssize_t matrices = 1, axis
+    cdef tuple shape = (<object>b).shape
+    cdef cnp.ndarray sums = None, matrix, data
+    cdef PackedMatrix packed
+    for axis in range(ndim - 2):
+        matrices *= cnp.PyArray_DIM(b, <int>axis)
+    p.kernels, p.format = kernels(), FORMATS[dtype.name]
+    p.k, p.n = shape[ndim - 2], shape[ndim - 1]
+    if p.format == MP_I8:
+        sums = np.zeros((matrices, p.n), np.int32)
+    data = aligned_empty(_data_bytes(p.format, shape))
+    memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
+    packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
+    p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
+    threads = threads_for(<double>p.k * p.n, WORTHWHILE)
+    for index, place in enumerate(np.ndindex(shape[:ndim - 2])):
+        matrix = b[place]
+        p.src = cnp.PyArray_BYTES(matrix)
+        p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
+        p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
+        with nogil:
+            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL, pack_panel, &p)
+    return packed

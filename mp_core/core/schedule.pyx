@@ -1,0 +1,434 @@
+"""The schedule of a product: blocks for the caches, tasks for the threads. The arithmetic is in kernels/gemm.inc.
+
+Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
+packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
+"""
+
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.header cimport (
+    MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F16, MP_F32, MP_FEW_ROWS, MP_FLOATS, MP_I8, MP_LANES,
+    MP_PAIRS, MP_PANEL, MP_QUADS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, mp_column_bytes, mp_element_bytes, mp_gemm,
+    mp_group, mp_group_bytes, mp_tile,
+)
+
+cdef enum:
+    PACKED_ROWS = 192       # rows of a that pass a packed panel before the next one: it stays in the second-level cache
+    SCRATCH_ROWS = 1020     # rows per panel that is made on the fly: making it costs about 1/1000 of its product
+    FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
+    COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
+    PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
+    PIECE_BYTES = 1 << 15   # ... in the first
+    PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
+    IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
+    ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
+    TILE_ROWS = 6
+
+cdef Py_ssize_t ANY = <Py_ssize_t>1 << 40  # a block of integers: all of k
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
+
+# By arithmetic: bytes of an element of a as the kernel reads it, the format that it multiplies, its block of k.
+cdef Py_ssize_t *A_SIZE = [4, 2, 1]
+cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
+cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
+
+# By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
+cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
+
+# Multiplications from which a second thread pays: about 20 microseconds on one.
+cdef double WORTHWHILE = 1 << 20
+
+
+cdef int arithmetic_of(int a_format, int b_format) noexcept nogil:
+    """Integers multiply as integers, what bfloat16 holds exactly in pairs of bfloat16, the rest in float32."""
+    if a_format >= MP_FLOATS:
+        return MP_QUADS
+    if a_format >= MP_BF16 and b_format >= MP_BF16:
+        return MP_PAIRS
+    return MP_WIDE
+
+
+cdef inline Py_ssize_t round_up(Py_ssize_t n, Py_ssize_t unit) noexcept nogil:
+    return (n + unit - 1) // unit * unit
+
+
+cdef struct Place:     # where the operands and the result of some rows of one matrix are
+    const char *a           # as the kernel reads it
+    const char *b
+    const int32_t *sums
+    const char *residual
+    char *out
+
+
+cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
+    """Choose chunks and steps: enough tasks for the threads, as few as possible for the caches, none across k."""
+    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block
+    cdef Py_ssize_t wanted, chunks, rows, width, tiles
+    cdef int fmt = NATIVE[p.arithmetic]
+    cdef bint made, gathered = p.a_cs != p.a_size
+    cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
+    if not p.decoded:
+        fmt = p.b_format
+    made = p.decoded or not p.packed
+
+    p.row_chunk = SCRATCH_ROWS if made else PACKED_ROWS
+    if not p.a_direct:
+        rows = COPY_BYTES // max(a_bytes, 1) // TILE_ROWS * TILE_ROWS
+        p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
+    p.panel_chunk = panels
+    if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
+        p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
+    elif threads > 1:
+        # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
+        wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
+        chunks = (p.m + p.row_chunk - 1) // p.row_chunk
+        if matrices * panels < threads or (not made and matrices * chunks * panels < wanted):
+            chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
+        p.row_chunk = round_up((p.m + chunks - 1) // chunks, TILE_ROWS)
+        p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
+    rows = p.row_chunk = min(p.row_chunk, p.m)
+    p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
+    p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
+
+    p.in_place = (not p.packed and p.b_cs == mp_element_bytes[p.b_format] and p.n >= MP_LANES and p.k > 0
+                  and p.b_rs >= p.n * p.b_cs and rows <= IN_PLACE[p.arithmetic]
+                  and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
+                  and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+    if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
+        p.tail = (p.k - 1) % mp_group[p.b_format] + 1
+    p.turned = (not p.packed and p.arithmetic == MP_QUADS and p.a_format == MP_I8 and p.b_rs == 1 and p.row_zero == NULL
+                and rows <= MP_TURNED_ROWS and not p.in_place)
+    p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
+    if p.turned or (not made and rows <= TILE_ROWS):
+        p.step = p.k
+    elif not made or rows > FEW:
+        p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
+    elif not p.packed and p.b_cs == mp_element_bytes[p.b_format] and (p.in_place or panels > 1):
+        p.step = PIECE_ROWS if not p.in_place else IN_PLACE_ROWS if rows <= TILE_ROWS else 8 * IN_PLACE_ROWS
+        p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
+    else:
+        p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
+    if p.step >= p.k:
+        p.step = max(p.k, 1)
+    elif p.step >= block:
+        p.step = p.step // block * block
+    elif block != ANY and block % p.step:
+        p.step = block
+    p.together = min(p.together, p.panel_chunk)
+
+    p.copy_bytes = 0 if p.a_direct else round_up(rows * a_bytes, 64)
+    p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if gathered and not p.a_direct else 0
+    tiles = rows * MP_PANEL * 4 * p.together
+    p.chain_bytes = tiles if (p.k > p.step and p.step % block) or p.tail else 0
+    p.acc_bytes = tiles if (p.k > p.step and p.k > block) or (p.in_place and p.chain_bytes == 0) else 0
+    if p.tail:
+        p.block_bytes = mp_group[p.b_format] * p.together * MP_PANEL * mp_element_bytes[p.b_format]
+    elif not (p.packed or p.turned or p.in_place):
+        p.block_bytes = round_up(mp_column_bytes(p.b_format, p.step) * width + MP_SLACK, 64)
+    p.decoded_bytes = round_up(mp_column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
+    p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed and not p.turned else 0
+    p.row_sums_bytes = round_up(rows * 4, 64) if (
+        p.col_zero != NULL or p.turned or (p.in_place and p.arithmetic == MP_QUADS)) else 0
+    p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL and p.steps == NULL else 0
+    if p.quantized_here and p.a_format != MP_F32:
+        p.gather_bytes = rows * p.k * 4  # in float32
+    p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
+    p.scratch_bytes = (p.copy_bytes + p.gather_bytes + p.acc_bytes + p.chain_bytes + p.block_bytes + p.decoded_bytes
+                       + p.sums_bytes + p.row_sums_bytes + p.scale_bytes + p.row_scale_bytes)
+
+
+cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
+                        mp_gemm *g) noexcept nogil:
+    """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
+    cdef mp_tile t
+    cdef float *scales = <float *>g.row_scale
+    cdef Py_ssize_t i
+    memset(&t, 0, sizeof(t))
+    t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a_rs // 4, p.k
+    if p.a_format != MP_F32:
+        for i in range(rows):
+            p.kernels.widen[p.a_format](a + i * p.a_rs, <float *>wide + i * p.k, p.k, 0)
+        t.x, t.ldx = <float *>wide, p.k
+    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
+    t.qmin, t.qmax = -128, 127
+    if p.steps != NULL:
+        t.scale, t.zero_point, t.row_step, t.col_step = p.steps, p.zeros, 0, 1
+    elif p.row_scale == NULL:
+        t.qmin = -127
+        memset(scales, 0, rows * 4)
+        p.kernels.amax(&t, scales)
+        p.kernels.symmetric_scales(scales, rows, 127, scales)
+    p.kernels.quantize[<int>MP_CODE_I8](&t)
+
+
+cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
+    """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
+    cdef Py_ssize_t i, q, count
+    cdef Py_ssize_t rs = p.a_rs, k = p.k
+    cdef float middle[256]
+    if p.a_cs != p.a_size:
+        if p.a_size > 1:
+            p.kernels.pack[<int>(MP_F32 if p.a_size == 4 else MP_F16)](rows, p.k, a, p.a_rs, p.a_cs, gathered)
+        else:
+            for q in range(p.k):
+                for i in range(rows):
+                    gathered[i * p.k + q] = a[i * p.a_rs + q * p.a_cs]
+        a, rs = gathered, p.k * p.a_size
+    if rs == k * p.a_size:  # one row after the other
+        rows, k = 1, rows * k
+    for i in range(rows):
+        if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
+            p.kernels.widen[p.a_format](a, <float *>to, k, 0)
+        elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
+            q = 0
+            while q < k:
+                count = min(k - q, <Py_ssize_t>256)
+                p.kernels.widen[p.a_format](a + q, middle, count, 0)
+                p.kernels.narrow[<int>MP_BF16](middle, to + q * 2, count, 0)
+                q += count
+        else:
+            memcpy(to, a, k * A_SIZE[p.arithmetic])
+        a += rs
+        to += k * A_SIZE[p.arithmetic]
+
+
+cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
+    """Set g to the range of k that starts at first; return its length."""
+    cdef Py_ssize_t end = p.k - p.tail if first < p.k - p.tail else p.k, length = min(end - first, p.step)
+    g.k, g.a = length, a + first * A_SIZE[p.arithmetic]
+    g.first, g.last = first < g.block, first + length == p.k
+    g.resume, g.suspend = first % g.block != 0, not g.last and (first + length) % g.block != 0
+    return length
+
+
+cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
+                       Py_ssize_t last_column, char *work) noexcept nogil:
+    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
+
+    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it, and the
+    last rows, which have none, from a copy.
+    """
+    cdef Py_ssize_t first = 0, length, column, width = last_column - first_column, row, size = mp_element_bytes[p.b_format]
+    cdef Py_ssize_t row_bytes = round_up(width, MP_LANES) * size
+    cdef char *copy = work + p.acc_bytes + p.chain_bytes
+    cdef const char *b = at.b + first_column * size
+    g.ld_acc, g.step = round_up(width, MP_LANES), mp_group[p.b_format] * p.b_rs
+    g.b_zero = 128  # integers of b are read as b ^ 0x80
+    if g.m > TILE_ROWS:  # several tiles: they read the same columns again
+        width = MP_PANEL
+    while True:
+        length = advance(p, g, at.a, first)
+        if first == p.k - p.tail:
+            memset(copy, 0, mp_group[p.b_format] * row_bytes)
+            for row in range(p.tail):
+                memcpy(copy + row * row_bytes, b + (first + row) * p.b_rs, (last_column - first_column) * size)
+            b, g.step = copy - first * p.b_rs, mp_group[p.b_format] * row_bytes
+        column = first_column
+        while column < last_column:
+            g.n = min(width, last_column - column)
+            g.chain = work + p.acc_bytes + (column - first_column) * 4
+            g.acc = work + (column - first_column) * 4 if p.acc_bytes else g.chain
+            g.b = b + first * p.b_rs + (column - first_column) * size
+            g.out = at.out + column * p.out_size
+            g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
+            p.kernels.gemm_in_place[p.arithmetic][p.b_format](g)
+            column += width
+        first += length
+        if first >= p.k:
+            break
+
+
+cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
+                     Py_ssize_t last_column, char *work) noexcept nogil:
+    """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
+    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
+    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4, i
+    cdef int32_t init[MP_PANEL]
+    cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
+    cdef char *acc = work
+    cdef char *chain = acc + p.acc_bytes
+    cdef char *made = chain + p.chain_bytes
+    cdef char *decoded = made + p.block_bytes
+    cdef int32_t *own_sums = <int32_t *>(decoded + p.decoded_bytes)
+    cdef float *scales = <float *>(<char *>own_sums + p.sums_bytes)
+    if p.sums_bytes:
+        memset(own_sums, 0, p.sums_bytes)
+    g.ld_acc = MP_PANEL
+    while True:
+        length = advance(p, g, at.a, first)
+        for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
+            column = first_column + tile * MP_PANEL
+            g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+            g.acc = acc + tile * tile_bytes if p.acc_bytes else NULL
+            g.chain = chain + tile * tile_bytes if p.chain_bytes else NULL
+            g.col_scale = p.scale + column if p.scale != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
+            g.col_zero = p.col_zero + column if p.col_zero != NULL else NULL
+            g.out = at.out + column * p.out_size
+            g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
+            g.col_sum = at.sums + column if at.sums != NULL else NULL
+            if p.packed:
+                g.b = (at.b + column * mp_column_bytes(p.b_format, p.k)
+                       + first // mp_group[p.b_format] * mp_group_bytes[p.b_format] * g.n)
+            elif p.turned:
+                g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
+                p.kernels.gemm_turned(g)
+                continue
+            else:
+                g.b = made
+                p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                if p.sums_bytes:
+                    g.col_sum = own_sums + tile * MP_PANEL
+                    p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+            if p.decoded:
+                p.kernels.decode[p.arithmetic][p.b_format](length, g.n, g.b, decoded)
+                g.b = decoded
+            if p.group_scale != NULL:  # in rows that end at a vector
+                for group in range((length + block - 1) // block):
+                    memcpy(scales + group * MP_PANEL, p.group_scale + (first // block + group) * p.n + column, g.n * 4)
+                g.block_scale, g.block_scale_step = scales, MP_PANEL
+            if g.col_sum != NULL and p.row_zero == NULL and (p.packed or p.step >= p.k):
+                # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
+                for i in range(g.n):
+                    init[i] = -g.a_zero * g.col_sum[i]
+                g.init, g.col_sum = init, NULL
+            g.step = mp_group_bytes[fmt] * g.n
+            p.kernels.gemm[p.arithmetic][fmt](g)
+        first += length
+        if first >= p.k:
+            break
+
+
+cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
+    """One chunk of rows times one run of panels of one matrix of the batch."""
+    cdef Product *p = <Product *>context
+    cdef mp_gemm g = p.common
+    cdef Py_ssize_t panel_chunk = index % p.panel_chunks, rest = index // p.panel_chunks
+    cdef Py_ssize_t row = rest % p.row_chunks * p.row_chunk, matrix = rest // p.row_chunks, place = matrix
+    cdef Py_ssize_t axis, position, column, last_column, end, i, b_matrix = 0
+    cdef const char *a = p.a + row * p.a_rs
+    cdef Place at
+    cdef int32_t *row_sums
+    cdef char *work = <char *>scratch(p.scratch_bytes)
+    if work == NULL:
+        p.failed = True
+        return
+    at.b, at.out, at.sums, at.residual = p.b, p.out + row * p.out_rs, p.sums, p.residual
+    if at.residual != NULL:
+        at.residual += row * p.residual_rs
+    for axis in range(p.batch_axes - 1, -1, -1):
+        position = place % p.batch[axis].length
+        place //= p.batch[axis].length
+        a += position * p.batch[axis].a
+        at.out += position * p.batch[axis].out
+        b_matrix += position * p.batch[axis].b
+        if at.residual != NULL:
+            at.residual += position * p.batch[axis].residual
+    at.b += b_matrix * p.matrix_bytes if p.packed else b_matrix
+    if at.sums != NULL:
+        at.sums += b_matrix * p.n
+    g.m = min(p.row_chunk, p.m - row)
+    at.a, g.lda = a, p.a_rs // A_SIZE[p.arithmetic]
+    if p.row_scale != NULL:
+        g.row_scale = p.row_scale + (matrix * p.m + row) * g.row_step
+    if p.row_scale_bytes:
+        g.row_scale, g.row_step = <float *>work, 1
+        work += p.row_scale_bytes
+    if not p.a_direct:
+        if p.quantized_here:
+            quantize_rows(p, a, g.m, work, work + p.copy_bytes, &g)
+        else:
+            gather_rows(p, a, g.m, work, work + p.copy_bytes)
+        at.a, g.lda = work, p.k
+    work += p.copy_bytes + p.gather_bytes
+    if p.row_zero != NULL:
+        g.row_zero = p.row_zero + (matrix * p.m + row) * g.row_step
+    if p.row_sums_bytes:
+        row_sums = <int32_t *>work
+        work += p.row_sums_bytes
+        p.kernels.row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
+        for i in range(g.m):
+            row_sums[i] -= <int32_t>p.k * (g.a_zero + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
+        g.row_sum = row_sums
+
+    column = panel_chunk * p.panel_chunk * MP_PANEL
+    last_column = min(p.n, (panel_chunk + 1) * p.panel_chunk * MP_PANEL)
+    while column < last_column:
+        end = min(column + p.together * MP_PANEL, last_column)
+        if p.in_place:
+            run_in_place(p, &g, &at, column, end, work)
+        else:
+            run_panels(p, &g, &at, column, end, work)
+        column = end
+
+
+cdef void run_small(Product *p) noexcept nogil:
+    """A product that needs no schedule: its call costs more than its arithmetic."""
+    cdef Place at
+    cdef char *work = NULL
+    at.a, at.b, at.sums, at.residual, at.out = p.a, p.b, p.sums, p.residual, p.out
+    p.step = max(p.k, 1)
+    p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.row_scale, p.row_zero
+    p.common.lda = p.a_rs // A_SIZE[p.arithmetic]
+    if p.decoded:
+        p.decoded_bytes = round_up(mp_column_bytes(NATIVE[p.arithmetic], p.k) * min(p.n, <Py_ssize_t>MP_PANEL) + MP_SLACK, 64)
+    if p.decoded or not p.a_direct:
+        work = <char *>scratch(p.decoded_bytes + p.m * p.k * A_SIZE[p.arithmetic])
+        if work == NULL:
+            p.failed = True
+            return
+    if not p.a_direct:
+        at.a, p.common.lda = work + p.decoded_bytes, p.k
+        gather_rows(p, p.a, p.m, work + p.decoded_bytes, NULL)
+    run_panels(p, &p.common, &at, 0, p.n, work)
+
+
+cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
+    """Run a product whose operands, result and epilogue are set."""
+    cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
+    cdef Py_ssize_t index, axis, tasks
+    cdef int threads
+    if matrices == 0 or p.m == 0 or p.n == 0:
+        return 0
+    if p.k > MOST:
+        raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
+    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.bias == NULL
+            and p.residual == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
+        # One column: the row that is its transpose. Products commute, and the order along k stays.
+        p.m, p.n = 1, p.m
+        p.a, p.b = p.b, p.a
+        p.a_rs, p.a_cs, p.b_rs, p.b_cs = p.b_cs, p.b_rs, p.a_cs, p.a_rs
+        p.a_format, p.b_format = p.b_format, p.a_format
+        p.a_size = mp_element_bytes[p.a_format]
+        for axis in range(p.batch_axes):
+            p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
+    p.kernels = kernels()
+    p.arithmetic = MP_QUADS if p.quantized_here else arithmetic_of(p.a_format, p.b_format)
+    if p.arithmetic == MP_QUADS:
+        p.common.a_flip = 0 if p.a_format == A_U8 else 0x80808080u
+        p.common.a_zero = 0 if p.a_format == A_U8 else 128
+        p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
+    p.common.block = BLOCK[p.arithmetic] if p.group_scale == NULL else p.group
+    p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
+                  and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS) and not p.quantized_here)
+    if not p.sums_wanted:
+        p.sums = NULL
+    p.common.ldo = p.out_rs // p.out_size
+    p.decoded = p.m > MP_FEW_ROWS and p.kernels.decode[p.arithmetic][p.b_format] != NULL
+    if p.residual != NULL:
+        p.common.ldr = p.residual_rs // p.residual_size
+    if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL
+            and (p.a_direct or (p.a_cs == p.a_size and not p.quantized_here))):
+        run_small(p)
+    else:
+        threads = threads_for(work, WORTHWHILE)
+        schedule(p, matrices, threads)
+        tasks = matrices * p.row_chunks * p.panel_chunks
+        with nogil:
+            parallel_for(threads, tasks, run_product, p)
+    if p.failed:
+        raise MemoryError("no memory for the scratch of a matrix product")
+    return 0
