@@ -178,7 +178,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
         a, rs = gathered, p.k * p.a_size
     if rs == k * p.a_size:  # one row after the other
         rows, k = 1, rows * k
-    for i in range(rows):
+    for _ in range(rows):
         if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
             p.kernels.widen[p.a_format](a, <float *>to, k, 0)
         elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
@@ -207,10 +207,11 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
                        Py_ssize_t last_column, char *work) noexcept nogil:
     """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
 
-    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it, and the
-    last rows, which have none, from a copy.
+    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it; the
+    last rows, which have none, are read from a copy.
     """
-    cdef Py_ssize_t first = 0, length, column, width = last_column - first_column, row, size = mp_element_bytes[p.b_format]
+    cdef Py_ssize_t first = 0, length, column, row, width = last_column - first_column
+    cdef Py_ssize_t size = mp_element_bytes[p.b_format]
     cdef Py_ssize_t row_bytes = round_up(width, MP_LANES) * size
     cdef char *copy = work + p.acc_bytes + p.chain_bytes
     cdef const char *b = at.b + first_column * size
@@ -369,12 +370,14 @@ cdef void run_small(Product *p) noexcept nogil:
     """A product that needs no schedule: its call costs more than its arithmetic."""
     cdef Place at
     cdef char *work = NULL
+    cdef Py_ssize_t width
     at.a, at.b, at.sums, at.residual, at.out = p.a, p.b, p.sums, p.residual, p.out
     p.step = max(p.k, 1)
     p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.row_scale, p.row_zero
     p.common.lda = p.a_rs // A_SIZE[p.arithmetic]
     if p.decoded:
-        p.decoded_bytes = round_up(mp_column_bytes(NATIVE[p.arithmetic], p.k) * min(p.n, <Py_ssize_t>MP_PANEL) + MP_SLACK, 64)
+        width = min(p.n, <Py_ssize_t>MP_PANEL)
+        p.decoded_bytes = round_up(mp_column_bytes(NATIVE[p.arithmetic], p.k) * width + MP_SLACK, 64)
     if p.decoded or not p.a_direct:
         work = <char *>scratch(p.decoded_bytes + p.m * p.k * A_SIZE[p.arithmetic])
         if work == NULL:
@@ -389,7 +392,7 @@ cdef void run_small(Product *p) noexcept nogil:
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     """Run a product whose operands, result and epilogue are set."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
-    cdef Py_ssize_t index, axis, tasks
+    cdef Py_ssize_t axis, tasks
     cdef int threads
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
