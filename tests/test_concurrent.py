@@ -66,7 +66,11 @@ def operations(rng):
         "dynamic": lambda: mp.dynamic_matmul(a, int8, bias=bias, activation="relu"),
         "int4": lambda: mp.matmul(h, int4),
         "unpack": lambda: mp.pack(b, dtype="float8_e4m3fn").unpack(),
-        "cast": lambda: [mp.cast(x, "bfloat16"), mp.cast(x[:, ::2], "float8_e5m2"), mp.cast(x.astype(float), "float16")],
+        "cast": lambda: [
+            mp.cast(x, "bfloat16"),
+            mp.cast(x[:, ::2], "float8_e5m2"),
+            mp.cast(x.astype(float), "float16"),
+        ],
         "quantize": lambda: [parts(mp.quantize(x, axis=axis)) for axis in (None, 0, 1)],
         "asymmetric": lambda: parts(mp.quantize(narrow, dtype="uint8", axis=1, symmetric=False)),
         "groups": lambda: parts(mp.quantize(x, dtype="int4", axis=0, group_size=30)),
@@ -235,7 +239,7 @@ def test_scratch_ends_with_its_thread():
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs a free-threaded interpreter")
 def test_the_lock_stays_off():
     """An extension module that does not say that it can do without would turn it on for the whole process."""
-    modules = "convert cpu dlpack limits matmul pointwise quantize".split()
+    modules = ["convert", "cpu", "dlpack", "limits", "matmul", "pointwise", "quantize"]
     code = f"import sys, mp_core; from mp_core.core import {', '.join(modules)}; sys.exit(sys._is_gil_enabled())"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHON_GIL"}
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment).returncode == 0
