@@ -122,7 +122,12 @@ def may_overlap(x: Array, out: Array) -> bool:
     """Whether writing `out` could change elements of `x` not yet read; exact coincidence is safe."""
     if not np.may_share_memory(x, out):
         return False
-    return x.ctypes.data != out.ctypes.data or x.strides != out.strides or x.itemsize != out.itemsize
+    return _address(x) != _address(out) or x.strides != out.strides or x.itemsize != out.itemsize
+
+
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0]  # ctypes, behind x.ctypes, writes to its types without a lock
+    return address
 
 
 def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:

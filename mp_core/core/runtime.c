@@ -13,14 +13,28 @@ const mp_kernels *mp_active(void) { return atomic_load_explicit(&active, memory_
 void mp_activate(const mp_kernels *kernels) { atomic_store_explicit(&active, kernels, memory_order_release); }
 
 static atomic_int team_started, team_lost;
+
+static _Thread_local struct {
+    void *block;
+    size_t bytes;
+} scratch;
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t scratch_key;
+static pthread_key_t scratch_key; /* its value is the block, so that the thread's end frees it */
+static int no_scratch_key;
 
 static void after_fork_in_child(void) { atomic_store(&team_lost, atomic_load(&team_started)); }
 
+/* Other destructors of the thread may still compute: they get a new block, and this runs again. */
+static void free_scratch(void *block) {
+    free(block);
+    scratch.block = NULL;
+    scratch.bytes = 0;
+}
+
 static void set_up(void) {
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    pthread_key_create(&scratch_key, free);
+    no_scratch_key = pthread_key_create(&scratch_key, free_scratch);
 }
 
 /* GNU OpenMP cannot run a team in the child of a process that has run one: after fork() the child must not try. */
@@ -59,20 +73,17 @@ void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t
     for (ptrdiff_t index = 0; index < tasks; index++) run(context, index);
 }
 
-static _Thread_local struct {
-    void *block;
-    size_t bytes;
-} scratch;
-
 void *mp_scratch(size_t bytes) {
     if (scratch.block && bytes <= scratch.bytes) return scratch.block;
     pthread_once(&once, set_up);
     const size_t rounded = (bytes / 4096 + 1) * 4096;
     void *block = aligned_alloc(64, rounded);
-    if (!block) return NULL;
+    if (!block || no_scratch_key || pthread_setspecific(scratch_key, block)) {
+        free(block);
+        return NULL;
+    }
     free(scratch.block);
     scratch.block = block;
     scratch.bytes = rounded;
-    pthread_setspecific(scratch_key, block);
     return block;
 }

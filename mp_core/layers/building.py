@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache, wraps
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,16 @@ enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
 
 _names: Counter[str] = Counter()
+_counting = Lock()
 
 
 def unique_name(class_name: str) -> str:
     """Return the class name in snake case, numbered from its second use on."""
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", class_name)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
-    count = _names[name]
-    _names[name] += 1
+    with _counting:
+        count = _names[name]
+        _names[name] += 1
     return f"{name}_{count}" if count else name
 
 

@@ -232,10 +232,9 @@ class Layer(VariableOwner):
         return outputs if self._output is self._compute else map_leaves(self._cast_output, outputs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = self._cast_inputs(args, kwargs)
         with _build_lock:
             if not self.built:
-                build_for(self, args, kwargs)
+                build_for(self, *self._cast_inputs(args, kwargs))
         token = enclosing_path.set(self._path or "")
         try:
             return self(*args, **kwargs)
