@@ -62,7 +62,8 @@ void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t
         for (int turn = 0, me = omp_get_thread_num(); turn < ranges; turn++) {
             const int r = (me + turn) % ranges;
             const ptrdiff_t end = (r + 1) * tasks / ranges;
-            for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&own[r].next, 1, memory_order_relaxed)) < end;) run(context, i);
+            for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&own[r].next, 1, memory_order_relaxed)) < end;)
+                run(context, i);
         }
         return;
     }

@@ -55,7 +55,8 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
-/* One panel (in place: any n) times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies in one block:
+/* One panel (in place: any n) times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies
+ * in one block:
  *     chain      = resume ? chain : 0;  chain += a[i][p] * b[p][j] for p in the block
  *     acc        = first block ? chain : acc + chain           (with block_scale: chain * scale, fma(chain, scale, acc))
  * and, in the last range of k,
@@ -120,8 +121,9 @@ typedef struct {
 typedef struct {
     const char *isa;
 
-    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x
-     * rounded once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. */
+    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN. round_odd takes f64 to f32 rounding to
+     * odd, so that narrow(round_odd(x)) is x rounded once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src
+     * where the elements are equally wide. */
     void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);

@@ -10,9 +10,10 @@
  *   i32_from_f32: to nearest even, in range; of NaN a multiple of 256; widen_*, narrow_* (the low bits),
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
- *   transpose_u32: 16 vectors as a matrix, in place; interleave_u8: byte i of each of four in the 32 bits of lane i (MP_NATIVE_U8
- *   if there is a faster way than the portable one),
- *   if there is a fast way: pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8, pair_from_i4 (likewise),
+ *   transpose_u32: 16 vectors as a matrix, in place,
+ *   interleave_u8: byte i of each of four in the 32 bits of lane i, if there is a fast way (MP_NATIVE_U8),
+ *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
+ *   (MP_NATIVE_I4_PAIRS; decode.inc),
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
@@ -44,7 +45,8 @@ V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
 
 #ifndef MP_NATIVE_U8
 V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
-    return or_u32(or_u32(widen_u8(a), shl_u32(widen_u8(b), 8)), or_u32(shl_u32(widen_u8(c), 16), shl_u32(widen_u8(d), 24)));
+    const vu32 ab = or_u32(widen_u8(a), shl_u32(widen_u8(b), 8));
+    return or_u32(ab, or_u32(shl_u32(widen_u8(c), 16), shl_u32(widen_u8(d), 24)));
 }
 #endif
 

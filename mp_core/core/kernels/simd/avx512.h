@@ -107,8 +107,8 @@ V void transpose_u32(vu32 *r) {
 V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     const vu32 ab = _mm512_inserti32x4(_mm512_castsi128_si512(a), b, 1);
     const vu32 rows = _mm512_inserti32x4(_mm512_inserti32x4(ab, c, 2), d, 3);
-    const vu32 words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), rows);
-    return _mm512_shuffle_epi8(words, _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));
+    const vu32 order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));
 }
 
 V uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
@@ -134,9 +134,9 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 #ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
 #include "tables.h"
 #else
-/* Elements 2 S and 2 S + 1 of four float8 to a pair of bf16, exactly. A
- * byte at the top of 16 bits has its sign in place; shifted, its fields lie where bf16's do and the exponent is rebased.
- * Subnormal numbers are looked up (vpermw takes the low 5 bits of the index). */
+/* Elements 2 S and 2 S + 1 of four float8 to a pair of bf16, exactly. A byte at the top of 16 bits has its sign in place;
+ * shifted, its fields lie where bf16's do and the exponent is rebased. Subnormal numbers are looked up (vpermw takes the
+ * low 5 bits of the index). */
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
                     const int special, const int mark) {

@@ -1,12 +1,13 @@
-/* 8-bit formats to bf16 by table: vpermi2b looks up 128 bytes by the low seven bits of an index. A table for the upper halves of the
- * values and one for the lower ones, written by the compiler from the value's formula. */
+/* 8-bit formats to bf16 by table: vpermi2b looks up 128 bytes by the low seven bits of an index. There is a table for the
+ * upper halves of the values and one for the lower ones, both written by the compiler from the value's formula. */
 
 typedef struct {
     uint8_t high[128], low[128];
 } mp_table;
 
 #define MP_EIGHT(F, PART, I) \
-    PART(F(I)), PART(F(I + 1)), PART(F(I + 2)), PART(F(I + 3)), PART(F(I + 4)), PART(F(I + 5)), PART(F(I + 6)), PART(F(I + 7))
+    PART(F(I)), PART(F(I + 1)), PART(F(I + 2)), PART(F(I + 3)), \
+    PART(F(I + 4)), PART(F(I + 5)), PART(F(I + 6)), PART(F(I + 7))
 #define MP_SIXTY_FOUR(F, PART, I)                                                                             \
     MP_EIGHT(F, PART, I), MP_EIGHT(F, PART, I + 8), MP_EIGHT(F, PART, I + 16), MP_EIGHT(F, PART, I + 24),     \
     MP_EIGHT(F, PART, I + 32), MP_EIGHT(F, PART, I + 40), MP_EIGHT(F, PART, I + 48), MP_EIGHT(F, PART, I + 56)
@@ -17,12 +18,14 @@ typedef struct {
      {MP_SIXTY_FOUR(F, MP_LOWER, I), MP_SIXTY_FOUR(F, MP_LOWER, I + 64)}}
 
 /* A positive integer below 256 times 2^E, as bf16. */
-#define MP_LOG2(N) ((N) < 2 ? 0 : (N) < 4 ? 1 : (N) < 8 ? 2 : (N) < 16 ? 3 : (N) < 32 ? 4 : (N) < 64 ? 5 : (N) < 128 ? 6 : 7)
+#define MP_LOG2(N) \
+    ((N) < 2 ? 0 : (N) < 4 ? 1 : (N) < 8 ? 2 : (N) < 16 ? 3 : (N) < 32 ? 4 : (N) < 64 ? 5 : (N) < 128 ? 6 : 7)
 #define MP_BF16_OF(N, E) (((127 + (E) + MP_LOG2(N)) << 7) + (((N) << (7 - MP_LOG2(N))) & 0x7F))
 
 /* Normal numbers: the fields moved and the exponent rebased; subnormal ones: the mantissa times the last place. */
 #define MP_E4M3FN(C) ((C) == 0 ? 0 : (C) < 8 ? MP_BF16_OF(C, -9) : (C) == 0x7F ? 0x7FC0 : ((C) << 4) + (120 << 7))
-#define MP_E5M2(C) ((C) == 0 ? 0 : (C) < 4 ? MP_BF16_OF(C, -16) : (C) < 0x7C ? ((C) << 5) + (112 << 7) : 0x7F80 | (C) << 5)
+#define MP_E5M2(C) \
+    ((C) == 0 ? 0 : (C) < 4 ? MP_BF16_OF(C, -16) : (C) < 0x7C ? ((C) << 5) + (112 << 7) : 0x7F80 | (C) << 5)
 #define MP_I8_UPWARDS(N) ((N) == 0 ? 0 : MP_BF16_OF(N, 0))
 #define MP_I8_DOWNWARDS(N) (0x8000 | MP_BF16_OF(128 - (N), 0)) /* of -128, -127, ... -1 */
 
@@ -35,15 +38,16 @@ V vu32 look_up(vu32 codes, const uint8_t *table) {
 
 /* Bytes 2 S and 2 S + 1 of every four, from low and high in turn. */
 V vu32 interleave(vu32 low, vu32 high, const int s) {
-    const vu32 first = _mm512_set_epi32(0x7D3D7C3C, 0x79397838, 0x75357434, 0x71317030, 0x6D2D6C2C, 0x69296828, 0x65256424, 0x61216020,
-                                        0x5D1D5C1C, 0x59195818, 0x55155414, 0x51115010, 0x4D0D4C0C, 0x49094808, 0x45054404, 0x41014000);
+    const vu32 first = _mm512_set_epi32(
+        0x7D3D7C3C, 0x79397838, 0x75357434, 0x71317030, 0x6D2D6C2C, 0x69296828, 0x65256424, 0x61216020,
+        0x5D1D5C1C, 0x59195818, 0x55155414, 0x51115010, 0x4D0D4C0C, 0x49094808, 0x45054404, 0x41014000);
     return _mm512_permutex2var_epi8(low, s ? add_u32(first, set_u32(0x02020202)) : first, high);
 }
 
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const mp_table *table) {
-    const vu32 high = _mm512_ternarylogic_epi32(look_up(word, table->high), word, set_u32(0x80808080u), 0xF8); /* a | b & c */
-    return interleave(look_up(word, table->low), high, s);
+    const vu32 high = look_up(word, table->high), sign = set_u32(0x80808080u);
+    return interleave(look_up(word, table->low), _mm512_ternarylogic_epi32(high, word, sign, 0xF8) /* a | b & c */, s);
 }
 V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, &e4m3fn_table); }
 V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5m2_table); }
@@ -51,6 +55,8 @@ V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5
 #define MP_NATIVE_I8_PAIRS
 V vu32 pair_from_i8(vu32 word, const int s) {
     const __mmask64 negative = _mm512_movepi8_mask(word);
-    return interleave(_mm512_mask_blend_epi8(negative, look_up(word, i8_table[0].low), look_up(word, i8_table[1].low)),
-                      _mm512_mask_blend_epi8(negative, look_up(word, i8_table[0].high), look_up(word, i8_table[1].high)), s);
+    const mp_table *up = &i8_table[0], *down = &i8_table[1];
+    const vu32 low = _mm512_mask_blend_epi8(negative, look_up(word, up->low), look_up(word, down->low));
+    const vu32 high = _mm512_mask_blend_epi8(negative, look_up(word, up->high), look_up(word, down->high));
+    return interleave(low, high, s);
 }
