@@ -51,10 +51,10 @@ POLICIES: dict[str, tuple[str, Granularity | None]] = {
     "float32": ("float32", None),
     "float16": ("float16", None),
     "bfloat16": ("bfloat16", None),
-    "float8_e4m3fn": ("float8_e4m3fn", _CHANNEL),
-    "float8_e5m2": ("float8_e5m2", _CHANNEL),
-    "int8": ("int8", _CHANNEL),
-    "int8_weight_only": ("int8", _CHANNEL),
+    "float8_e4m3fn": ("float8_e4m3fn", _GROUP),
+    "float8_e5m2": ("float8_e5m2", _GROUP),
+    "int8": ("int8", _CHANNEL),  # what exact products of integers need
+    "int8_weight_only": ("int8", _GROUP),
     "int4": ("int4", _GROUP),
 }
 """Name -> dtype of the values and, where these are codes, which of them share a scale by default."""
@@ -174,6 +174,8 @@ class Rules:
                 f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
                 "allow_requantize (--allow-requantize), keeping them keep (--keep)"
             )
+        if (granularity.group_size or 0) > tensor.length:
+            granularity = _CHANNEL
         granularity = self.granularity or granularity
         axis = granularity.axis(len(tensor.shape))
         scheme = Scheme(dtype, tensor.shape, axis, granularity.group_size, policy)
