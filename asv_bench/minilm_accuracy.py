@@ -55,9 +55,10 @@ def main():
     moments = mp.input_moments(encoder, sample)
     for policy in FILES:
         for fitted, given in (("", None), ("--calibrate", moments)):
-            with tempfile.TemporaryDirectory() as out:
-                report = mp.convert_file(folder, Path(out, "model"), policy, moments=given)
-                add(f"convert --policy {policy}", fitted, report["new_bytes"], BertEncoder.from_folder(Path(out, "model")))
+            with tempfile.TemporaryDirectory() as parent:
+                out = Path(parent, "model")
+                report = mp.convert_file(folder, out, policy, moments=given)
+                add(f"convert --policy {policy}", fitted, report["new_bytes"], BertEncoder.from_folder(out))
     print(aligned(rows, left=(0, 1)))
 
 

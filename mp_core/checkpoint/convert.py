@@ -67,14 +67,14 @@ def convert_file(
     target : path
         A file if `source` is one, else a folder.
     policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
-        int8 and int8_weight_only hold the same codes; the metadata tell a layer which it was.
+        int8 is for products of integers, which need a scale per channel.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
         Regular expressions: tensors whose names match are copied, whatever `map` says.
     granularity : {"channel", "tensor", "group:N"}, optional
         Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
-        power of two up to 32768. Default: ``"channel"``, for int4 ``"group:64"``.
+        power of two up to 32768. Default: ``"group:64"``; for int8, and where the last axis is shorter, ``"channel"``.
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
@@ -341,8 +341,8 @@ def _rounded(x: Array, scale: Array, scheme: Scheme, owed: Feedback) -> Quantize
         own, most = (part[:, index // group] for part in (scale, bound))
         return dequantize(quantize(np.clip(cast(column, F32), -most, most), axis=0, dtype=scheme.dtype, scale=own))
 
-    rounded = cast(round_rows(x.T, owed, nearest).T, F32)
-    return quantize(np.ascontiguousarray(rounded), axis=0, dtype=scheme.dtype, scale=scale, group_size=scheme.group_size)
+    rounded = np.ascontiguousarray(cast(round_rows(x.T, owed, nearest).T, F32))
+    return quantize(rounded, axis=0, dtype=scheme.dtype, scale=scale, group_size=scheme.group_size)
 
 
 def _boxes(plan: Planned) -> Iterator[Box]:

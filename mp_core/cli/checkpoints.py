@@ -49,7 +49,7 @@ def add_commands(commands: Any) -> None:
         "--granularity",
         type=_checked(Granularity.parse),
         metavar="G",
-        help="what shares a scale: channel, tensor or group:N (default: channel, for int4 group:64)",
+        help="what shares a scale: channel, tensor or group:N (default: group:64, for int8 channel)",
     )
     convert.add_argument(
         "--calibrate",
