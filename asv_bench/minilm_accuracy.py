@@ -40,7 +40,7 @@ def main():
     folder, (texts, _), sample = demo._model_folder(), demo._documents_and_ratings(), background(50)
     encoder = BertEncoder.from_folder(folder)
     expected = encoder.encode(texts).astype(np.float64)
-    rows = [["what", "sample", "MB", "minimum", "mean"]]
+    rows = [["quantized", "fitted by", "MB", "minimum", "mean"]]
 
     def add(what, fitted, nbytes, other):
         found = cosines(other, expected, texts)
