@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
-    from mp_core.calibration import calibrate
+    from mp_core.calibration import calibrate, input_moments
     from mp_core.checkpoint import convert_file, inspect_file, verify_files
     from mp_core.selection import choose_policy, sensitivity
 
@@ -66,6 +66,7 @@ _HOMES = {
     "calibrate": "calibration",
     "choose_policy": "selection",
     "convert_file": "checkpoint",
+    "input_moments": "calibration",
     "inspect_file": "checkpoint",
     "sensitivity": "selection",
     "verify_files": "checkpoint",
@@ -89,6 +90,7 @@ __all__ = [
     "dynamic_matmul",
     "einsum",
     "gelu",
+    "input_moments",
     "inspect_file",
     "layer_norm",
     "layers",

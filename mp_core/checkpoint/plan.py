@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.checkpoint.tensors import MAX_GROUP, Scheme, Tensor, is_group_size
+from mp_core.arrays import Array
+from mp_core.checkpoint.tensors import BOX, MAX_GROUP, Scheme, Tensor, is_group_size
 from mp_core.dtypes import ALLOWED, is_float
 
 __all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules"]
@@ -50,10 +51,10 @@ POLICIES: dict[str, tuple[str, Granularity | None]] = {
     "float32": ("float32", None),
     "float16": ("float16", None),
     "bfloat16": ("bfloat16", None),
-    "float8_e4m3fn": ("float8_e4m3fn", _CHANNEL),
-    "float8_e5m2": ("float8_e5m2", _CHANNEL),
-    "int8": ("int8", _CHANNEL),
-    "int8_weight_only": ("int8", _CHANNEL),
+    "float8_e4m3fn": ("float8_e4m3fn", _GROUP),
+    "float8_e5m2": ("float8_e5m2", _GROUP),
+    "int8": ("int8", _CHANNEL),  # what exact products of integers need
+    "int8_weight_only": ("int8", _GROUP),
     "int4": ("int4", _GROUP),
 }
 """Name -> dtype of the values and, where these are codes, which of them share a scale by default."""
@@ -66,6 +67,8 @@ class Planned:
     tensor: Tensor
     dtype: np.dtype[Any] | None = None
     scheme: Scheme | None = None
+    moments: Array | None = None
+    """Of the inputs that codes are rounded for."""
 
     @property
     def is_copy(self) -> bool:
@@ -112,6 +115,7 @@ class Rules:
     keep: Sequence[re.Pattern[str]]
     granularity: Granularity | None
     allow_requantize: bool
+    moments: Mapping[str, Array]
 
     @classmethod
     def parse(
@@ -121,6 +125,7 @@ class Rules:
         keep: Sequence[str],
         granularity: str | None,
         allow_requantize: bool,
+        moments: Mapping[str, Array] | None = None,
     ) -> Self:
         """Check the arguments of a conversion."""
         pairs = list(map.items() if isinstance(map, Mapping) else map)
@@ -133,6 +138,7 @@ class Rules:
             [_pattern(pattern, "keep") for pattern in keep],
             None if granularity is None else Granularity.parse(granularity),
             allow_requantize,
+            moments or {},
         )
 
     def plan(self, tensors: Sequence[Tensor]) -> list[Planned]:
@@ -140,7 +146,12 @@ class Rules:
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
             if not any(pattern.search(tensor.name) for tensor in tensors):
                 raise RequestError(f"the pattern {pattern.pattern!r} matches no tensor")
+        for name in self.moments:
+            if not any(tensor.name == name for tensor in tensors):
+                raise RequestError(f"the moments of {name!r} belong to no tensor")
         planned = [self._plan(tensor) for tensor in tensors]
+        if self.moments and not any(plan.moments is not None for plan in planned):
+            raise RequestError("the moments do not apply: no tensor that has some would be quantized")
         if self.granularity and not any(plan.scheme for plan in planned):
             raise RequestError(
                 f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized"
@@ -163,9 +174,26 @@ class Rules:
                 f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
                 "allow_requantize (--allow-requantize), keeping them keep (--keep)"
             )
+        if (granularity.group_size or 0) > tensor.length:
+            granularity = _CHANNEL
         granularity = self.granularity or granularity
         axis = granularity.axis(len(tensor.shape))
-        return Planned(tensor, scheme=Scheme(dtype, tensor.shape, axis, granularity.group_size, policy))
+        scheme = Scheme(dtype, tensor.shape, axis, granularity.group_size, policy)
+        return Planned(tensor, scheme=scheme, moments=self._moments(tensor))
+
+    def _moments(self, tensor: Tensor) -> Array | None:
+        """Return the moments of the inputs of a tensor that is to be quantized, checked."""
+        if tensor.name not in self.moments:
+            return None
+        moments = np.asarray(self.moments[tensor.name])
+        if moments.dtype.kind != "f" or moments.shape != (tensor.length,) * 2 or not np.isfinite(moments).all():
+            raise RequestError(
+                f"the moments of {tensor.name!r} must be finite floats of shape {(tensor.length,) * 2}; "
+                f"received {moments.dtype} of shape {moments.shape}"
+            )
+        if tensor.length > BOX:
+            raise RequestError(f"the moments of {tensor.name!r} do not apply: its lines are longer than {BOX}")
+        return moments
 
 
 def _pattern(text: str, argument: str) -> re.Pattern[str]:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import checkpoint, demo
+from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
 from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable, table
+from mp_core.cli.embed import read_texts
+from mp_core.models import BertEncoder
 
 __all__ = ["add_commands"]
 
@@ -46,7 +49,13 @@ def add_commands(commands: Any) -> None:
         "--granularity",
         type=_checked(Granularity.parse),
         metavar="G",
-        help="what shares a scale: channel, tensor or group:N (default: channel, for int4 group:64)",
+        help="what shares a scale: channel, tensor or group:N (default: group:64, for int8 channel)",
+    )
+    convert.add_argument(
+        "--calibrate",
+        nargs="+",
+        metavar="FILE",
+        help="texts, one a line, that the encoder IN gets: round its kernels for them",
     )
     convert.add_argument(
         "--saturate",
@@ -150,6 +159,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             threads=arguments.threads,
             fail_if=arguments.fail_if,
             allow_requantize=arguments.allow_requantize,
+            moments=_moments(arguments),
             show_progress=_shows(arguments),
         )
     if arguments.report:
@@ -157,6 +167,12 @@ def _convert(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
     return _judged(report)
+
+
+def _moments(arguments: argparse.Namespace) -> Mapping[str, Any] | None:
+    if not arguments.calibrate or arguments.dry_run:
+        return None
+    return input_moments(BertEncoder.from_folder(arguments.source), list(read_texts(arguments.calibrate)))
 
 
 def _inspect(arguments: argparse.Namespace) -> int:

@@ -317,6 +317,11 @@ class Layer(VariableOwner):
         return self.quantized or self.quantization_mode is not None
 
     @property
+    def holds_codes(self) -> bool:
+        """Whether its matrix is stored as codes of 8 or 4 bits."""
+        return self._form is not None and self._form.mode in ("int8", "int4")
+
+    @property
     def quantizes_inputs(self) -> bool:
         """Whether calls quantize the inputs, to int8 like the weights."""
         int8 = self._form is not None and self._form.mode == "int8"

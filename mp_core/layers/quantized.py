@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays import cast
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
 from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, pack_int4
 
@@ -20,8 +21,10 @@ __all__ = [
     "Matrix",
     "add_matrix",
     "add_scaling",
+    "assign_codes",
     "assign_matrix",
     "block_index",
+    "code_grid",
     "form_of",
     "replace_matrix",
 ]
@@ -165,6 +168,25 @@ def _encoded(matrix: Array, m: Matrix, form: Form) -> dict[str, Array]:
     parts = abs_max_quantize_grouped_with_zero_point(matrix if m.axis == 0 else matrix.T, form.block)
     codes, scale, zero = parts if m.axis == 0 else (part.T for part in parts)
     return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale, f"{m.name}_zero": zero}
+
+
+def code_grid(layer: Any) -> tuple[Array, Array, tuple[int, int]]:
+    """Return step and zero point of every place of the kernel of `layer`, in float64, and the range of its codes."""
+    m, form = layer._matrix, layer._form
+    scale = cast(layer.kernel_scale.numpy(), "float64").reshape(-1, m.columns)
+    if form.mode == "int8" or form.block < 0:
+        step, zero = 1 / scale, np.zeros((1, m.columns))
+    else:
+        block, _ = block_index(layer, len(scale))
+        step, zero = scale[block], cast(layer.kernel_zero.numpy(), "float64")[block]
+    shape = m.rows, m.columns
+    return np.broadcast_to(step, shape), np.broadcast_to(zero, shape), (-127, 127) if form.mode == "int8" else (-8, 7)
+
+
+def assign_codes(layer: Any, codes: Array) -> None:
+    """Give the kernel of `layer` these codes, of the shape of its matrix; scales and zero points stay."""
+    codes = codes.astype(np.int8)
+    layer.kernel.assign(codes.reshape(layer._matrix.shape) if layer._form.mode == "int8" else pack_int4(codes, -1)[0])
 
 
 def block_index(layer: Any, blocks: int) -> tuple[Array, int | None]:

@@ -92,6 +92,11 @@ class BertEncoder:
         """The layers in the order of their use; attention has more inside it."""
         return self._network.layers
 
+    @property
+    def kernel_names(self) -> dict[str, str]:
+        """The path of each layer with a kernel -> the name of its tensor in the checkpoint."""
+        return self._network.kernel_names
+
     def encode(
         self, texts: str | Iterable[str], batch_size: int = 32, normalize: bool = True, show_progress: bool = False
     ) -> Array:

@@ -4,7 +4,7 @@
    Language Understanding", NAACL 2019.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +34,11 @@ class Network:
     policy : DTypePolicy
         Of all layers, or a map from their paths: ``embeddings/word``, ``embeddings/norm``, and ``encoder/layer_<i>/``
         with ``attention_norm``, ``intermediate``, ``output``, ``output_norm``, ``attention`` and the layers inside it.
+
+    Attributes
+    ----------
+    kernel_names : dict of str to str
+        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
     """
 
     def __init__(self, settings: Settings, weights: Weights, policy: DTypePolicy) -> None:
@@ -42,6 +47,7 @@ class Network:
         self._positions = build.positions(self._words.compute_dtype)
         self._norm = build.norm("embeddings/norm", "embeddings.LayerNorm")
         self._blocks = [build.block(index) for index in range(settings.num_hidden_layers)]
+        self.kernel_names = build.kernel_names
 
     def __call__(self, ids: Array, attention_mask: Array | None) -> Array:
         """Return an array of shape (n, length, hidden_size) in the last layer's output dtype.
@@ -100,6 +106,7 @@ class _Builder:
     weights: Weights
     policy: DTypePolicy
     unquantized: DTypePolicy
+    kernel_names: dict[str, str] = field(default_factory=dict)
 
     def block(self, index: int) -> _Block:
         path, name = f"encoder/layer_{index}", f"encoder.layer.{index}"
@@ -114,7 +121,7 @@ class _Builder:
 
     def dense(self, path: str, name: str, inputs: int, units: int, activation: str | None = None) -> Dense:
         layer = Dense(units, activation, kernel_initializer="zeros", name=path, dtype=self.unquantized)
-        kernel = self.weights.take(f"{name}.weight", units, inputs).T
+        kernel = self.kernel(path, name, units, inputs).T
         return self._filled(layer, (None, None, inputs), [kernel, self.weights.take(f"{name}.bias", units)])
 
     def attention(self, path: str, name: str) -> MultiHeadAttention:
@@ -122,12 +129,17 @@ class _Builder:
         layer = MultiHeadAttention(heads, size, kernel_initializer="zeros", name=path, dtype=self.unquantized)
         weights = []
         for part in ("query", "key", "value"):
-            kernel = self.weights.take(f"{name}.self.{part}.weight", width, width)
+            kernel = self.kernel(f"{path}/{part}", f"{name}.self.{part}", width, width)
             bias = self.weights.take(f"{name}.self.{part}.bias", width)
             weights += [kernel.reshape(heads, size, width).transpose(2, 0, 1), bias.reshape(heads, size)]
-        kernel = self.weights.take(f"{name}.output.dense.weight", width, width)
+        kernel = self.kernel(f"{path}/attention_output", f"{name}.output.dense", width, width)
         weights += [kernel.T.reshape(heads, size, width), self.weights.take(f"{name}.output.dense.bias", width)]
         return self._filled(layer, (None, None, width), weights)
+
+    def kernel(self, path: str, name: str, units: int, inputs: int) -> Array:
+        """Return the kernel of the layer at `path`, transposed as the checkpoint has it."""
+        self.kernel_names[path] = f"{self.weights.prefix}{name}.weight"
+        return self.weights.take(f"{name}.weight", units, inputs)
 
     def norm(self, path: str, name: str) -> LayerNormalization:
         width = self.settings.hidden_size
