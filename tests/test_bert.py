@@ -379,6 +379,7 @@ def test_a_missing_package_names_the_extra(folder, monkeypatch):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files in /proc")
 def test_no_file_stays_open_after_the_encoder_or_a_failure(folder):
+    gc.collect()  # models of earlier tests
     before = len(os.listdir("/proc/self/fd"))
     encoder = BertEncoder.from_folder(folder)
     encoder.encode(TEXTS)
