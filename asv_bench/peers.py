@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import peers_casts
+import peers_dynamic
 import peers_products
 import peers_quantize
 import torch
@@ -18,7 +19,12 @@ from interleaved import compare
 
 import mp_core as mp
 
-SUBJECTS = {"casts": peers_casts, "products": peers_products, "quantize": peers_quantize}
+SUBJECTS = {
+    "casts": peers_casts,
+    "products": peers_products,
+    "quantize": peers_quantize,
+    "dynamic": peers_dynamic,
+}
 PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime")
 
 

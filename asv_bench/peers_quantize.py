@@ -1,119 +1,259 @@
-"""float32 to int8, symmetric, by scales that are given or found. Everyone gets the same array and the same scales."""
+"""Between float32 and codes of 8 or 4 bits, by scales that are given or found. Everyone gets the same array and scales."""
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from timeit import Timer
 
+import ml_dtypes
 import numpy as np
+import onnx
 import torch
-from interleaved import Cell, copy_limit, show_rates, show_ratio
+from interleaved import Cell, copy_limit, onnx_call, show_rates, show_ratio
 
 import mp_core as mp
 
 SHAPES = ((64, 64), (1024, 1024), (4096, 8192))
 GROUP = 64
-OURS, PEERS = "mp_core", ("NumPy", "torch")
+OURS, PEERS = "mp_core", ("NumPy", "torch", "ORT")
+LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "float8_e4m3fn": (-448, 448)}
+SLOW = 1 << 22  # elements from which onnxruntime's way along axis 1 takes seconds: it quantizes one at a time
 
-# Arguments of mp.quantize; whether x is read twice: its range must be known before its first code.
-KINDS = {
-    "tensor": ({}, True),
-    "axis=1": ({"axis": 1}, True),
-    "axis=0": ({"axis": 0}, False),
-    "axis=1, group": ({"axis": 1, "group_size": GROUP}, False),
-    "axis=0, group": ({"axis": 0, "group_size": GROUP}, False),
-}
-GIVEN = {"tensor": "tensor, given", "axis=1": "axis=1, given", "axis=0": "axis=0, given"}
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which elements share a scale, what the codes are; `back`: codes to numbers."""
+
+    axis: int | None = None
+    group: bool = False
+    dtype: str = "int8"
+    given: bool = False
+    back: bool = False
+
+    @property
+    def label(self) -> str:
+        shared = "tensor" if self.axis is None else f"axis={self.axis}"
+        dtype = "" if self.dtype == "int8" else self.dtype.removeprefix("float8_")
+        return ", ".join(filter(None, (shared, "group" * self.group, dtype, "given" * self.given, "back" * self.back)))
+
+    @property
+    def settings(self) -> dict:
+        """Arguments of mp.quantize; uint8 codes have zero points."""
+        group_size = GROUP if self.group else None
+        return {"axis": self.axis, "group_size": group_size, "dtype": self.dtype, "symmetric": self.dtype != "uint8"}
+
+    def twice(self, size: int) -> bool:
+        """Whether x is read from memory twice: its range must be known before its first code."""
+        return not (self.given or self.back or self.group or self.axis == 0) and size > 1 << 16
+
+
+SHARED = ((None, False), (1, False), (0, False), (1, True), (0, True))
+KINDS = (
+    *(Kind(axis, group, given=given) for axis, group in SHARED for given in (False, True)),
+    *(Kind(axis, group, "uint8") for axis, group in SHARED),
+    *(Kind(axis, group, "int4") for axis, group in ((0, False), (1, True), (0, True))),
+    *(Kind(axis, dtype="float8_e4m3fn") for axis in (None, 1, 0)),
+    *(Kind(axis, group, back=True) for axis, group in SHARED),
+    *(Kind(0, group, "int4", back=True) for group in (False, True)),
+    Kind(dtype="float8_e4m3fn", back=True),
+)
+LABELS = {kind.label: kind for kind in KINDS}
 
 HEADING = (
-    "Gelem/s (* other codes than true quotients give); ratio: mp_core to the best peer, to torch; copy: the share\n"
-    "of its bandwidth, in GB/s, by the bytes of x (of tensor and axis=1 twice, from 1 Mi on), codes and scales\n"
-    f"{'':30}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio     torch    copy    GB/s"
+    "Gelem/s (* other results than those of true quotients); ratio: mp_core to the best peer, to torch; copy: the\n"
+    "share of its bandwidth, in GB/s, by the bytes of x (of tensor and axis=1 twice, from 1 Mi on), codes and scales\n"
+    f"{'':32}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio     torch    copy    GB/s"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shapes", nargs="+", default=["x".join(map(str, shape)) for shape in SHAPES], metavar="MxN")
-    parser.add_argument("--kinds", nargs="+", choices=(*KINDS, *GIVEN.values()), default=(*KINDS, *GIVEN.values()))
+    parser.add_argument("--kinds", nargs="+", choices=LABELS, default=list(LABELS), metavar="KIND")
 
 
 def cells(options: argparse.Namespace) -> Iterator[Cell]:
     for shape in options.shapes:
         m, n = map(int, shape.split("x"))
         x = np.random.default_rng(20261121).standard_normal((m, n), np.float32)
-        for kind, (settings, twice) in KINDS.items():
-            for given in (False, True):
-                label = GIVEN.get(kind, "") if given else kind
-                if label in options.kinds:
-                    yield cell(x, label, settings, given, twice and not given and x.size > 1 << 16)
+        for label in options.kinds:
+            yield cell(x, LABELS[label])
 
 
-def cell(x: np.ndarray, label: str, settings: dict, given: bool, twice: bool) -> Cell:
-    q = mp.quantize(x, **settings)
-    scale = q.scale if given else None
-    ours = dict(settings, scale=float(scale[0, 0]) if scale is not None and scale.size == 1 else scale)
-    calls: dict[str, Callable[[], object]] = {
-        OURS: lambda: mp.quantize(x, out=q, **ours).values,
-        "NumPy": lambda: by_numpy(x, scale, settings),
-        "torch": by_torch(x, scale, settings),
-    }
-    wide = q.scale if "group_size" not in settings else mp.dequantize(ones_like(q))
-    expected = np.clip(np.rint(x / wide), -127, 127).astype(np.int8)
-    wrong = {name for name, call in calls.items() if not np.array_equal(codes(call()), expected)}
-    nbytes = (1 + twice) * x.nbytes + q.nbytes
+def cell(x: np.ndarray, kind: Kind) -> Cell:
+    q = mp.quantize(x, **kind.settings)
+    found = {OURS: by_mp_core(x, q, kind), "NumPy": by_numpy(x, q, kind), "torch": by_torch(x, q, kind)}
+    calls = {name: call for name, call in (found | {"ORT": by_onnxruntime(x, q, kind)}).items() if call}
+    expected = numbers_of(q, kind) if kind.back else packed(codes_of(x, q.scale, q.zero_point, kind), kind)
+    wrong = {name for name, call in calls.items() if not np.array_equal(as_array(call()), expected.ravel())}
+    nbytes = (1 + kind.twice(x.size)) * x.nbytes + q.nbytes
     timers = {name: Timer("call()", globals={"call": call}) for name, call in calls.items()}
-    ratios = {"best": ((OURS,), PEERS), "torch": ((OURS,), ("torch",))}
-    return Cell({"size": x.size, "kind": label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong)
+    peers = tuple(name for name in PEERS if name in calls)
+    ratios = {"best": ((OURS,), peers), "torch": ((OURS,), ("torch",))}
+    return Cell({"size": x.size, "kind": kind.label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong)
 
 
-def ones_like(q: mp.QuantizedArray) -> mp.QuantizedArray:
-    """Return what stands for the scale of every element."""
-    return mp.QuantizedArray(np.ones_like(q.values), q.scale, None, q.axis, q.group_size)
+def by_mp_core(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
+    settings = kind.settings
+    if kind.back:
+        out = np.empty_like(x)
+        return lambda: mp.dequantize(q, out=out)
+    if kind.given:
+        scale = float(q.scale[0, 0]) if q.scale.size == 1 else q.scale
+        return lambda: mp.quantize(x, out=q, scale=scale, **settings).values
+    return lambda: mp.quantize(x, out=q, **settings).values
 
 
-def by_numpy(x: np.ndarray, scale: np.ndarray | None, settings: dict) -> np.ndarray:
-    slices, over_axis = grouped(x, settings)
-    if scale is None:
-        scale = np.abs(slices).max(over_axis, keepdims=True) / np.float32(127)
-    quotient = slices / scale
-    np.rint(quotient, out=quotient)
-    return np.clip(quotient, -127, 127, out=quotient).astype(np.int8).reshape(x.shape)
+# ---- the definition, which NumPy computes
 
 
-def by_torch(x: np.ndarray, scale: np.ndarray | None, settings: dict) -> Callable[[], torch.Tensor]:
-    tensor, axis = torch.from_numpy(x), settings.get("axis")
-    slices, over_axis = grouped(tensor, settings)
-    steps = None if scale is None else torch.from_numpy(scale.reshape(-1))
-    zeros = torch.zeros(1 if axis is None else x.shape[axis], dtype=torch.int32)
-    per_tensor, per_channel, int8 = torch.quantize_per_tensor, torch.quantize_per_channel, torch.qint8
-    if "group_size" in settings:
-
-        def call() -> torch.Tensor:
-            found = slices.abs().amax(over_axis, keepdim=True) / 127
-            return torch.div(slices, found).round_().clamp_(-127, 127).to(torch.int8)
-
-        return call
-    if axis is None:
-        if steps is not None:
-            step = float(steps[0])
-            return lambda: per_tensor(tensor, step, 0, int8)
-        return lambda: per_tensor(tensor, float(torch.linalg.vector_norm(tensor, torch.inf)) / 127, 0, int8)
-    if steps is not None:
-        return lambda: per_channel(tensor, steps, zeros, axis, int8)
-    return lambda: per_channel(tensor, torch.linalg.vector_norm(tensor, torch.inf, 1 - axis) / 127, zeros, axis, int8)
-
-
-def grouped(x, settings: dict):
+def grouped(x, kind: Kind):
     """Return `x`, a view, so that each slice along the returned axes has a scale of its own."""
-    if "group_size" not in settings:
-        return x, {None: (0, 1), 0: (1,), 1: (0,)}[settings.get("axis")]
+    if not kind.group:
+        return x, {None: (0, 1), 0: (1,), 1: (0,)}[kind.axis]
     m, n = x.shape
-    return (x.reshape(m // GROUP, GROUP, n), (1,)) if settings["axis"] == 1 else (x.reshape(m, n // GROUP, GROUP), (2,))
+    return (x.reshape(m // GROUP, GROUP, n), (1,)) if kind.axis == 1 else (x.reshape(m, n // GROUP, GROUP), (2,))
 
 
-def codes(result) -> np.ndarray:
+def spread(scale, kind: Kind):
+    """Return scales (or zero points) so that they broadcast against what `grouped` returns."""
+    return scale if not kind.group else scale[:, None] if kind.axis == 1 else scale[..., None]
+
+
+def codes_of(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, kind: Kind) -> np.ndarray:
+    quotient = grouped(x, kind)[0] / spread(scale, kind)
+    if "float8" in kind.dtype:
+        return quotient.astype(ml_dtypes.float8_e4m3fn).reshape(x.shape)
+    np.rint(quotient, out=quotient)
+    if zero is not None:
+        quotient += spread(zero, kind)
+    np.clip(quotient, *LIMITS[kind.dtype], out=quotient)
+    return quotient.astype(np.uint8 if kind.dtype == "uint8" else np.int8).reshape(x.shape)
+
+
+def found_scale(x: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray | None]:
+    slices, over = grouped(x, kind)
+    if kind.dtype == "uint8":
+        low, high = np.minimum(slices.min(over), 0), np.maximum(slices.max(over), 0)
+        scale = (high - low) / np.float32(255)
+        zero = np.clip(np.rint(0 - low / scale), 0, 255).astype(np.int32)
+    else:
+        scale, zero = np.abs(slices).max(over) / np.float32(LIMITS[kind.dtype][1]), None
+    shape = [n // GROUP if kind.group and i != kind.axis else n if i == kind.axis else 1 for i, n in enumerate(x.shape)]
+    return scale.reshape(shape), None if zero is None else zero.reshape(shape)
+
+
+def packed(codes: np.ndarray, kind: Kind) -> np.ndarray:
+    if kind.dtype != "int4":
+        return codes
+    return (codes[:, ::2] & 15 | codes[:, 1::2] << 4).view(np.uint8)
+
+
+def numbers_of(q: mp.QuantizedArray, kind: Kind) -> np.ndarray:
+    codes = q.values
+    if kind.dtype == "int4":
+        codes = np.empty(q.shape, np.int8)
+        np.left_shift(q.values, 4, out=codes[:, ::2].view(np.uint8))
+        codes[:, ::2] >>= 4
+        np.right_shift(q.values.view(np.int8), 4, out=codes[:, 1::2])
+    return (grouped(codes, kind)[0].astype(np.float32) * spread(q.scale, kind)).reshape(q.shape)
+
+
+def by_numpy(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
+    if kind.back:
+        return lambda: numbers_of(q, kind)
+    if kind.given:
+        return lambda: codes_of(x, q.scale, None, kind)
+    return lambda: packed(codes_of(x, *found_scale(x, kind), kind), kind)
+
+
+# ---- the peers
+
+
+def by_torch(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
+    """torch's own functions where there are any, else the same expression as NumPy's; int4 are not packed."""
+    tensor, axis, (low, high) = torch.from_numpy(x), kind.axis, LIMITS[kind.dtype]
+    slices, over = grouped(tensor, kind)
+    over = over if axis is not None else None
+    steps, wide = torch.from_numpy(q.scale.reshape(-1)), spread(torch.from_numpy(q.scale), kind)
+    zeros = torch.zeros(steps.numel(), dtype=torch.int32)
+    integer = torch.quint8 if kind.dtype == "uint8" else torch.qint8
+    by_expression = kind.group or kind.dtype not in ("int8", "uint8")
+
+    def largest(of: torch.Tensor, over: tuple[int, ...] | None, keepdim: bool) -> torch.Tensor:
+        return torch.linalg.vector_norm(of, torch.inf, over, keepdim) / high
+
+    def range_of(keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        least, most = torch.aminmax(slices, dim=over[0], keepdim=keepdim)
+        step = (most.clamp_(min=0) - least.clamp_(max=0)).div_(255)
+        return step, least.div_(step).neg_().round_().clamp_(0, 255)
+
+    def by_channel(step: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+        return torch.quantize_per_channel(tensor, step, zero, axis, integer)
+
+    if kind.back and by_expression:
+        codes = grouped(torch.from_numpy(q.values.view(np.int8)), kind)[0]
+        if kind.dtype == "int4":
+            codes = slices.div(wide).round_().to(torch.int8)
+        elif kind.dtype != "int8":
+            codes = codes.view(torch.float8_e4m3fn)
+        return lambda: codes.to(torch.float32).mul_(wide)
+    if kind.back:
+        made = torch.quantize_per_tensor(tensor, float(steps[0]), 0, integer) if axis is None else by_channel(steps, zeros)
+        return made.dequantize
+    if "float8" in kind.dtype:
+        return lambda: tensor.div(largest(tensor, over, over is not None)).to(torch.float8_e4m3fn)
+    if kind.dtype == "uint8" and axis is None:
+        return lambda: torch.quantize_per_tensor_dynamic(tensor, integer, False)
+    if kind.dtype == "uint8" and not kind.group:
+        return lambda: by_channel(*range_of(False))
+    if kind.dtype == "uint8":
+
+        def asymmetric() -> torch.Tensor:
+            step, zero = range_of(True)
+            return slices.div(step).round_().add_(zero).clamp_(low, high).to(torch.uint8)
+
+        return asymmetric
+    if by_expression and kind.given:
+        return lambda: slices.div(wide).round_().clamp_(low, high).to(torch.int8)
+    if by_expression:
+        return lambda: slices.div(slices.abs().amax(over, True).div_(high)).round_().clamp_(low, high).to(torch.int8)
+    if axis is None and kind.given:
+        step = float(steps[0])
+        return lambda: torch.quantize_per_tensor(tensor, step, 0, integer)
+    if axis is None:
+        return lambda: torch.quantize_per_tensor(tensor, float(largest(tensor, None, False)), 0, integer)
+    if kind.given:
+        return lambda: by_channel(steps, zeros)
+    return lambda: by_channel(largest(tensor, over, False), zeros)
+
+
+def by_onnxruntime(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call | None:
+    """QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear; no operator finds the scales of the others."""
+    if kind.dtype == "uint8" and kind.axis is None:
+        outputs = {"y": q.values, "scale": q.scale[0, 0, ...], "zero": np.empty((), np.uint8)}
+        return onnx_call([onnx.helper.make_node("DynamicQuantizeLinear", ["x"], list(outputs))], {"x": x}, {}, outputs)
+    slow = kind.axis == 1 and not kind.group and not kind.back and x.size >= SLOW
+    if kind.dtype != "int8" or not (kind.given or kind.back) or slow:
+        return None
+    how = {} if kind.axis is None else {"axis": kind.axis}
+    if kind.group:
+        how = {"axis": 1 - kind.axis, "block_size": GROUP}
+    scale = q.scale if kind.group else q.scale.reshape(() if kind.axis is None else -1)
+    constants = {"scale": scale, "zero": np.zeros(scale.shape, np.int8)}
+    name, source, result = ("QuantizeLinear", x, q.values) if not kind.back else ("DequantizeLinear", q.values, np.empty_like(x))
+    node = onnx.helper.make_node(name, ["x", "scale", "zero"], ["y"], **how)
+    return onnx_call([node], {"x": source}, constants, {"y": result})
+
+
+def as_array(result) -> np.ndarray:
     if isinstance(result, torch.Tensor):
-        result = (result.int_repr() if result.is_quantized else result).numpy()
-    return result.reshape(-1, result.shape[-1]) if result.ndim == 2 else result.reshape(-1)
+        result = result.int_repr() if result.is_quantized else result
+        if result.dtype == torch.float8_e4m3fn:
+            return result.view(torch.uint8).numpy().view(ml_dtypes.float8_e4m3fn).ravel()
+        result = result.numpy()
+    return result.ravel()
 
 
 def binary(size: int) -> str:
@@ -123,7 +263,7 @@ def binary(size: int) -> str:
 def line(row: dict) -> str:
     rates, best = show_rates(row, (OURS, *PEERS)), show_ratio(row["ratios"]["best"])
     return (
-        f"{binary(row['size']):>6}  {row['kind']:22}{rates} {best}{row['ratios']['torch']['torch']:8.1f}"
+        f"{binary(row['size']):>6}  {row['kind']:24}{rates} {best}{row['ratios']['torch']['torch']:8.1f}"
         f"{row['share_of_limit']:8.0%}{row['nbytes'] / row['least']['copy'] / 1e9:8.1f}"
     )
 
@@ -131,4 +271,4 @@ def line(row: dict) -> str:
 def summary(rows: list[dict]) -> str:
     """Name the cells in which a peer is faster."""
     behind = [f"{binary(row['size'])} {row['kind']}" for row in rows if min(row["ratios"]["best"].values()) < 1]
-    return f"Behind a peer: {', '.join(behind) or 'nowhere'}"
+    return f"Behind a peer: {'; '.join(behind) or 'nowhere'}"

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out
 from mp_core.core import quantize as _quantize
+from mp_core.core.quantize import dequantize, quantize
 from mp_core.dtypes import ALLOWED, STORED, is_float, parse
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
 
 _I8, _U8, _I32, _I4 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"], STORED["int4"]
-_HOW = _quantize.HOW
 
 
 @dataclass(frozen=True)
@@ -157,91 +157,19 @@ class QuantizedArray:
         return sum(part.nbytes for part in (self.values, self.scale, self.zero_point) if part is not None)
 
 
-def _trusted(
-    values: Array,
-    scale: Array,
-    zero_point: Array | None,
-    axis: tuple[int, ...],
-    group_size: int | None,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-) -> QuantizedArray:
-    """Return a QuantizedArray of parts that need no check: this is on the way of every int8 layer."""
-    made = object.__new__(QuantizedArray)
-    vars(made).update(
-        values=values, scale=scale, zero_point=zero_point, axis=axis, group_size=group_size, dtype=dtype, shape=shape
-    )
-    return made
-
-
-def quantize(
+def _quantize_any(
     x: ArrayLike,
-    *,
-    axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike = "int8",
-    symmetric: bool = True,
-    group_size: int | None = None,
-    scale: ArrayLike | None = None,
-    zero_point: ArrayLike | None = None,
-    out: QuantizedArray | None = None,
+    axis: int | Sequence[int] | None,
+    dtype: DTypeLike,
+    symmetric: bool,
+    group_size: int | None,
+    scale: ArrayLike | None,
+    zero_point: ArrayLike | None,
+    out: QuantizedArray | None,
 ) -> QuantizedArray:
-    """Return `x` as codes of 8 or 4 bits: ``q = clamp(round(x / scale) + zero_point)``.
-
-    A true division, rounded to nearest even, clamped before it becomes an integer: the ONNX QuantizeLinear formula.
-
-    Parameters
-    ----------
-    x : array-like
-        Any shape; float types (float64 is rounded to float32 first) or integers.
-    axis : int or sequence of int, optional
-        The axes that keep scales of their own: 1 for one scale per column of a matrix, 0 for one per row. None: one.
-    dtype : {"int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2"}
-        int4 codes are packed in pairs; see :class:`QuantizedArray`.
-    symmetric : bool
-        Zero point 0 and a range as wide below 0 as above, so that ``scale = max|x| / largest``: 127 for int8, 7 for
-        int4, 448 or 57344 for the 8-bit floats. uint8: the range [0, max x] on 0..255. False, for integers only: the
-        range of `x`, widened to hold 0, on all codes: ``scale = (hi - lo) / (qmax - qmin)``,
-        ``zero_point = round(qmin - lo / scale)``, the ONNX DynamicQuantizeLinear formula.
-    group_size : int, optional
-        How many neighbours share a scale along the one axis that `axis` leaves out; the last group may be shorter. For
-        a weight (k, n), ``axis=1, group_size=64`` gives scales of shape (ceil(k / 64), n): ONNX' blocked quantization.
-    scale, zero_point : array-like, optional
-        Given instead of computed; broadcastable against the shape of the scales (length 1 off `axis`) or, with one
-        `axis` and no groups, of shape (length,). With a given scale, codes use the full range (int8: -128..127), as
-        ONNX says.
-    out : QuantizedArray, optional
-        Where to put the result: what a call with the same arguments returned. Its arrays are overwritten.
-
-    Returns
-    -------
-    QuantizedArray
-        A new one, or `out`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `dtype` is none of these.
-    ValueError
-        `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out one axis; `scale`
-        is not positive and finite; `zero_point` without `scale`, or outside the codes; a zero point, or
-        ``symmetric=False``, for an 8-bit float; shapes that do not broadcast; an `out` of another kind.
-
-    Notes
-    -----
-    Infinities go to the end of the range and do not count when a scale is computed; NaN becomes the zero point, in an
-    8-bit float +0; a slice without anything to scale (empty, all zero, not finite) gets scale 1. An 8-bit float is
-    ``x / scale``, clamped to its finite numbers and rounded once more, to nearest even, by :func:`mp_core.cast`.
-
-    Examples
-    --------
-    >>> quantize([-1.0, 0.0, 1.55], symmetric=False, dtype="uint8").values
-    array([  0, 100, 255], dtype=uint8)
-    >>> quantize(np.ones((100, 3)), axis=1, group_size=64, dtype="int4").scale.shape
-    (2, 3)
-    """
-    if type(x) is not np.ndarray or x.dtype is F64 or x.dtype not in FORMATS or not x.flags.c_contiguous:
-        x = _readable(x)
-    codes = _CODES.get(dtype) or _parse_codes(dtype)  # type: ignore[arg-type]
+    """:func:`quantize` for all arguments."""
+    x = _readable(x)
+    codes = _parse_codes(dtype)
     plan = _planned(x.shape, axis, group_size)
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
@@ -251,53 +179,22 @@ def quantize(
     given = None if scale is None else _given_scale(scale, plan)
     given_zeros = None if zero_point is None else _given_zeros(zero_point, plan, codes)
     if out is None:
-        zeros = np.empty(plan.scale_shape, _I32) if with_zeros else None
+        zeros = np.zeros(plan.scale_shape, _I32) if with_zeros else None
         values = np.empty(_stored_shape(codes, x.shape), codes.storage)
         scales = np.empty(plan.scale_shape, F32)
-        out = _trusted(values, scales, zeros, plan.axes, plan.group_size, codes.dtype, x.shape)
+        out = QuantizedArray(values, scales, zeros, plan.axes, plan.group_size, codes.dtype, x.shape)
     else:
         x = _check_quantized_out(out, x, codes, plan, with_zeros)
     if given is not None:
         out.scale[...] = given
         if out.zero_point is not None:
             out.zero_point[...] = given_zeros
-        how, qmin = _HOW["given"], codes.qmin
-    elif symmetric:
-        how, qmin = _HOW["symmetric" if codes.qmin else "positive"], -codes.qmax if codes.qmin else 0
-    else:
-        how, qmin = _HOW["asymmetric"], codes.qmin
-    _convert(x, out, codes, plan, how, qmin, False)
+    _convert(x, out, codes, plan, bool(symmetric), given is not None, False)
     return out
 
 
-def dequantize(q: QuantizedArray, dtype: DTypeLike = "float32", *, out: Array | None = None) -> Array:
-    """Return ``scale * (q - zero_point)``, computed in float32, rounded once to `dtype`.
-
-    Parameters
-    ----------
-    q : QuantizedArray
-    dtype : dtype or str
-        A float type.
-    out : ndarray, optional
-        Where to put the result: of the shape of `q` and type `dtype`.
-
-    Returns
-    -------
-    ndarray
-        A new array, or `out`.
-
-    Raises
-    ------
-    TypeError
-        `q` is no :class:`QuantizedArray`, `dtype` no float type, or `out` not of that type.
-    ValueError
-        `out` has another shape than `q`, or is read-only.
-
-    Examples
-    --------
-    >>> dequantize(quantize([-1.27, 0.5]))
-    array([-1.27,  0.5 ], dtype=float32)
-    """
+def _dequantize_any(q: QuantizedArray, dtype: DTypeLike, out: Array | None) -> Array:
+    """:func:`dequantize` for all arguments."""
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"`q` must be a QuantizedArray; received {type(q).__name__}")
     target = parse(dtype)
@@ -312,24 +209,56 @@ def dequantize(q: QuantizedArray, dtype: DTypeLike = "float32", *, out: Array | 
         x[...] = dequantize(q, target)
         return out
     codes = _CODES[q.dtype.name]
-    _convert(x, q, codes, _plan(q.shape, q.axis, q.group_size), _HOW["given"], codes.qmin, True)
+    _convert(x, q, codes, _plan(q.shape, q.axis, q.group_size), True, True, True)
     return x if direct else cast(x, target)
 
 
-def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, how: int, qmin: int, back: bool) -> None:
-    """Write the codes (and scales) of `q` from the C-contiguous `x`, or `x` from them."""
+def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, symmetric: bool, given: bool, back: bool) -> None:
+    """Write the codes (and scales, unless `given`) of `q` from the C-contiguous `x`, or `x` from them."""
     values = q.values if q.values.flags.c_contiguous else np.asarray(q.values, order="C")
     packed, order = codes.packed and plan.in_pairs and plan.order is None, plan.order
     if codes.packed and not packed:
         values = _unpack(values, q.shape) if back else np.empty(q.shape, _I8)
     a, b = (x, values) if order is None else (np.asarray(part.transpose(order), order="C") for part in (x, values))
-    _quantize.convert_blocks(
-        a, FORMATS[x.dtype], b, codes.number, packed, q.scale, q.zero_point, plan.blocks, how, qmin, codes.qmax, back
-    )
+    recipe = _recipe(q.shape, q.axis, q.dtype, symmetric, q.group_size)
+    recipe.convert(a, FORMATS[x.dtype], b, q.scale, q.zero_point, given, back, packed)
     if order is not None:
         (x if back else values)[...] = (a if back else b).transpose(np.argsort(order))
     if codes.packed and not packed and not back:
         _pack(values, q.values)
+
+
+@lru_cache(1024, typed=True)
+def _recipe(
+    shape: tuple[int, ...],
+    axis: int | tuple[int, ...] | None,
+    dtype: DTypeLike,
+    symmetric: bool,
+    group_size: int | None,
+) -> _quantize.Recipe:
+    """Return what the short way needs to know; raise for what cannot be."""
+    codes, plan = _parse_codes(dtype), _planned(shape, axis, group_size)
+    if codes.is_float and not symmetric:
+        raise ValueError(f"`zero_point` must be None and `symmetric` True for {codes.dtype}")
+    return _quantize.Recipe(
+        shape,
+        _stored_shape(codes, shape),
+        codes.storage,
+        codes.dtype,
+        codes.number,
+        codes.packed,
+        codes.qmin,
+        codes.qmax,
+        plan.axes,
+        plan.group_size,
+        plan.scale_shape,
+        plan.blocks,
+        plan.order is None and (plan.in_pairs or not codes.packed),
+        symmetric,
+    )
+
+
+_quantize.install(FORMATS, QuantizedArray, _recipe, _quantize_any, _dequantize_any)
 
 
 def unpacked_codes(q: QuantizedArray) -> Array:
@@ -413,7 +342,7 @@ def _check_quantized_out(out: Any, x: Array, codes: _Codes, plan: _Plan, with_ze
     for part in parts:
         if not part.flags.carray:
             raise ValueError("`out` must hold writeable C-contiguous arrays")
-    return x.copy() if _quantize.overlaps(x, *parts) else x
+    return x.copy() if any(np.may_share_memory(x, part) for part in parts) else x
 
 
 @lru_cache(1024)

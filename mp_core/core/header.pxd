@@ -33,6 +33,7 @@ cdef extern from "mp_core.h" nogil:
     enum:
         MP_SATURATE
         MP_STREAM
+        MP_WITHIN
         MP_LANES
         MP_LIMIT_VECTORS
         MP_PANEL

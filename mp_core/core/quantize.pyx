@@ -4,16 +4,16 @@ cimport numpy as cnp
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_CODE_I8, MP_F32, MP_STREAM, mp_kernels, mp_tile
+from mp_core.core.header cimport MP_CODE_U8, MP_F32, MP_FLOATS, MP_STREAM, MP_WITHIN, mp_kernels, mp_tile
 
 cnp.import_array()
 
 cdef double WORTHWHILE = 1 << 17
 
-# Bytes of a result that no cache holds until it is read again.
+# Bytes of a result that no cache holds until it is read again, and of numbers that are worth fetching ahead.
 cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
@@ -25,8 +25,6 @@ cdef enum:
 cdef enum:
     GIVEN, SYMMETRIC, POSITIVE, ASYMMETRIC
 
-HOW = {"given": GIVEN, "symmetric": SYMMETRIC, "positive": POSITIVE, "asymmetric": ASYMMETRIC}
-
 # A C-contiguous array of `outer` blocks. by_column: each block is `rows` rows of `cols` columns with a scale for every
 # column of every `group` rows. Else, with one row, a block has a scale for every `group` elements; with more rows,
 # which lie row_stride apart, one scale.
@@ -34,7 +32,7 @@ cdef struct Blocks:
     const mp_kernels *kernels
     Py_ssize_t outer, outer_stride, rows, row_stride, cols, group, groups, strip, share
     bint by_column, back
-    int how, format, size, code, packed, mode, parts
+    int how, format, size, code, packed, mode, parts, far
     int32_t qmin, qmax
     float largest
     char *x
@@ -51,7 +49,9 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     cdef mp_tile t
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
-    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, <Py_ssize_t>STRIP if col_step else rows * ld
+    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, 0
+    if b.far:
+        t.ahead = <Py_ssize_t>STRIP if col_step else rows * ld
     return t
 
 
@@ -59,7 +59,7 @@ cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t ro
     """The scales of a part of a tile; its elements are elsewhere, close together."""
     cdef mp_tile part = t[0]
     cdef Py_ssize_t at = i * t.row_step + j * t.col_step
-    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, 0
+    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, t.mode & ~MP_STREAM
     if t.scale != NULL:
         part.scale = t.scale + at
     if t.zero_point != NULL:
@@ -282,24 +282,300 @@ cdef int run(Blocks *b) except -1:
     return 0
 
 
-def convert_blocks(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, int code, bint packed,
-                   cnp.ndarray scale not None, cnp.ndarray zero_point, blocks, int how, int qmin, int qmax, bint back):
-    """Write `q` (and the scales, unless `how` is given) from `x`, or with `back` `x` from `q`; see Blocks."""
+cdef void place(Blocks *b, int fmt, cnp.ndarray x, cnp.ndarray q, cnp.ndarray scale, cnp.ndarray zero_point):
+    """Tell b where numbers, codes and scales are."""
+    b.kernels, b.format, b.size, b.x = kernels(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
+    b.q, b.scale = <uint8_t *>cnp.PyArray_BYTES(q), <float *>cnp.PyArray_DATA(scale)
+    b.zero_point = NULL if zero_point is None else <int32_t *>cnp.PyArray_DATA(zero_point)
+    b.mode = MP_WITHIN if b.how == SYMMETRIC else 0
+    if (cnp.PyArray_NBYTES(x) if b.back else cnp.PyArray_NBYTES(q)) >= STREAMED:
+        b.mode |= MP_STREAM
+    b.far = cnp.PyArray_NBYTES(x) >= STREAMED
+
+
+cdef class Recipe:
+    """What follows from a type of codes, a shape and which of its elements share a scale."""
+    cdef Blocks blocks
+    cdef readonly tuple shape, axes, scale_shape
+    cdef readonly object group_size, dtype
+    cdef cnp.npy_intp lengths[64]      # of the shape
+    cdef cnp.npy_intp sizes[64]        # ... of the stored codes
+    cdef cnp.npy_intp scale_sizes[64]
+    cdef int type, how, qmin           # NumPy's number of the stored type; how scales are found, and the lowest code then
+    cdef bint as_they_are              # the arrays need no copy in another order or without pairs
+    cdef bint with_zeros
+
+    def __cinit__(self, tuple shape, tuple stored, cnp.dtype storage, dtype, int code, bint packed, int qmin, int qmax,
+                  tuple axes, group_size, tuple scale_shape, blocks, bint as_they_are, bint symmetric):
+        cdef Blocks *b = &self.blocks
+        cdef int i
+        self.shape, self.axes, self.scale_shape, self.group_size, self.dtype = shape, axes, scale_shape, group_size, dtype
+        for i in range(len(shape)):
+            self.lengths[i], self.sizes[i], self.scale_sizes[i] = shape[i], stored[i], scale_shape[i]
+        self.type, self.as_they_are, self.with_zeros = storage.num, as_they_are, not symmetric
+        self.how = ASYMMETRIC if not symmetric else SYMMETRIC if qmin else POSITIVE
+        self.qmin = qmin if not symmetric else -qmax if qmin else 0
+        b.outer, b.outer_stride, b.rows, b.row_stride, b.cols, b.group, b.groups, b.by_column = blocks
+        b.code, b.packed, b.qmin, b.qmax, b.largest = code, packed, qmin, qmax, <float>qmax
+
+    def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
+                cnp.ndarray zero_point, bint given, bint back, bint packed):
+        """Write `q`, C-contiguous codes (and the scales, unless they are `given`), from `x`, or with `back` `x` from `q`."""
+        cdef Blocks b = self.blocks
+        b.packed, b.back = packed, back
+        if not given:
+            b.how, b.qmin = self.how, self.qmin
+        place(&b, fmt, x, q, scale, zero_point)
+        run(&b)
+
+
+# The short way: what it knows of types, how to make a recipe and a result, and the long ways for all it does not serve.
+cdef int _types[MP_FLOATS]
+cdef dict _numbers = {}
+cdef object _new = object.__new__
+cdef object _result, _recipe, _long_quantize, _long_dequantize
+
+
+def install(dict formats not None, result, recipe, long_quantize, long_dequantize):
+    """Tell the format by dtype, the class of results and the functions behind :func:`quantize`, :func:`dequantize`."""
+    global _result, _recipe, _long_quantize, _long_dequantize
+    for dtype, number in formats.items():
+        if number < MP_FLOATS:
+            _numbers[dtype] = _numbers[dtype.name] = number
+            _types[<int>number] = dtype.num
+    _result, _recipe, _long_quantize, _long_dequantize = result, recipe, long_quantize, long_dequantize
+
+
+cdef int format_of(cnp.ndarray x) noexcept:
+    """The number of the float type of an array that the kernels can read as it lies, else MP_FLOATS."""
+    cdef int fmt = 0, number = cnp.PyArray_TYPE(x)
+    while fmt < MP_FLOATS and _types[fmt] != number:
+        fmt += 1
+    return fmt if cnp.PyArray_ISCARRAY_RO(x) else MP_FLOATS
+
+
+cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, bint to_write) noexcept:
+    """Whether it is a C-contiguous ndarray of that type and shape."""
+    cdef cnp.ndarray array
+    cdef int i
+    if type(a) is not cnp.ndarray:
+        return False
+    array = a
+    if (cnp.PyArray_TYPE(array) != type_number or cnp.PyArray_NDIM(array) != ndim
+            or not (cnp.PyArray_ISCARRAY(array) if to_write else cnp.PyArray_ISCARRAY_RO(array))):
+        return False
+    for i in range(ndim):
+        if cnp.PyArray_DIM(array, i) != sizes[i]:
+            return False
+    return True
+
+
+cdef bint apart(cnp.ndarray a, cnp.ndarray b) noexcept:
+    return b is None or (cnp.PyArray_BYTES(a) + cnp.PyArray_NBYTES(a) <= cnp.PyArray_BYTES(b)
+                         or cnp.PyArray_BYTES(b) + cnp.PyArray_NBYTES(b) <= cnp.PyArray_BYTES(a))
+
+
+cdef bint has_parts(dict q, Recipe r, cnp.ndarray x, bint to_write) except -1:
+    """Whether the fields of a result are as the recipe says, and no memory of x."""
+    values, scale, zeros = q["values"], q["scale"], q["zero_point"]
+    cdef int ndim = <int>len(r.shape)
+    return (fits(values, r.type, ndim, r.sizes, to_write) and fits(scale, cnp.NPY_FLOAT32, ndim, r.scale_sizes, to_write)
+            and (zeros is None or fits(zeros, cnp.NPY_INT32, ndim, r.scale_sizes, to_write))
+            and (x is None or (apart(x, values) and apart(x, scale) and apart(x, zeros))))
+
+
+cdef bint is_scale(object scale, Recipe r) except -1:
+    """Whether a given scale needs neither broadcasting nor complaint."""
+    if type(scale) is float:
+        return 1e-30 < <double>scale < 1e30
+    return fits(scale, cnp.NPY_FLOAT32, <int>len(r.shape), r.scale_sizes, False) and positive_and_finite(scale)
+
+
+cdef bint is_zero_point(object zero_point, Recipe r) noexcept:
+    cdef Py_ssize_t i
+    cdef int32_t value
+    cdef bint good = r.blocks.code <= MP_CODE_U8
+    if type(zero_point) is int:
+        return good and r.blocks.qmin <= zero_point <= r.blocks.qmax
+    if not fits(zero_point, cnp.NPY_INT32, <int>len(r.shape), r.scale_sizes, False):
+        return False
+    for i in range(cnp.PyArray_SIZE(zero_point)):
+        value = (<const int32_t *>cnp.PyArray_DATA(zero_point))[i]
+        good &= r.blocks.qmin <= value <= r.blocks.qmax
+    return good
+
+
+cdef void fill(cnp.ndarray to, object given):
+    """Copy what is_scale or is_zero_point accepted."""
+    cdef Py_ssize_t i
+    cdef float number
+    cdef int32_t whole
+    if type(given) is cnp.ndarray:
+        memmove(cnp.PyArray_DATA(to), cnp.PyArray_DATA(<cnp.ndarray>given), cnp.PyArray_NBYTES(to))
+    elif type(given) is float:
+        number = given
+        for i in range(cnp.PyArray_SIZE(to)):
+            (<float *>cnp.PyArray_DATA(to))[i] = number
+    else:
+        whole = given
+        for i in range(cnp.PyArray_SIZE(to)):
+            (<int32_t *>cnp.PyArray_DATA(to))[i] = whole
+
+
+def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, scale=None, zero_point=None, out=None):
+    """Return `x` as codes of 8 or 4 bits: ``q = clamp(round(x / scale) + zero_point)``.
+
+    A true division, rounded to nearest even, clamped before it becomes an integer: the ONNX QuantizeLinear formula.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape; float types (float64 is rounded to float32 first) or integers.
+    axis : int or sequence of int, optional
+        The axes that keep scales of their own: 1 for one scale per column of a matrix, 0 for one per row. None: one.
+    dtype : {"int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2"}
+        int4 codes are packed in pairs; see :class:`QuantizedArray`.
+    symmetric : bool
+        Zero point 0 and a range as wide below 0 as above, so that ``scale = max|x| / largest``: 127 for int8, 7 for
+        int4, 448 or 57344 for the 8-bit floats. uint8: the range [0, max x] on 0..255. False, for integers only: the
+        range of `x`, widened to hold 0, on all codes: ``scale = (hi - lo) / (qmax - qmin)``,
+        ``zero_point = round(qmin - lo / scale)``, the ONNX DynamicQuantizeLinear formula.
+    group_size : int, optional
+        How many neighbours share a scale along the one axis that `axis` leaves out; the last group may be shorter. For
+        a weight (k, n), ``axis=1, group_size=64`` gives scales of shape (ceil(k / 64), n): ONNX' blocked quantization.
+    scale, zero_point : array-like, optional
+        Given instead of computed; broadcastable against the shape of the scales (length 1 off `axis`) or, with one
+        `axis` and no groups, of shape (length,). With a given scale, codes use the full range (int8: -128..127), as
+        ONNX says.
+    out : QuantizedArray, optional
+        Where to put the result: what a call with the same arguments returned. Its arrays are overwritten.
+
+    Returns
+    -------
+    QuantizedArray
+        A new one, or `out`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `dtype` is none of these.
+    ValueError
+        `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out one axis; `scale`
+        is not positive and finite; `zero_point` without `scale`, or outside the codes; a zero point, or
+        ``symmetric=False``, for an 8-bit float; shapes that do not broadcast; an `out` of another kind.
+
+    Notes
+    -----
+    Infinities go to the end of the range and do not count when a scale is computed; NaN becomes the zero point, in an
+    8-bit float +0; a slice without anything to scale (empty, all zero, not finite) gets scale 1. An 8-bit float is
+    ``x / scale``, clamped to its finite numbers and rounded once more, to nearest even, by :func:`mp_core.cast`.
+
+    Examples
+    --------
+    >>> quantize([-1.0, 0.0, 1.55], symmetric=False, dtype="uint8").values
+    array([  0, 100, 255], dtype=uint8)
+    >>> quantize(np.ones((100, 3)), axis=1, group_size=64, dtype="int4").scale.shape
+    (2, 3)
+    """
     cdef Blocks b
-    memset(&b, 0, sizeof(b))
-    b.outer, b.outer_stride, b.rows, b.row_stride, b.cols, b.group, b.groups, b.by_column = blocks
-    b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
-    b.q, b.code, b.packed = <uint8_t *>cnp.PyArray_BYTES(q), code, packed
-    b.how, b.qmin, b.qmax, b.largest, b.back = how, qmin, qmax, <float>qmax, back
-    b.scale = <float *>cnp.PyArray_DATA(scale)
-    if zero_point is not None:
-        b.zero_point = <int32_t *>cnp.PyArray_DATA(zero_point)
-    if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(q)) >= STREAMED:
-        b.mode = MP_STREAM
+    cdef Recipe r
+    cdef cnp.ndarray source, values, scales, zeros = None
+    cdef dict fields
+    cdef int ndim, fmt = MP_FLOATS
+    cdef bint with_zeros
+    # Arguments of the usual types, whose recipe is known, and a contiguous array apart from `out`: then the kernels.
+    if (type(x) is cnp.ndarray and type(dtype) is str and type(symmetric) is bool
+            and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)):
+        source = x
+        fmt = format_of(source)
+    if fmt == MP_FLOATS:
+        return _long_quantize(x, axis, dtype, symmetric, group_size, scale, zero_point, out)
+    r = _recipe(x.shape, axis, dtype, symmetric, group_size)
+    ndim, with_zeros = cnp.PyArray_NDIM(source), r.with_zeros if scale is None else zero_point is not None
+    if (not r.as_they_are or (scale is not None and not is_scale(scale, r))
+            or (zero_point is not None and (scale is None or not is_zero_point(zero_point, r)))):
+        return _long_quantize(x, axis, dtype, symmetric, group_size, scale, zero_point, out)
+    if out is None:
+        values = cnp.PyArray_EMPTY(ndim, r.sizes, r.type, 0)
+        scales = cnp.PyArray_EMPTY(ndim, r.scale_sizes, cnp.NPY_FLOAT32, 0)
+        if with_zeros:
+            zeros = cnp.PyArray_EMPTY(ndim, r.scale_sizes, cnp.NPY_INT32, 0)
+        out = _new(_result)
+        fields = out.__dict__
+        fields["values"], fields["scale"], fields["zero_point"] = values, scales, zeros
+        fields["axis"], fields["group_size"], fields["dtype"], fields["shape"] = r.axes, r.group_size, r.dtype, r.shape
+    else:
+        fields = out.__dict__ if type(out) is _result else None
+        if (fields is None or fields["shape"] != r.shape or fields["dtype"] is not r.dtype or fields["axis"] != r.axes
+                or fields["group_size"] != r.group_size or (fields["zero_point"] is not None) != with_zeros
+                or not has_parts(fields, r, source, True)):
+            return _long_quantize(x, axis, dtype, symmetric, group_size, scale, zero_point, out)
+        values, scales, zeros = fields["values"], fields["scale"], fields["zero_point"]
+    b = r.blocks
+    if scale is None:
+        b.how, b.qmin = r.how, r.qmin
+    else:
+        fill(scales, scale)
+        if with_zeros:
+            fill(zeros, zero_point)
+    place(&b, fmt, source, values, scales, zeros)
     run(&b)
+    return out
 
 
-def positive_and_finite(cnp.ndarray scale not None):
+def dequantize(q, dtype="float32", *, out=None):
+    """Return ``scale * (q - zero_point)``, computed in float32, rounded once to `dtype`.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+    dtype : dtype or str
+        A float type.
+    out : ndarray, optional
+        Where to put the result: of the shape of `q` and type `dtype`.
+
+    Returns
+    -------
+    ndarray
+        A new array, or `out`.
+
+    Raises
+    ------
+    TypeError
+        `q` is no :class:`QuantizedArray`, `dtype` no float type, or `out` not of that type.
+    ValueError
+        `out` has another shape than `q`, or is read-only.
+
+    Examples
+    --------
+    >>> dequantize(quantize([-1.27, 0.5]))
+    array([-1.27,  0.5 ], dtype=float32)
+    """
+    cdef Blocks b
+    cdef Recipe r
+    cdef cnp.ndarray x
+    cdef dict fields
+    number = _numbers.get(dtype) if type(dtype) is str or isinstance(dtype, cnp.dtype) else None
+    if number is None or type(q) is not _result:
+        return _long_dequantize(q, dtype, out)
+    fields = q.__dict__
+    r = _recipe(fields["shape"], fields["axis"], fields["dtype"], True, fields["group_size"])
+    if out is None:
+        x = cnp.PyArray_EMPTY(<int>len(r.shape), r.lengths, _types[<int>number], 0)
+    elif fits(out, _types[<int>number], <int>len(r.shape), r.lengths, True):
+        x = out
+    else:
+        return _long_dequantize(q, dtype, out)
+    if not r.as_they_are or not has_parts(fields, r, x, False):
+        return _long_dequantize(q, dtype, out)
+    b = r.blocks
+    b.back = True
+    place(&b, number, x, fields["values"], fields["scale"], fields["zero_point"])
+    run(&b)
+    return x
+
+
+cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
     """Whether all of a C-contiguous float32 array is."""
     cdef const float *s = <const float *>cnp.PyArray_DATA(scale)
     cdef Py_ssize_t i
@@ -307,30 +583,6 @@ def positive_and_finite(cnp.ndarray scale not None):
     for i in range(cnp.PyArray_SIZE(scale)):
         good &= 0 < s[i] < INFINITY
     return good
-
-
-def overlaps(cnp.ndarray x not None, *parts):
-    """Whether memory of `x` is memory of one of the parts; all C-contiguous."""
-    cdef const char *start = cnp.PyArray_BYTES(x)
-    cdef const char *first
-    cdef cnp.ndarray part
-    for part in parts:
-        first = cnp.PyArray_BYTES(part)
-        if first < start + cnp.PyArray_NBYTES(x) and start < first + cnp.PyArray_NBYTES(part):
-            return True
-    return False
-
-
-def quantize_rows(cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
-                  Py_ssize_t rows, Py_ssize_t length):
-    """Symmetric int8, a scale per row: the short way of the layers. Writes `q` and `scale` (rows,)."""
-    cdef Blocks b
-    memset(&b, 0, sizeof(b))
-    b.outer, b.outer_stride, b.rows, b.cols, b.group, b.groups = rows, length, 1, length, length, 1
-    b.kernels, b.format, b.size, b.x = kernels(), fmt, cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
-    b.q, b.code, b.scale = <uint8_t *>cnp.PyArray_BYTES(q), MP_CODE_I8, <float *>cnp.PyArray_DATA(scale)
-    b.how, b.qmin, b.qmax, b.largest = SYMMETRIC, -127, 127, 127
-    run(&b)
 
 
 def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):

@@ -19,8 +19,9 @@ typedef enum {
     MP_I32 = MP_PANEL_FORMATS, /* only as the output of an int8 product */
 } mp_format;
 
-/* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. Bits, or 0. */
-enum { MP_SATURATE = 1, MP_STREAM = 2 };
+/* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
+ * rely on: no finite number is beyond the codes. Bits, or 0. */
+enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4 };
 
 typedef enum {
     MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
@@ -114,8 +115,8 @@ typedef struct {
     const int32_t *zero_point;   /* NULL: zeros */
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
-    int mode;                    /* MP_STREAM or 0 */
-    ptrdiff_t ahead;             /* how many elements later to fetch one into the caches; may be beyond the array */
+    int mode;                    /* MP_STREAM, MP_WITHIN, both or 0 */
+    ptrdiff_t ahead;             /* how many elements later to fetch one into the caches, may be beyond the array; 0: none */
 } mp_tile;
 
 typedef struct {

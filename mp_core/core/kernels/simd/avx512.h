@@ -71,6 +71,17 @@ V vu32 widen_i8(vu8 x) { return _mm512_cvtepi8_epi32(x); }
 V vu16 narrow_u16(vu32 x) { return _mm512_cvtepi32_epi16(x); }
 V vu8 narrow_u8(vu32 x) { return _mm512_cvtepi32_epi8(x); }
 
+V vu32 min_u16(vu32 a, vu32 b) { return _mm512_min_epu16(a, b); }
+V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
+V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
+V int any_zero(vu32 x) { return _mm512_testn_epi32_mask(x, x) != 0; }
+V vu32 narrow_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
+    const vu32 quarters = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const vu32 bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    return _mm512_permutexvar_epi32(quarters, bytes);
+}
+V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (1ull << n) - 1, x); }
+
 #define MP_NATIVE_F16
 V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
 V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }

@@ -22,3 +22,9 @@ MP_PARTIAL(vf32, float, const float *, loadn_f32, load_f32, storen_f32, store_f3
 MP_PARTIAL(vu32, uint32_t, const void *, loadn_u32, load_u32, storen_u32, store_u32)
 MP_PARTIAL(vu16, uint16_t, const void *, loadn_u16, load_u16, storen_u16, store_u16)
 MP_PARTIAL(vu8, uint8_t, const void *, loadn_u8, load_u8, storen_u8, store_u8)
+
+V void storen_bytes(void *p, vu32 x, ptrdiff_t n) {
+    uint8_t bytes[sizeof x];
+    store_u32(bytes, x);
+    memcpy(p, bytes, (size_t)n);
+}
