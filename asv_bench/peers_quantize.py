@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import torch
-from interleaved import Cell, copy_limit, onnx_call, show_rates, show_ratio
+from interleaved import Cell, as_torch, copy_limit, onnx_call, show_rates, show_ratio
 
 import mp_core as mp
 
@@ -193,11 +193,10 @@ def by_torch(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
         return torch.quantize_per_channel(tensor, step, zero, axis, integer)
 
     if kind.back and by_expression:
-        codes = grouped(torch.from_numpy(q.values.view(np.int8)), kind)[0]
         if kind.dtype == "int4":
             codes = slices.div(wide).round_().to(torch.int8)
-        elif kind.dtype != "int8":
-            codes = codes.view(torch.float8_e4m3fn)
+        else:
+            codes = grouped(as_torch(q.values), kind)[0]
         return lambda: codes.to(torch.float32).mul_(wide)
     if kind.back:
         made = torch.quantize_per_tensor(tensor, float(steps[0]), 0, integer) if axis is None else by_channel(steps, zeros)

@@ -360,6 +360,69 @@ def test_ties_are_where_the_rounded_quotient_has_them(isa, extreme, by_column, r
         np.testing.assert_array_equal(mp.quantize(x.T, axis=0, scale=scales).values, expected.T)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
+@pytest.mark.parametrize("cols", [64, 100, 16, 7])
+def test_codes_near_a_tie_are_those_of_the_quotient(isa, dtype, cols, rng):
+    """Up to 40 floats to either side of every tie and end, with zero points, rows of many lengths, NaN and Inf between."""
+    low, high = RANGES.get(dtype, (-8, 7))
+    scale = np.float32(np.exp2(rng.uniform(-50, 50, (300, 1))))
+    zero = rng.integers(low, high, (300, 1), endpoint=True).astype(np.int32)
+    ties = rng.integers(low - 2, high + 3, (300, cols)) - 0.5 - zero
+    steps = rng.integers(-40, 41, ties.shape, np.int32)
+    x = ((ties * scale.astype(np.float64)).astype(np.float32).view(np.int32) + steps).view(np.float32)
+    odd = np.array([np.nan, -np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45, 0.0, -0.0, 40000.0, -40000.0], np.float32)
+    payload = np.array([0x7F812345, 0xFFFFFFFF], np.uint32).view(np.float32)
+    places = rng.random(x.shape) < 0.02
+    x[places] = rng.choice(np.concatenate([odd, payload]), np.count_nonzero(places))
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = onnx_quantize(x, scale, zero, low, high)
+    expected = np.where(np.isnan(x), zero, expected)
+    q = mp.quantize(x, axis=0, scale=scale, zero_point=zero, dtype=dtype)
+    np.testing.assert_array_equal(mp.quantization.unpacked_codes(q), expected)
+    if dtype != "int4":
+        q = mp.quantize(x.T, axis=1, scale=scale.T, zero_point=zero.T, dtype=dtype)
+        np.testing.assert_array_equal(q.values, expected.T)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1 / 127, float.fromhex("0x1.fffffep-3")])
+@pytest.mark.parametrize(("dtype", "zero_point"), [("int8", 0), ("int8", -77), ("uint8", 0), ("uint8", 131)])
+def test_every_float(isa, scale, dtype, zero_point):
+    scale = float(np.float32(scale))
+    for start in range(0, 1 << 32, 1 << 24):
+        x = np.arange(start, start + (1 << 24), dtype=np.uint32).view(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = onnx_quantize(x, np.float32(scale), zero_point, *RANGES[dtype])
+        expected[np.isnan(x)] = zero_point
+        codes = mp.quantize(x, scale=scale, zero_point=zero_point, dtype=dtype).values
+        np.testing.assert_array_equal(codes, expected.astype(dtype))
+
+
+@pytest.mark.parametrize("place", [0, 5, 63, 64, 100, 129])
+@pytest.mark.parametrize("shape", [(130,), (130, 3), (40, 130)])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_one_infinity_or_nan_changes_no_scale(isa, place, shape, symmetric, axis, rng):
+    x = rng.standard_normal(shape).astype(np.float32)
+    at = (place,) + (1,) * (x.ndim - 1) if len(x) == 130 else (1, place)
+    x[at] = 0
+    expected = mp.quantize(x, axis=axis, symmetric=symmetric).scale
+    for value in (np.inf, -np.inf, np.nan):
+        x[at] = value
+        assert_same_bits(mp.quantize(x, axis=axis, symmetric=symmetric).scale, expected)
+
+
+@pytest.mark.parametrize("group_size", [1, 5, 16, 32, 48, 64, 300])
+@pytest.mark.parametrize("offset", [0, 1, 16])
+def test_runs_of_any_length_anywhere(isa, group_size, offset, rng):
+    """Whatever the length of a run and the alignment of its numbers, its codes are those of its own slice."""
+    x = rng.standard_normal(37 * group_size + offset).astype(np.float32)[offset:].reshape(37, group_size)
+    q = mp.quantize(x.reshape(1, -1), axis=0, group_size=group_size)
+    scale = np.abs(x).max(1, keepdims=True) / np.float32(127)
+    assert_same_bits(q.scale.ravel(), scale.ravel())
+    np.testing.assert_array_equal(q.values.reshape(x.shape), np.rint(x / scale))
+
+
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_ties_are_where_the_rounded_quotient_has_them(isa, dtype, rng):
     codes = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
@@ -430,6 +493,41 @@ def test_out_takes_what_a_call_like_it_returned(kind, rng):
         x = np.zeros((70, 130), dtype)
         assert mp.dequantize(out, dtype, out=x) is x
         assert_same_bits(x, mp.dequantize(expected, dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unusual_arguments_give_what_usual_ones_do(kind, rng):
+    """The short way serves ndarrays, names of types and ints; everything else takes another."""
+    x = rng.standard_normal((24, 64)).astype(np.float32)
+    usual = mp.quantize(x, **kind)
+    unusual = dict(kind, dtype=np.dtype(usual.dtype), axis=usual.axis)
+    if kind.get("group_size"):
+        unusual["group_size"] = np.int64(kind["group_size"])
+    again = mp.quantize(x.tolist(), **unusual)
+    for part in ("values", "scale", "zero_point"):
+        a, b = getattr(usual, part), getattr(again, part)
+        assert (a is None) == (b is None)
+        assert a is None or (a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    assert (usual.axis, usual.group_size, usual.dtype, usual.shape) == (
+        again.axis,
+        again.group_size,
+        again.dtype,
+        again.shape,
+    )
+    y = mp.dequantize(usual)
+    out = np.empty((64, 24), np.float32).T
+    assert mp.dequantize(usual, np.float32, out=out) is out
+    assert_same_bits(np.ascontiguousarray(out), y)
+
+
+@pytest.mark.parametrize("given", [True, False, 1.0])
+def test_an_int_is_no_bool(given):
+    """A shape and arguments that were served before do not let through what only equals them."""
+    x = np.ones((4, 4), np.float32)
+    mp.quantize(x, axis=1)
+    mp.quantize(x, axis=1, group_size=1)
+    with pytest.raises((TypeError, ValueError), match="group_size"):
+        mp.quantize(x, axis=1, group_size=given)
 
 
 def test_out_may_overlap(rng):

@@ -13,12 +13,14 @@ cnp.import_array()
 
 cdef double WORTHWHILE = 1 << 17
 
-# Bytes of a result that no cache holds until it is read again, and of numbers that are worth fetching ahead.
+# Bytes of a result that no cache holds until it is read again; bytes of numbers to fetch ahead, while those whose range
+# was just found are in a cache. The processor fetches what is read only once better on its own.
 cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
+    PAGES = 64        # rows, far apart, that are read side by side
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # How scales come about: given, by max |x|, by max(x, 0), by the range of x.
@@ -233,11 +235,12 @@ cdef void convert_share(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef int split(Blocks *b, int threads) except -1:
+    """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
     cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
     b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
         (along + threads - 1) // threads)
-    b.parts = <int>((along + b.share - 1) // b.share)
+    b.parts, b.far = <int>((along + b.share - 1) // b.share), False
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -252,7 +255,9 @@ cdef int split(Blocks *b, int threads) except -1:
                     b.hi[i] = max(b.hi[i], b.hi[part * scales + i])
             steps(b, b.lo, b.hi, 0, scales)
             free(b.lo)
-        parallel_for(threads, b.parts, convert_share, b)
+        if b.rows > 1:  # as many as have their pages at hand
+            b.share = min(b.share, <Py_ssize_t>PAGES)
+        parallel_for(threads, (along + b.share - 1) // b.share, convert_share, b)
     return 0
 
 
@@ -290,7 +295,7 @@ cdef void place(Blocks *b, int fmt, cnp.ndarray x, cnp.ndarray q, cnp.ndarray sc
     b.mode = MP_WITHIN if b.how == SYMMETRIC else 0
     if (cnp.PyArray_NBYTES(x) if b.back else cnp.PyArray_NBYTES(q)) >= STREAMED:
         b.mode |= MP_STREAM
-    b.far = cnp.PyArray_NBYTES(x) >= STREAMED
+    b.far = b.how != GIVEN and cnp.PyArray_NBYTES(x) >= STREAMED
 
 
 cdef class Recipe:
