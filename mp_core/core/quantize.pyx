@@ -20,7 +20,7 @@ cdef Py_ssize_t STREAMED = 1 << 24
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
-    PAGES = 64        # rows, far apart, that are read side by side
+    PAGES = 128       # rows, far apart, that are read side by side
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # How scales come about: given, by max |x|, by max(x, 0), by the range of x.
