@@ -26,8 +26,8 @@ OURS, PEERS = ("Dense", "matmul"), ("ORT", "x86", "onednn")
 
 HEADING = (
     "GOP/s, quantization included (* farther off than two 7-bit operands are). Dense: mp_core.layers under the policy\n"
-    "int8; matmul: mp.dynamic_matmul; ORT: DynamicQuantizeMatMul; x86, onednn: torch's engines. Ratio: Dense to the best\n"
-    "peer. Limit: of Dense, the slower of multiply-adds alone and a read of the weights.\n"
+    "int8; matmul: mp.dynamic_matmul; ORT: DynamicQuantizeMatMul; x86, onednn: torch's engines. Ratio: Dense to the\n"
+    "best peer. Limit: of Dense, the slower of multiply-adds alone and a read of the weights.\n"
     f"{'':16}{''.join(f'{name:>8} ' for name in (*OURS, *PEERS))} {'Dense to':20}{'limit':>6}"
 )
 
@@ -65,7 +65,11 @@ def by_mp_core(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> dict[str, Call
 
 
 def by_onnxruntime(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> Callable[[], np.ndarray]:
-    out, real, value = np.empty((len(x), len(bias)), np.float32), onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info
+    out, real, value = (
+        np.empty((len(x), len(bias)), np.float32),
+        onnx.TensorProto.FLOAT,
+        onnx.helper.make_tensor_value_info,
+    )
     nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["p"]), onnx.helper.make_node("Add", ["p", "bias"], ["y"])]
     weights = [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(bias, "bias")]
     graph = onnx.helper.make_graph(nodes, "dense", [value("x", real, x.shape)], [value("y", real, out.shape)], weights)
@@ -90,7 +94,7 @@ def by_torch(x: np.ndarray, w: np.ndarray, bias: np.ndarray, engine: str) -> Cal
 
 
 def wrong(calls: dict[str, Callable[[], object]], x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> set[str]:
-    """Return those whose results are off by more than half a step in each operand explains, with 63 steps up to the largest."""
+    """Return those that are farther off than half a step in each operand explains, with 63 steps up to the largest."""
     a, b = np.abs(x).max() / 126, np.abs(w).max(0) / 126
     exact = x.astype(np.float64) @ w + bias
     bound = np.abs(x).sum(1, keepdims=True) * b + a * np.abs(w).sum(0) + w.shape[0] * a * b

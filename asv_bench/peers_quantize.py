@@ -1,4 +1,4 @@
-"""Between float32 and codes of 8 or 4 bits, by scales that are given or found. Everyone gets the same array and scales."""
+"""float32 to codes of 8 or 4 bits and back, by scales that are given or found. Everyone gets the same array."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -91,7 +91,9 @@ def cell(x: np.ndarray, kind: Kind) -> Cell:
     timers = {name: Timer("call()", globals={"call": call}) for name, call in calls.items()}
     peers = tuple(name for name in PEERS if name in calls)
     ratios = {"best": ((OURS,), peers), "torch": ((OURS,), ("torch",))}
-    return Cell({"size": x.size, "kind": kind.label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong)
+    return Cell(
+        {"size": x.size, "kind": kind.label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong
+    )
 
 
 def by_mp_core(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
@@ -199,7 +201,9 @@ def by_torch(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
             codes = grouped(as_torch(q.values), kind)[0]
         return lambda: codes.to(torch.float32).mul_(wide)
     if kind.back:
-        made = torch.quantize_per_tensor(tensor, float(steps[0]), 0, integer) if axis is None else by_channel(steps, zeros)
+        made = (
+            torch.quantize_per_tensor(tensor, float(steps[0]), 0, integer) if axis is None else by_channel(steps, zeros)
+        )
         return made.dequantize
     if "float8" in kind.dtype:
         return lambda: tensor.div(largest(tensor, over, over is not None)).to(torch.float8_e4m3fn)
@@ -241,7 +245,9 @@ def by_onnxruntime(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call | No
         how = {"axis": 1 - kind.axis, "block_size": GROUP}
     scale = q.scale if kind.group else q.scale.reshape(() if kind.axis is None else -1)
     constants = {"scale": scale, "zero": np.zeros(scale.shape, np.int8)}
-    name, source, result = ("QuantizeLinear", x, q.values) if not kind.back else ("DequantizeLinear", q.values, np.empty_like(x))
+    name, source, result = (
+        ("QuantizeLinear", x, q.values) if not kind.back else ("DequantizeLinear", q.values, np.empty_like(x))
+    )
     node = onnx.helper.make_node(name, ["x", "scale", "zero"], ["y"], **how)
     return onnx_call([node], {"x": source}, constants, {"y": result})
 

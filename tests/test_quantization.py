@@ -363,7 +363,7 @@ def test_ties_are_where_the_rounded_quotient_has_them(isa, extreme, by_column, r
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("cols", [64, 100, 16, 7])
 def test_codes_near_a_tie_are_those_of_the_quotient(isa, dtype, cols, rng):
-    """Up to 40 floats to either side of every tie and end, with zero points, rows of many lengths, NaN and Inf between."""
+    """Up to 40 floats to either side of every tie and end, with zero points, NaN and Inf between them."""
     low, high = RANGES.get(dtype, (-8, 7))
     scale = np.float32(np.exp2(rng.uniform(-50, 50, (300, 1))))
     zero = rng.integers(low, high, (300, 1), endpoint=True).astype(np.int32)

@@ -306,7 +306,7 @@ cdef class Recipe:
     cdef cnp.npy_intp lengths[64]      # of the shape
     cdef cnp.npy_intp sizes[64]        # ... of the stored codes
     cdef cnp.npy_intp scale_sizes[64]
-    cdef int type, how, qmin           # NumPy's number of the stored type; how scales are found, and the lowest code then
+    cdef int type, how, qmin           # NumPy's number of the stored type; how scales are found; the lowest code then
     cdef bint as_they_are              # the arrays need no copy in another order or without pairs
     cdef bint with_zeros
 
@@ -314,7 +314,8 @@ cdef class Recipe:
                   tuple axes, group_size, tuple scale_shape, blocks, bint as_they_are, bint symmetric):
         cdef Blocks *b = &self.blocks
         cdef int i
-        self.shape, self.axes, self.scale_shape, self.group_size, self.dtype = shape, axes, scale_shape, group_size, dtype
+        self.shape, self.axes, self.scale_shape = shape, axes, scale_shape
+        self.group_size, self.dtype = group_size, dtype
         for i in range(len(shape)):
             self.lengths[i], self.sizes[i], self.scale_sizes[i] = shape[i], stored[i], scale_shape[i]
         self.type, self.as_they_are, self.with_zeros = storage.num, as_they_are, not symmetric
@@ -325,7 +326,7 @@ cdef class Recipe:
 
     def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray q not None, cnp.ndarray scale not None,
                 cnp.ndarray zero_point, bint given, bint back, bint packed):
-        """Write `q`, C-contiguous codes (and the scales, unless they are `given`), from `x`, or with `back` `x` from `q`."""
+        """Write codes `q` (and their scales, unless they are `given`) from `x`, or with `back` `x` from `q`."""
         cdef Blocks b = self.blocks
         b.packed, b.back = packed, back
         if not given:
@@ -384,7 +385,8 @@ cdef bint has_parts(dict q, Recipe r, cnp.ndarray x, bint to_write) except -1:
     """Whether the fields of a result are as the recipe says, and no memory of x."""
     values, scale, zeros = q["values"], q["scale"], q["zero_point"]
     cdef int ndim = <int>len(r.shape)
-    return (fits(values, r.type, ndim, r.sizes, to_write) and fits(scale, cnp.NPY_FLOAT32, ndim, r.scale_sizes, to_write)
+    return (fits(values, r.type, ndim, r.sizes, to_write)
+            and fits(scale, cnp.NPY_FLOAT32, ndim, r.scale_sizes, to_write)
             and (zeros is None or fits(zeros, cnp.NPY_INT32, ndim, r.scale_sizes, to_write))
             and (x is None or (apart(x, values) and apart(x, scale) and apart(x, zeros))))
 
