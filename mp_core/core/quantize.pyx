@@ -481,6 +481,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     --------
     >>> quantize([-1.0, 0.0, 1.55], symmetric=False, dtype="uint8").values
     array([  0, 100, 255], dtype=uint8)
+    >>> import numpy as np
     >>> quantize(np.ones((100, 3)), axis=1, group_size=64, dtype="int4").scale.shape
     (2, 3)
     """
