@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F16, MP_F32, MP_FEW_ROWS, MP_FLOATS, MP_I8, MP_LANES,
-    MP_PAIRS, MP_PANEL, MP_QUADS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, mp_column_bytes, mp_element_bytes, mp_gemm,
-    mp_group, mp_group_bytes, mp_tile,
+    MP_PAIRS, MP_PANEL, MP_QUADS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, MP_WITHIN, mp_column_bytes, mp_element_bytes,
+    mp_gemm, mp_group, mp_group_bytes, mp_tile,
 )
 
 cdef enum:
@@ -156,7 +156,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
     if p.steps != NULL:
         t.scale, t.zero_point, t.row_step, t.col_step = p.steps, p.zeros, 0, 1
     elif p.row_scale == NULL:
-        t.qmin = -127
+        t.qmin, t.mode = -127, MP_WITHIN
         memset(scales, 0, rows * 4)
         p.kernels.amax(&t, scales)
         p.kernels.symmetric_scales(scales, rows, 127, scales)
