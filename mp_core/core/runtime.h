@@ -1,4 +1,4 @@
-/* The state of the process that the Cython modules share: the kernels in use, the thread pool's fork rule, scratch. */
+/* The state of the process that the Cython modules share: the kernels in use, threads, scratch. */
 #ifndef MP_RUNTIME_H
 #define MP_RUNTIME_H
 
@@ -9,8 +9,8 @@
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
 
-/* Call run(context, index) for every index below tasks, on up to that many threads. Each has a range of its own, the same in
- * every call like this one, so that it finds in its caches what it left there; who is done helps the others. */
+/* Call run(context, index) for every index below tasks, on up to that many threads. Each begins with a range of its own,
+ * the same in every call like this one, so that it finds in its caches what it left there; who is done helps the others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
 /* At least `bytes` bytes, 64-byte aligned, that belong to the calling thread until its next call; NULL without memory.

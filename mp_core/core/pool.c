@@ -1,0 +1,148 @@
+/* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper that
+ * gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never end. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "runtime.h"
+
+enum {
+    MOST_RANGES = 64,
+    TURNS = 1000, /* of waiting awake, some microseconds, before a thread sleeps */
+};
+
+typedef struct {
+    _Alignas(64) atomic_ptrdiff_t next; /* in a cache line of its own */
+} range;
+
+typedef struct job {
+    range own[MOST_RANGES];
+    ptrdiff_t tasks;
+    int ranges;
+    void (*run)(void *context, ptrdiff_t index);
+    void *context;
+    int places;         /* for helpers who may still come; guarded, like `next` */
+    atomic_int running; /* helpers at work; changed under the lock */
+    struct job *next;
+} job;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static job *jobs; /* those that helpers may join; guarded, like the next two */
+static int helpers, asleep;
+static atomic_uint posted; /* changes with every job */
+
+static void pause_a_little(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void take_tasks(job *j, int me) {
+    for (int turn = 0; turn < j->ranges; turn++) {
+        const int r = (me + turn) % j->ranges;
+        const ptrdiff_t end = (r + 1) * j->tasks / j->ranges;
+        for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&j->own[r].next, 1, memory_order_relaxed)) < end;)
+            j->run(j->context, i);
+    }
+}
+
+static job *open_job(void) {
+    job *j = jobs;
+    while (j && !j->places) j = j->next;
+    return j;
+}
+
+static void *help(void *number) {
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        job *j = open_job();
+        if (j) {
+            j->places--;
+            atomic_fetch_add(&j->running, 1);
+            pthread_mutex_unlock(&lock);
+            take_tasks(j, (int)(intptr_t)number);
+            pthread_mutex_lock(&lock);
+            if (atomic_fetch_sub(&j->running, 1) == 1) pthread_cond_broadcast(&done); /* j may be gone now */
+            continue;
+        }
+        const unsigned seen = atomic_load(&posted);
+        pthread_mutex_unlock(&lock);
+        for (int turn = 0; turn < TURNS && atomic_load_explicit(&posted, memory_order_relaxed) == seen; turn++)
+            pause_a_little();
+        pthread_mutex_lock(&lock);
+        if (atomic_load(&posted) != seen) continue;
+        asleep++;
+        pthread_cond_wait(&work, &lock);
+        asleep--;
+    }
+    return NULL;
+}
+
+/* The child of a fork() has the caller's thread only, and none that could give the lock back. */
+static void forget_helpers(void) {
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&work, NULL);
+    pthread_cond_init(&done, NULL);
+    jobs = NULL;
+    helpers = asleep = 0;
+}
+
+static void set_up(void) { pthread_atfork(NULL, NULL, forget_helpers); }
+
+/* Under the lock. Helpers leave signals to the program's own threads. Where there can be no more, fewer do. */
+static void engage(int wanted) {
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    if (helpers >= wanted || pthread_attr_init(&detached)) return;
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (helpers < wanted && !pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) helpers++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+}
+
+static void post(job *j) {
+    pthread_mutex_lock(&lock);
+    engage(j->places);
+    j->next = jobs;
+    jobs = j;
+    atomic_fetch_add(&posted, 1);
+    if (asleep > j->places)
+        for (int i = 0; i < j->places; i++) pthread_cond_signal(&work);
+    else if (asleep)
+        pthread_cond_broadcast(&work);
+    pthread_mutex_unlock(&lock);
+}
+
+static void withdraw(job *j) {
+    pthread_mutex_lock(&lock);
+    job **at = &jobs;
+    while (*at != j) at = &(*at)->next;
+    *at = j->next;
+    pthread_mutex_unlock(&lock);
+    for (int turn = 0; turn < TURNS && atomic_load(&j->running); turn++) pause_a_little();
+    if (!atomic_load(&j->running)) return;
+    pthread_mutex_lock(&lock);
+    while (atomic_load(&j->running)) pthread_cond_wait(&done, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t), void *context) {
+    if (threads > tasks) threads = (int)tasks;
+    if (threads < 2) {
+        for (ptrdiff_t index = 0; index < tasks; index++) run(context, index);
+        return;
+    }
+    job j = {.tasks = tasks, .run = run, .context = context, .places = threads - 1};
+    j.ranges = threads < MOST_RANGES ? threads : MOST_RANGES;
+    for (int r = 0; r < j.ranges; r++) atomic_init(&j.own[r].next, r * tasks / j.ranges);
+    pthread_once(&once, set_up);
+    post(&j);
+    take_tasks(&j, 0);
+    withdraw(&j);
+}
