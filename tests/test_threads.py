@@ -1,6 +1,7 @@
 """How many threads run, and that nothing depends on it: contexts, environment, fork, concurrent callers."""
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import subprocess
@@ -56,6 +57,20 @@ def test_a_scope_belongs_to_its_thread_and_task():
         return await asyncio.gather(scoped(2), scoped(4))
 
     assert asyncio.run(both()) == [2, 4]
+
+
+def test_helpers_round_as_their_caller_does(rng):
+    """Whoever had them started: the mode is the thread's own, and theirs follows it."""
+    fesetround, upward = ctypes.CDLL("libm.so.6").fesetround, 0x800
+    x = rng.standard_normal((2048, 512), np.float32)
+    expected = mp.softmax(x)
+    with config.num_threads(7):  # more than any test before: helpers are started here
+        if fesetround(upward):
+            pytest.skip("another architecture's number for this rounding")
+        mp.softmax(x)
+        assert fesetround(0) == 0
+        for _ in range(5):
+            assert_same_bits(mp.softmax(x), expected)
 
 
 def test_idle_helpers_sleep(operands):

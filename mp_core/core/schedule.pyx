@@ -93,7 +93,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
     p.in_place = (not p.packed and p.b_cs == mp_element_bytes[p.b_format] and p.n >= MP_LANES and p.k > 0
-                  and p.b_rs >= p.n * p.b_cs and rows <= IN_PLACE[p.arithmetic]
+                  and p.b_rs >= p.n * p.b_cs and p.row_zero == NULL and rows <= IN_PLACE[p.arithmetic]
                   and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
                   and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
@@ -398,8 +398,8 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
         return 0
     if p.k > MOST:
         raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
-    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.bias == NULL
-            and p.residual == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
+    if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.bias == NULL and p.residual == NULL
+            and p.row_scale == NULL and p.row_zero == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
         # One column: the row that is its transpose. Products commute, and the order along k stays.
         p.m, p.n = 1, p.m
         p.a, p.b = p.b, p.a
