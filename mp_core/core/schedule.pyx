@@ -399,7 +399,8 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     if p.k > MOST:
         raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
     if (p.n == 1 and p.m > 1 and not p.packed and p.out_rs == p.out_size and p.bias == NULL and p.residual == NULL
-            and p.row_scale == NULL and p.row_zero == NULL and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
+            and p.row_scale == NULL and p.row_zero == NULL
+            and (max(p.a_format, p.b_format) < MP_FLOATS or p.a_format == p.b_format)):
         # One column: the row that is its transpose. Products commute, and the order along k stays.
         p.m, p.n = 1, p.m
         p.a, p.b = p.b, p.a
