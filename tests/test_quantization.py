@@ -384,18 +384,30 @@ def test_codes_near_a_tie_are_those_of_the_quotient(isa, dtype, cols, rng):
         np.testing.assert_array_equal(q.values, expected.T)
 
 
-@pytest.mark.exhaustive
+def assert_quantized(x, scale, dtype, zero_point):
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = onnx_quantize(x, np.float32(scale), zero_point, *RANGES[dtype])
+    expected[np.isnan(x)] = zero_point
+    codes = mp.quantize(x, scale=scale, zero_point=zero_point, dtype=dtype).values
+    np.testing.assert_array_equal(codes, expected.astype(dtype))
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.1, 1 / 127, float.fromhex("0x1.fffffep-3")])
 @pytest.mark.parametrize(("dtype", "zero_point"), [("int8", 0), ("int8", -77), ("uint8", 0), ("uint8", 131)])
-def test_every_float(isa, scale, dtype, zero_point):
-    scale = float(np.float32(scale))
-    for start in range(0, 1 << 32, 1 << 24):
-        x = np.arange(start, start + (1 << 24), dtype=np.uint32).view(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            expected = onnx_quantize(x, np.float32(scale), zero_point, *RANGES[dtype])
-        expected[np.isnan(x)] = zero_point
-        codes = mp.quantize(x, scale=scale, zero_point=zero_point, dtype=dtype).values
-        np.testing.assert_array_equal(codes, expected.astype(dtype))
+def test_floats_of_all_kinds(isa, scale, dtype, zero_point):
+    x = np.arange(0, 1 << 32, 32749, dtype=np.uint32).view(np.float32)
+    assert_quantized(x, float(np.float32(scale)), dtype, zero_point)
+
+
+@pytest.mark.exhaustive
+def test_every_quotient(isa):
+    """All floats from a quarter of a step to 512 steps: below, every code is the zero point, above, an end."""
+    scale = np.float32(1 / 127)
+    first, last = (int((scale * np.float32(steps)).view(np.uint32)) for steps in (0.25, 512))
+    for start in range(first, last, 1 << 22):
+        x = np.arange(start, min(start + (1 << 22), last), dtype=np.uint32).view(np.float32)
+        assert_quantized(x, float(scale), "int8", -77)
+        assert_quantized(-x, float(scale), "uint8", 131)
 
 
 @pytest.mark.parametrize("place", [0, 5, 63, 64, 100, 129])
