@@ -1,5 +1,9 @@
 /* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper that
  * gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never end. */
+#if defined(__linux__)
+#define _GNU_SOURCE /* sched_getcpu and its like */
+#include <sched.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,6 +16,7 @@
 
 enum {
     MOST_RANGES = 64,
+    MOST_PLACED = 64, /* helpers that are told where to run */
     TURNS = 1000, /* of waiting awake, 10 to 50 microseconds, before a thread sleeps */
 };
 
@@ -36,6 +41,7 @@ static pthread_cond_t work = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITI
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static job *jobs; /* those that helpers may join; guarded, like the next two */
 static int helpers, asleep;
+static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
 
 static void pause_a_little(void) {
@@ -118,9 +124,27 @@ static void engage(int wanted) {
     sigfillset(&all);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (helpers < wanted && !pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) helpers++;
+    while (helpers < wanted && !pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) {
+        if (helpers < MOST_PLACED) threads_of[helpers] = thread;
+        helpers++;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
+}
+
+/* Under the lock, before helpers are woken: they may run where the caller may, but not where it runs. Linux often wakes a
+ * thread on the CPU of who wakes it, and there it would wait for the caller's time slice to end. */
+static void keep_away(int wanted) {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    const int here = sched_getcpu();
+    if (here < 0 || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    CPU_CLR(here, &allowed);
+    for (int h = 0; CPU_COUNT(&allowed) && h < wanted && h < helpers && h < MOST_PLACED; h++)
+        pthread_setaffinity_np(threads_of[h], sizeof allowed, &allowed);
+#else
+    (void)wanted;
+#endif
 }
 
 static void post(job *j) {
@@ -129,6 +153,7 @@ static void post(job *j) {
     j->next = jobs;
     jobs = j;
     atomic_fetch_add(&posted, 1);
+    if (asleep) keep_away(j->places);
     if (asleep > j->places)
         for (int i = 0; i < j->places; i++) pthread_cond_signal(&work);
     else if (asleep)
