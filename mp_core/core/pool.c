@@ -1,5 +1,6 @@
-/* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper that
- * gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never end. */
+/* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper
+ * that gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never
+ * end. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getcpu and its like */
 #include <sched.h>
@@ -39,7 +40,8 @@ typedef struct job {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static job *jobs; /* those that helpers may join; guarded, like the next two */
+/* Guarded: the jobs that helpers may join; how many helpers there are, and sleep; who they are. */
+static job *jobs;
 static int helpers, asleep;
 static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */

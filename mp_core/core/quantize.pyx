@@ -398,7 +398,7 @@ cdef bint is_scale(object scale, Recipe r) except -1:
     return fits(scale, cnp.NPY_FLOAT32, <int>len(r.shape), r.scale_sizes, False) and positive_and_finite(scale)
 
 
-cdef bint is_zero_point(object zero_point, Recipe r) noexcept:
+cdef bint is_zero_point(object zero_point, Recipe r) except -1:
     cdef Py_ssize_t i
     cdef int32_t value
     cdef bint good = r.blocks.code <= MP_CODE_U8
