@@ -574,6 +574,21 @@ def test_large_arrays_are_written_past_the_caches(rng):
     assert_same_bits(mp.dequantize(q), np.resize(expected.astype(np.float32) * q.scale, x.size))
 
 
+@pytest.mark.parametrize("cols", [640, 1000])
+@pytest.mark.parametrize("kind", [{}, {"group_size": 97}, {"dtype": "uint8", "symmetric": False}], ids=str)
+def test_large_matrices_are_read_ahead_and_written_past_the_caches(cols, kind, rng):
+    some = rng.standard_normal((97, cols)).astype(np.float32)
+    some[:, :2] = 0.5  # beside numbers that have their codes at once, ties
+    some[0, :2] = 127
+    x = np.resize(some, (97 * (1 + (1 << 24) // some.size), cols))
+    q = mp.quantize(x, axis=1, **kind)
+    scale, zero = q.scale[0], 0 if q.zero_point is None else q.zero_point[0]
+    expected = np.resize((np.rint(some / scale) + zero).astype(q.values.dtype), x.shape)
+    np.testing.assert_array_equal(q.values, expected)
+    given = mp.quantize(x, axis=1, scale=scale, zero_point=None if q.zero_point is None else zero, dtype=q.dtype)
+    np.testing.assert_array_equal(given.values, expected)
+
+
 def test_a_grouped_left_operand_is_dequantized_before_a_product(rng):
     x, w = rng.standard_normal((5, 1)).astype(np.float32), rng.standard_normal((1, 7)).astype(np.float32)
     a = mp.quantize(x, axis=1, group_size=2)

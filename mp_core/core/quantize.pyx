@@ -13,8 +13,7 @@ cnp.import_array()
 
 cdef double WORTHWHILE = 1 << 17
 
-# Bytes of a result that no cache holds until it is read again; bytes of numbers to fetch ahead, while those whose range
-# was just found are in a cache. The processor fetches what is read only once better on its own.
+# Bytes that no cache holds from one call to the next: such results are streamed, such numbers fetched ahead.
 cdef Py_ssize_t STREAMED = 1 << 24
 
 cdef enum:
@@ -27,6 +26,11 @@ cdef enum:
 cdef enum:
     GIVEN, SYMMETRIC, POSITIVE, ASYMMETRIC
 
+# What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
+# a cache; the next rows of columns. Runs that are read once the processor fetches better by itself.
+cdef enum:
+    NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS
+
 # A C-contiguous array of `outer` blocks. by_column: each block is `rows` rows of `cols` columns with a scale for every
 # column of every `group` rows. Else, with one row, a block has a scale for every `group` elements; with more rows,
 # which lie row_stride apart, one scale.
@@ -34,7 +38,7 @@ cdef struct Blocks:
     const mp_kernels *kernels
     Py_ssize_t outer, outer_stride, rows, row_stride, cols, group, groups, strip, share
     bint by_column, back
-    int how, format, size, code, packed, mode, parts, far
+    int how, format, size, code, packed, mode, parts, fetch
     int32_t qmin, qmax
     float largest
     char *x
@@ -51,9 +55,8 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     cdef mp_tile t
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
-    t.qmin, t.qmax, t.mode, t.ahead = b.qmin, b.qmax, b.mode, 0
-    if b.far:
-        t.ahead = <Py_ssize_t>STRIP if col_step else rows * ld
+    t.qmin, t.qmax, t.mode = b.qmin, b.qmax, b.mode
+    t.ahead = rows * ld if b.fetch == NEXT_TILE else STRIP if b.fetch == NEXT_STRIP else 4 * ld if b.fetch else 0
     return t
 
 
@@ -240,7 +243,9 @@ cdef int split(Blocks *b, int threads) except -1:
     cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
     b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
         (along + threads - 1) // threads)
-    b.parts, b.far = <int>((along + b.share - 1) // b.share), False
+    b.parts = <int>((along + b.share - 1) // b.share)
+    if b.fetch:
+        b.fetch = NEXT_ROWS if b.by_column else NOTHING
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -264,6 +269,12 @@ cdef int split(Blocks *b, int threads) except -1:
 cdef int run(Blocks *b) except -1:
     cdef int threads = threads_for(<double>b.outer * b.rows * b.cols, WORTHWHILE)
     cdef Py_ssize_t tasks, rows
+    b.fetch = NOTHING
+    if b.outer * b.rows * b.cols * b.size >= STREAMED:
+        if b.how == GIVEN:
+            b.fetch = NEXT_ROWS if b.by_column else NOTHING
+        else:
+            b.fetch = NEXT_STRIP if b.by_column else NEXT_TILE
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
         b.strip = <Py_ssize_t>CHUNK if b.how == GIVEN else <Py_ssize_t>STRIP
@@ -295,7 +306,6 @@ cdef void place(Blocks *b, int fmt, cnp.ndarray x, cnp.ndarray q, cnp.ndarray sc
     b.mode = MP_WITHIN if b.how == SYMMETRIC else 0
     if (cnp.PyArray_NBYTES(x) if b.back else cnp.PyArray_NBYTES(q)) >= STREAMED:
         b.mode |= MP_STREAM
-    b.far = b.how != GIVEN and cnp.PyArray_NBYTES(x) >= STREAMED
 
 
 cdef class Recipe:

@@ -7,7 +7,8 @@
  *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
- *   i32_from_f32: to nearest even, in range; of NaN (if not MP_DIVIDES, of what is out of range too) a multiple of 2^16; widen_*, narrow_* (the low bits),
+ *   i32_from_f32: to nearest even, in range; of NaN (if not MP_DIVIDES, of what is out of range too) a multiple of 2^16;
+ *   widen_*, narrow_* (the low bits),
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   transpose_u32: 16 vectors as a matrix, in place,
@@ -15,8 +16,9 @@
  *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
  *   (MP_NATIVE_I4_PAIRS; decode.inc),
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
- *   if not MP_DIVIDES, of 64 bytes or 32 halves in a vector: min_u16, min_i8, max_i8, any_zero (whether a word is 0),
- *   narrow_i8 (four vectors of words, saturated, in order), storen_bytes (the first n <= 64),
+ *   if not MP_DIVIDES, of 64 bytes or 32 halves in a vector: min_u16, min_i8, max_i8, any_clear (whether a word has none
+ *   of some bits),
+ *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first n <= 64),
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.

@@ -93,15 +93,17 @@ V vu8 narrow_u8(vu32 x) {
 MP_BOTH2(vu32, min_u16, _mm256_min_epu16)
 MP_BOTH2(vu32, min_i8, _mm256_min_epi8)
 MP_BOTH2(vu32, max_i8, _mm256_max_epi8)
-V int any_zero(vu32 x) {
+V int any_clear(vu32 x, vu32 bits) {
     const __m256i zero = _mm256_setzero_si256();
-    return _mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi32(x.lo, zero), _mm256_cmpeq_epi32(x.hi, zero))) != 0;
+    const vu32 kept = and_u32(x, bits);
+    return _mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi32(kept.lo, zero), _mm256_cmpeq_epi32(kept.hi, zero))) != 0;
 }
 V __m256i narrow_two(vu32 a, vu32 b) {
-    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a.lo, a.hi), _mm256_packs_epi32(b.lo, b.hi));
+    const vu32 x = sar_u32(a, 16), y = sar_u32(b, 16);
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(x.lo, x.hi), _mm256_packs_epi32(y.lo, y.hi));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-V vu32 narrow_i8(vu32 a, vu32 b, vu32 c, vu32 d) { return (vu32){narrow_two(a, b), narrow_two(c, d)}; }
+V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) { return (vu32){narrow_two(a, b), narrow_two(c, d)}; }
 
 #define MP_NATIVE_F16
 V vf32 f32_from_f16(vu16 x) {

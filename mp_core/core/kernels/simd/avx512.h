@@ -74,11 +74,13 @@ V vu8 narrow_u8(vu32 x) { return _mm512_cvtepi32_epi8(x); }
 V vu32 min_u16(vu32 a, vu32 b) { return _mm512_min_epu16(a, b); }
 V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
 V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
-V int any_zero(vu32 x) { return _mm512_testn_epi32_mask(x, x) != 0; }
-V vu32 narrow_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
-    const vu32 quarters = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const vu32 bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-    return _mm512_permutexvar_epi32(quarters, bytes);
+V int any_clear(vu32 x, vu32 bits) { return _mm512_testn_epi32_mask(x, bits) != 0; }
+V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
+    const vu32 pair = _mm512_setr_epi32(0x00030001, 0x00070005, 0x000B0009, 0x000F000D, 0x00130011, 0x00170015, 0x001B0019,
+                                        0x001F001D, 0x00230021, 0x00270025, 0x002B0029, 0x002F002D, 0x00330031, 0x00370035,
+                                        0x003B0039, 0x003F003D); /* the odd halves of two vectors */
+    const vu32 low = _mm512_permutex2var_epi16(a, pair, b), high = _mm512_permutex2var_epi16(c, pair, d);
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi16(low, high));
 }
 V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (1ull << n) - 1, x); }
 
