@@ -54,6 +54,7 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t lda
         const void *b
         Py_ssize_t step
+        int far
         Py_ssize_t block
         const float *block_scale
         Py_ssize_t block_scale_step

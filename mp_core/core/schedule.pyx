@@ -23,6 +23,7 @@ cdef enum:
     PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
+    CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
 
@@ -100,6 +101,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1
     p.turned = (not p.packed and p.arithmetic == MP_QUADS and p.a_format == MP_I8 and p.b_rs == 1 and p.row_zero == NULL
                 and rows <= MP_TURNED_ROWS and not p.in_place)
+    p.common.far = p.n * p.k > CACHED_BYTES
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
     if p.turned or (not made and rows <= TILE_ROWS):
         p.step = p.k

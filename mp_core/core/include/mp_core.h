@@ -71,6 +71,7 @@ typedef struct {
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
     ptrdiff_t step;              /* bytes from one group to the next */
+    int far;                     /* b is in no cache */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
