@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from operator import index
 from typing import Any
 
@@ -73,7 +74,7 @@ class AbsMaxQuantizer:
                 f"Received: value_range={value_range}"
             )
         settings = {
-            "axis": None if axis is None else tuple(axis) if isinstance(axis, Iterable) else (index(axis),),
+            "axis": None if axis is None else _axes(axis),
             "value_range": (low, high),
             "epsilon": epsilon,
             "output_dtype": name,
@@ -123,18 +124,20 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
     Raises
     ------
     ValueError
-        ``class_name`` names neither AbsMaxQuantizer nor a class of `custom_objects`.
+        `config` is no such dictionary, or ``class_name`` names neither AbsMaxQuantizer nor a class of `custom_objects`.
 
     Examples
     --------
     >>> deserialize({"class_name": "AbsMaxQuantizer", "config": {"axis": 0}}).axis
     (0,)
     """
+    if not isinstance(config, dict):
+        raise ValueError(f"`config` must be a dictionary that `serialize` returned; received {config!r}")
     classes = {"AbsMaxQuantizer": AbsMaxQuantizer} | (custom_objects or {})
     name = config.get("class_name")
     if name not in classes:
         raise ValueError(f"Unknown quantizer class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
-    return classes[name].from_config(config.get("config", {}))
+    return classes[name].from_config(config.get("config") or {})
 
 
 def get(identifier: Any, **kwargs: Any) -> Any:
@@ -204,6 +207,13 @@ def abs_max_quantize(
     scale : ndarray, float32 (float64 for float64 inputs)
         A multiplier: ``values / scale`` is approximately `inputs`. The axes of `axis` have length 1.
 
+    Raises
+    ------
+    TypeError
+        `axis` holds no integers.
+    ValueError
+        `axis` is out of range or repeated; `value_range` is not increasing, or `dtype` does not hold it.
+
     Examples
     --------
     >>> values, scale = abs_max_quantize(np.array([[1.0, -2.0], [0.0, 0.0]], np.float32), axis=-1)
@@ -211,15 +221,15 @@ def abs_max_quantize(
     array([[  64, -127],
            [   0,    0]], dtype=int8)
     """
-    x = _wide(inputs)
-    axis = axis if isinstance(axis, int) else tuple(axis)
-    with np.errstate(invalid="ignore"):
-        largest = np.maximum(x.max(axis, keepdims=True, initial=0), -x.min(axis, keepdims=True, initial=0))
-        scale = value_range[1] / (largest + x.dtype.type(epsilon))
-        codes = x * scale  # one copy: this may be a table of half the model
-        np.clip(np.rint(codes, out=codes), *value_range, out=codes)
+    x, axes, target = _wide(inputs), _axes(axis), dtypes.parse(dtype)
+    low, high = _checked_range(value_range, target)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
+        scale = np.asarray(high / (largest + x.dtype.type(epsilon)))
+        codes = np.asarray(x * scale)  # one copy: this may be a table of half the model
+        np.clip(np.rint(codes, out=codes), low, high, out=codes)
     codes[np.isnan(codes)] = 0
-    return codes.astype(dtypes.parse(dtype)), scale
+    return codes.astype(target), scale
 
 
 def abs_max_quantize_grouped_with_zero_point(
@@ -255,7 +265,8 @@ def abs_max_quantize_grouped_with_zero_point(
     Raises
     ------
     ValueError
-        `inputs` is no matrix, or `block_size` no positive integer.
+        `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or `dtype` does not
+        hold it.
 
     Examples
     --------
@@ -267,9 +278,10 @@ def abs_max_quantize_grouped_with_zero_point(
     x = _wide(inputs)
     if x.ndim != 2:
         raise ValueError(f"`inputs` must be a matrix; received shape {x.shape}")
-    if not isinstance(block_size, int | np.integer) or block_size < 1:
+    if not isinstance(block_size, int | np.integer) or isinstance(block_size, bool) or block_size < 1:
         raise ValueError(f"`block_size` must be a positive integer; received {block_size!r}")
-    qmin, qmax = value_range
+    target = dtypes.parse(dtype)
+    qmin, qmax = _checked_range(value_range, target)
     size = min(block_size, max(len(x), 1))
     starts = np.arange(0, len(x), size)
     finite = x if np.isfinite(x).all() else np.where(np.isfinite(x), x, x.dtype.type(0))
@@ -280,12 +292,34 @@ def abs_max_quantize_grouped_with_zero_point(
     block = np.arange(len(x)) // size
     codes = np.clip(np.rint(x / scale[block]) + zero_point[block], qmin, qmax)
     codes = np.where(np.isnan(codes), zero_point[block], codes)
-    return codes.astype(dtypes.parse(dtype)), scale, zero_point.astype(np.int8)
+    return codes.astype(target), scale, zero_point.astype(np.int8)
 
 
 def _wide(inputs: ArrayLike) -> Array:
     x = asarray(inputs, "inputs")
     return x if x.dtype.name in ("float32", "float64") else cast(x, "float32")
+
+
+def _axes(axis: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
+    except TypeError:
+        raise TypeError(f"`axis` must be an int or a sequence of int; received {axis!r}") from None
+
+
+def _checked_range(value_range: tuple[int, int], target: np.dtype[Any]) -> tuple[int, int]:
+    """Return the lowest and the highest code; raise if `target` is a type of integers that does not hold them."""
+    try:
+        low, high = value_range
+        limits = np.iinfo(target) if dtypes.is_integer(target) else None
+        good = low < high and (limits is None or limits.min <= low < high <= limits.max)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise ValueError(
+            f"`value_range` must be two increasing numbers that {target.name} holds; received {value_range!r}"
+        )
+    return low, high
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:
@@ -296,7 +330,7 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     amax : array-like
         The largest magnitude lately seen.
     scale : array-like
-        The step until now, kept where `amax` is not positive or not finite.
+        The step until now, kept where `amax`, or the new step, is not positive or not finite.
     dtype_max : float
         The largest finite value of the float8 type.
     margin : int
@@ -308,8 +342,9 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     (2.0, 3.0)
     """
     largest, kept = (cast(value, "float32") for value in (amax, scale))
-    usable = (largest > 0) & np.isfinite(largest)
-    return np.where(usable, largest * np.float32(2.0**margin) / np.float32(dtype_max), kept)
+    with np.errstate(over="ignore", under="ignore"):
+        step = np.ldexp(largest, margin) / np.float32(dtype_max)
+    return np.where((step > 0) & np.isfinite(step), step, kept)
 
 
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
@@ -322,9 +357,10 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     >>> compute_float8_amax_history([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()
     [5.0, 2.0, 4.0]
     """
-    history = np.roll(cast(amax_history, "float32"), -1, axis=0)
-    if history.ndim == 0 or len(history) == 0:
-        raise ValueError(f"`amax_history` must have an entry; received shape {history.shape}")
+    past = cast(amax_history, "float32")
+    if past.ndim == 0 or len(past) == 0:
+        raise ValueError(f"`amax_history` must have an entry; received shape {past.shape}")
+    history = np.roll(past, -1, axis=0)
     history[0] = np.abs(cast(x, "float32")).max(initial=0)
     return history
 
@@ -344,6 +380,8 @@ def quantize_and_dequantize(
 
     Raises
     ------
+    TypeError
+        `compute_dtype` is no float type.
     ValueError
         `quantized_dtype` is neither.
 
@@ -359,10 +397,13 @@ def quantize_and_dequantize(
     target = dtypes.parse(quantized_dtype, "quantized_dtype")
     if target.name not in ("float8_e4m3fn", "float8_e5m2"):
         raise ValueError(f"`quantized_dtype` must be float8_e4m3fn or float8_e5m2; received {target.name}")
-    step = cast(scale, compute_dtype)
+    compute = dtypes.parse(compute_dtype, "compute_dtype")
+    if not dtypes.is_float(compute):
+        raise TypeError(f"`compute_dtype` must be a float type; received {compute.name}")
+    step = cast(scale, compute)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        codes = cast(cast(inputs, compute_dtype) / step, target, saturate=True)
-        result: Array = cast(codes, compute_dtype) * step
+        codes = cast(cast(inputs, compute) / step, target, saturate=True)
+        result: Array = cast(codes, compute) * step
     return result
 
 
@@ -404,8 +445,11 @@ def fake_quant_with_min_max_vars(
 
     Raises
     ------
+    TypeError
+        An argument is of another type.
     ValueError
-        `num_bits` is out of range, ``min_vals > max_vals``, or they do not have one number for each index.
+        `num_bits` or `axis` is out of range, ``min_vals > max_vals``, a range is too wide or narrow for the type of the
+        computation, or there is not one for each index.
 
     Examples
     --------
@@ -418,23 +462,36 @@ def fake_quant_with_min_max_vars(
     if not dtypes.is_float(given.dtype):
         raise TypeError(f"`inputs` must be floats; received {given.dtype}")
     compute = given.dtype if given.dtype.name == "float64" else dtypes.parse("float32")
-    x, least, most = (cast(value, compute) for value in (given, min_vals, max_vals))
+    shape = [1] * given.ndim
     if axis is not None:
-        shape = [1] * x.ndim
-        shape[axis] = x.shape[axis]
-        least, most = (np.broadcast_to(bound, x.shape[axis]).reshape(shape) for bound in (least, most))
-    elif least.size != 1 or most.size != 1:
-        raise ValueError(f"`min_vals` and `max_vals` must be one number each without `axis`; received {least.shape}")
+        axis = _axis_of(given, axis)
+        shape[axis] = given.shape[axis]
+    x = cast(given, compute)
+    least, most = (
+        _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
+    )
     if not np.all(least <= most):
         raise ValueError("`min_vals` must not be greater than `max_vals`")
     low, high = compute.type(bool(narrow_range)), compute.type(2**num_bits - 1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale, inverse = (most - least) / (high - low), (high - low) / (most - least)
+        if not np.all((least == most) | (0 < inverse) & (inverse < np.inf)):
+            raise ValueError(f"`max_vals` - `min_vals` must be finite and have a reciprocal in {compute}")
         zero = np.clip(np.rint(low - least / scale), low, high)
         start, end = (low - zero) * scale, (high - zero) * scale
         steps = (np.clip(x, start, end) - start) * inverse - np.floor(-start * inverse + compute.type(0.5))
         result = np.where(most > least, np.floor(steps + compute.type(0.5)) * scale, np.where(np.isnan(x), x, 0))
     return cast(result, given.dtype)
+
+
+def _bounds(value: ArrayLike, dtype: np.dtype[Any], shape: list[int], argument: str) -> Array:
+    """Return one number, or one for each index along the only long axis of `shape`, in a shape that broadcasts."""
+    bounds = cast(asarray(value, argument), dtype)
+    if bounds.size == 1:
+        return bounds.reshape([1] * len(shape))
+    if bounds.shape != (prod(shape),):
+        raise ValueError(f"`{argument}` must be one number, or with `axis` one for each index; received {bounds.shape}")
+    return bounds.reshape(shape)
 
 
 def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:
@@ -524,7 +581,11 @@ def _int4_operand(x: ArrayLike, axis: int, dtype: DTypeLike, argument: str) -> t
         raise ValueError(f"`dtype` must be int8 or uint8; received {target.name}")
     if array.dtype != target:
         raise TypeError(f"`{argument}` must be of type {target.name}; received {array.dtype}")
+    return array, target, _axis_of(array, axis)
+
+
+def _axis_of(array: Array, axis: int) -> int:
     axis = index(axis)
     if not -array.ndim <= axis < array.ndim:
         raise ValueError(f"`axis` must name an axis of an array with {array.ndim}; received {axis}")
-    return array, target, axis % array.ndim
+    return axis % array.ndim

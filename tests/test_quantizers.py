@@ -33,6 +33,33 @@ def test_abs_max_quantize_is_its_formula(axis, dtype, rng):
     np.testing.assert_array_equal(codes, np.clip(np.rint(x * expected), -127, 127))
 
 
+@pytest.mark.parametrize("axis", [np.int64(1), [1], (-1,), np.array([1])])
+def test_any_integer_is_an_axis(axis, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    for result, expected in zip(abs_max_quantize(x, axis), abs_max_quantize(x, 1), strict=True):
+        np.testing.assert_array_equal(result, expected)
+    assert json.loads(json.dumps(AbsMaxQuantizer(axis).get_config()))["axis"] == [int(i) for i in np.atleast_1d(axis)]
+
+
+def test_a_single_number_has_no_axes():
+    codes, scale = abs_max_quantize(np.float32(-3.0), ())
+    assert codes.shape == scale.shape == () and codes == -127 and scale == np.float32(127) / np.float32(3 + 1e-7)
+
+
+def test_zeros_without_epsilon_are_zeros():
+    codes, scale = abs_max_quantize(np.zeros(3, np.float32), 0, epsilon=0.0)
+    assert codes.tolist() == [0, 0, 0] and scale == np.inf
+
+
+def test_fake_quant_has_the_shape_of_its_inputs():
+    assert fake_quant_with_min_max_vars(np.float32(0.5), [[0.0]], [[1.0]], num_bits=2).shape == ()
+
+
+@pytest.mark.parametrize(("amax", "margin"), [(1e-45, 0), (3e38, 20), (1.0, 2000), (1.0, -2000)])
+def test_a_float8_scale_that_would_be_0_or_infinite_is_kept(amax, margin):
+    assert compute_float8_scale(amax, 3.0, 448.0, margin=margin) == 3.0
+
+
 def test_trap_14_float8_delayed_scaling():
     """The old scale rounds; the new one comes from the old history; the newest amax is at index 0 after roll(-1)."""
     history, scale = np.array([6.0, 2.0, 4.0], np.float32), np.float32(0.5)
@@ -203,6 +230,7 @@ def test_float8_edges():
 
 
 I8 = np.zeros((3, 2), np.int8)
+X = np.ones((3, 4), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +248,7 @@ I8 = np.zeros((3, 2), np.int8)
         (lambda: fake_quant_with_min_max_vars([1.0], 0.0, 1.0, num_bits=17), ValueError, r"range \[2, 16\]"),
         (lambda: fake_quant_with_min_max_vars([1.0], 2.0, 1.0), ValueError, "`min_vals` must not be greater"),
         (lambda: fake_quant_with_min_max_vars([1.0], np.nan, 1.0), ValueError, "`min_vals` must not be greater"),
-        (lambda: fake_quant_with_min_max_vars([1.0], [0.0, 1.0], 1.0), ValueError, "one number each without `axis`"),
+        (lambda: fake_quant_with_min_max_vars([1.0], [0.0, 1.0], 1.0), ValueError, "`min_vals` must be one number, or with `axis`"),
         (lambda: fake_quant_with_min_max_vars([1], 0.0, 1.0), TypeError, "`inputs` must be floats"),
         (lambda: pack_int4(np.zeros(3)), TypeError, "`arr` must be of type int8; received float64"),
         (lambda: pack_int4(I8, dtype="int16"), ValueError, "`dtype` must be int8 or uint8"),
@@ -232,6 +260,25 @@ I8 = np.zeros((3, 2), np.int8)
         (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, 6, dtype="uint8"), TypeError, "`packed` must be of type uint8"),
+        (lambda: abs_max_quantize(X, None), TypeError, "`axis` must be an int or a sequence of int; received None"),
+        (lambda: abs_max_quantize(X, 1.5), TypeError, "`axis` must be an int"),
+        (lambda: AbsMaxQuantizer(axis="a"), TypeError, "`axis` must be an int"),
+        (lambda: abs_max_quantize(X, 0, (-300, 300)), ValueError, "`value_range` must be .* that int8 holds"),
+        (lambda: abs_max_quantize(X, 0, dtype="uint8"), ValueError, "`value_range` must be .* that uint8 holds"),
+        (lambda: abs_max_quantize(X, 0, (7, -7)), ValueError, "`value_range` must be two increasing numbers"),
+        (lambda: abs_max_quantize(X, 0, (1, 2, 3)), ValueError, "`value_range` must be two"),
+        (lambda: abs_max_quantize_grouped_with_zero_point(X, 2, (7, 7)), ValueError, "`value_range` must be two"),
+        (lambda: abs_max_quantize_grouped_with_zero_point(X, True), ValueError, "`block_size` must be a positive"),
+        (lambda: deserialize(None), ValueError, "`config` must be a dictionary"),
+        (lambda: compute_float8_amax_history(X, 1.0), ValueError, "`amax_history` must have an entry"),
+        (lambda: quantize_and_dequantize(X, 1.0, "float8_e5m2", "int32"), TypeError, "`compute_dtype` must be a float"),
+        (lambda: fake_quant_with_min_max_vars(X, -3e38, 3e38), ValueError, "`max_vals` - `min_vals` must be finite"),
+        (lambda: fake_quant_with_min_max_vars(X, 0.0, np.inf), ValueError, "`max_vals` - `min_vals` must be finite"),
+        (lambda: fake_quant_with_min_max_vars(X, 0.0, 1e-45), ValueError, "have a reciprocal in float32"),
+        (lambda: fake_quant_with_min_max_vars(X, 0.0, [1.0, 2.0]), ValueError, r"`max_vals` must be one .*\(2,\)"),
+        (lambda: fake_quant_with_min_max_vars(X, [0.0] * 3, 1.0, axis=1), ValueError, r"`min_vals` must .*\(3,\)"),
+        (lambda: fake_quant_with_min_max_vars(X, 0.0, 1.0, axis=2), ValueError, "`axis` must name an axis"),
+        (lambda: fake_quant_with_min_max_vars(X, 0j, 1.0), TypeError, "`min_vals` must be an array"),
     ],
 )
 def test_errors(call, error, message):
