@@ -310,6 +310,14 @@ def test_scales_that_would_take_a_name_are_refused(tmp_path, target):
     convert_file(tmp_path / "in.safetensors", target, "int8", keep=["a$"])
 
 
+def test_a_tensor_that_would_be_taken_for_zero_points_is_refused(tmp_path, target):
+    save_file({"a": normal(2, 2), "a.zero_point": np.ones((2, 1), np.int32)}, tmp_path / "in.safetensors")
+    with pytest.raises(RequestError, match=r"'a\.zero_point' would be taken for the zero points of 'a'"):
+        convert_file(tmp_path / "in.safetensors", target, "int8")
+    convert_file(tmp_path / "in.safetensors", target, "bfloat16")
+    assert open_tensors(target).keys() == {"a", "a.zero_point"}
+
+
 # ---- what is quantized already
 
 

@@ -177,6 +177,12 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
                 raise RequestError(
                     f"{shard.path}: {name!r} would be the name of two tensors; keep (--keep) the other one"
                 )
+            zero_point = f"{plan.tensor.name}.zero_point"
+            if plan.scheme is not None and zero_point in shard.tensors:
+                raise RequestError(
+                    f"{shard.path}: {zero_point!r} would be taken for the zero points of {plan.tensor.name!r}; keep "
+                    "(--keep) the latter"
+                )
             parts |= plan.parts
         schemes = {plan.tensor.name: plan.new_scheme for plan in own if plan.new_scheme is not None}
         shards.append(_Shard(shard, own, *write_header(parts, metadata_of(shard.header, schemes, rules.policy))))
