@@ -46,6 +46,16 @@ def usage_error(capsys, *arguments):
     return err
 
 
+def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(model)
+    before = Path(model).read_bytes()
+    for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
+        err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", report)
+        assert f"argument --report: {report} is " in err
+    assert Path(model).read_bytes() == before and not Path(out).exists()
+
+
 def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
     assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--keep", r"layer\.0"]) == 0
     printed, err = capsys.readouterr()

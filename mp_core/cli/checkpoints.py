@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import signal
 import sys
@@ -142,8 +143,8 @@ def _tolerance(text: str) -> float:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    if arguments.report and not Path(arguments.report).parent.is_dir():
-        raise argparse.ArgumentError(None, f"argument --report: no folder {Path(arguments.report).parent}")
+    if arguments.report:
+        _check_report(Path(arguments.report), Path(arguments.source), Path(arguments.output))
     with _terminable():
         report = checkpoint.convert_file(
             arguments.source,
@@ -167,6 +168,18 @@ def _convert(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
     return _judged(report)
+
+
+def _check_report(report: Path, *others: Path) -> None:
+    """Raise before the conversion if the report would be lost after it, or would overwrite what it is about."""
+    path = Path(os.path.realpath(report))
+    if not path.parent.is_dir():
+        raise argparse.ArgumentError(None, f"argument --report: no folder {report.parent}")
+    if path.is_dir():
+        raise argparse.ArgumentError(None, f"argument --report: {report} is a folder")
+    for other in others:
+        if Path(os.path.realpath(other)) in (path, *path.parents):
+            raise argparse.ArgumentError(None, f"argument --report: {report} is {other}, or in it")
 
 
 def _moments(arguments: argparse.Namespace) -> Mapping[str, Any] | None:
