@@ -47,6 +47,19 @@ def _einsum(policy):
     return layer
 
 
+@pytest.mark.parametrize("mode", ["int8/weight_only", "int4/-1"])
+def test_small_weights_stored_in_float16_are_not_lost(mode):
+    kernel = np.full((4, 2), 5e-5, np.float16) * np.array([1, 2], np.float16)
+    layer = layers.Dense(2, use_bias=False, dtype="float16")
+    layer.build((None, 4))
+    layer.set_weights([kernel])
+    layer.quantize(mode)
+    assert np.isfinite(layer.kernel_scale.numpy()).all()
+    np.testing.assert_allclose(layer(np.eye(4, dtype=np.float16)), kernel, atol=0.5 / 65504 + 2.0**-24)
+    table = layers.Embedding(2, 4, weights=kernel.T, dtype=f"{mode}_from_float16")
+    np.testing.assert_allclose(table(np.arange(2)), kernel.T, atol=0.5 / 65504 + 2.0**-24)
+
+
 def _mode(policy):
     return dtype_policies.get(policy).get_config()["mode"]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from mp_core.arrays import cast
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
+from mp_core.dtypes import finfo
 from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, pack_int4
 
 __all__ = [
@@ -100,7 +101,7 @@ def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
         add_scaling(layer, policy)
     else:
         variable = getattr(layer, m.name)
-        values = _encoded(variable.numpy().reshape(m.rows, m.columns), m, form)
+        values = _encoded(variable.numpy().reshape(m.rows, m.columns), m, form, layer.variable_dtype)
         layer._variables[:] = [other for other in layer._variables if other is not variable]
         _add_codes(layer, form, values)
     layer._form, layer.quantized = form, True
@@ -109,7 +110,9 @@ def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
 def assign_matrix(layer: Any, weights: Any) -> None:
     """Give the matrix of `layer` the values of a float array, in the form in which it is stored."""
     m, form = layer._matrix, layer._form
-    values = {m.name: weights} if form is None else _encoded(np.asarray(weights).reshape(m.rows, m.columns), m, form)
+    values = {m.name: weights}
+    if form is not None:
+        values = _encoded(np.asarray(weights).reshape(m.rows, m.columns), m, form, layer.variable_dtype)
     for name, value in values.items():
         getattr(layer, name).assign(value)
 
@@ -156,18 +159,30 @@ def _variables(m: Matrix, form: Form) -> dict[str, tuple[tuple[int, ...], str | 
     }
 
 
-def _encoded(matrix: Array, m: Matrix, form: Form) -> dict[str, Array]:
-    """Return name -> value, by Keras' formulas."""
+def _encoded(matrix: Array, m: Matrix, form: Form, dtype: str) -> dict[str, Array]:
+    """Return name -> value, by Keras' formulas, for scales that are stored in `dtype`."""
     scale_name = f"{m.name}_scale"
     if form.mode == "int8":
-        codes, scale = abs_max_quantize(matrix, m.axis)
+        codes, scale = _abs_max(matrix, m.axis, (-127, 127), dtype)
         return {m.name: codes.reshape(m.shape), scale_name: scale.reshape(m.scale_shape)}
     if form.block < 0:
-        codes, scale = abs_max_quantize(matrix, m.axis, value_range=(-8, 7))
+        codes, scale = _abs_max(matrix, m.axis, (-8, 7), dtype)
         return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale.reshape(-1)}
     parts = abs_max_quantize_grouped_with_zero_point(matrix if m.axis == 0 else matrix.T, form.block)
     codes, scale, zero = parts if m.axis == 0 else (part.T for part in parts)
     return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale, f"{m.name}_zero": zero}
+
+
+def _abs_max(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str) -> tuple[Array, Array]:
+    """Return codes and scales, of which none is beyond the range of `dtype`: in float16, 127 / 0.001 would be."""
+    codes, scale = abs_max_quantize(matrix, axis, value_range)
+    largest = scale.dtype.type(finfo(dtype).max)
+    beyond = scale > largest
+    if beyond.any():
+        with np.errstate(over="ignore"):  # of what is not small
+            coarse = np.rint(cast(matrix, scale.dtype) * largest)
+        codes, scale = np.where(beyond, coarse, codes).astype(codes.dtype), np.where(beyond, largest, scale)
+    return codes, scale
 
 
 def code_grid(layer: Any) -> tuple[Array, Array, tuple[int, int]]:
