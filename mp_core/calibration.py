@@ -183,12 +183,13 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
 
 
 def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs: Array) -> Any:
+    outputs = call(inputs)  # first: it checks the shape
     rows = cast(inputs, "float64").reshape(-1, depth)
     if rows.size:
         if path not in seen:
             seen[path] = _Inputs(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
         seen[path].add(rows)
-    return call(inputs)
+    return outputs
 
 
 def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:

@@ -255,6 +255,7 @@ REFUSALS = [
     (usual, np.full((1, 2), np.inf), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
     (usual, np.full((1, 2), np.nan), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
     (usual, np.ones((0, 2)), INT8, {}, ValueError, "layer 'dense' finite inputs; it does not reach it"),
+    (usual, np.ones((2, 3)), INT8, {}, ValueError, "expected axis -1 of input shape to have value 2"),
     (unused, np.eye(2), INT8, {}, ValueError, "layer 'outer/inner' finite inputs; it does not reach it"),
 ]
 
