@@ -110,7 +110,7 @@ class QuantizedArray:
             shape = (*shape[:-1], 2 * shape[-1]) if shape else shape
         elif self.shape is not None:
             shape = tuple(map(index, self.shape))
-        if not _stored_shape(codes, shape) == self.values.shape:
+        if min(shape, default=0) < 0 or _stored_shape(codes, shape) != self.values.shape:
             raise ValueError(
                 f"`shape` must be that of `values` as {codes.dtype}; received {shape}, {self.values.shape}"
             )
@@ -129,9 +129,10 @@ class QuantizedArray:
             given = getattr(self, name)
             if given is None and name == "zero_point":
                 continue
+            given = asarray(given, name)
             if name == "zero_point":
-                _check_zeros(np.asarray(given), codes)
-            array = np.asarray(given, dtype=dtype, order="C")
+                _check_zeros(given, codes)
+            array = np.asarray(given if given.dtype is dtype else cast(given, dtype), order="C")
             if array.shape != expected:
                 raise ValueError(
                     f"`{name}` must have shape {expected} for shape {shape}, axis {self.axis} and "
@@ -295,7 +296,8 @@ def _name(dtype: Any) -> str:
 def _parse_codes(dtype: DTypeLike) -> _Codes:
     codes = _CODES.get(_name(dtype)) if dtype is not None else None
     if codes is None:
-        raise TypeError(f"`dtype` must be one of {', '.join(_CODES)}; received {_name(dtype)}")
+        received = "None" if dtype is None else _name(dtype)
+        raise TypeError(f"`dtype` must be one of {', '.join(_CODES)}; received {received}")
     return codes
 
 
