@@ -60,6 +60,17 @@ def test_small_weights_stored_in_float16_are_not_lost(mode):
     np.testing.assert_allclose(table(np.arange(2)), kernel.T, atol=0.5 / 65504 + 2.0**-24)
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4/4", "float8"])
+def test_a_layer_that_is_used_twice_is_quantized_once(mode):
+    shared = layers.Dense(8)
+    model = layers.Sequential([shared, shared])
+    x = _x(3, 8)
+    exact = model(x)
+    model.quantize(mode)
+    np.testing.assert_allclose(model(x), exact, atol=0.3 * np.abs(exact).max())
+    assert len(model.weights) == {"int8": 3, "int4/4": 5, "float8": 8}[mode]
+
+
 def _mode(policy):
     return dtype_policies.get(policy).get_config()["mode"]
 

@@ -75,16 +75,21 @@ class VariableOwner:
             yield from (item for item in items if isinstance(item, VariableOwner))
 
     def flatten(self) -> Iterator["VariableOwner"]:
-        """Yield this layer and all layers below it."""
-        yield self
-        for child in self.children():
-            yield from child.flatten()
+        """Yield this layer and all layers below it, each of them once."""
+        seen: set[int] = set()
+        waiting: list[VariableOwner] = [self]
+        while waiting:
+            layer = waiting.pop()
+            if id(layer) not in seen:
+                seen.add(id(layer))
+                yield layer
+                waiting.extend(reversed([*layer.children()]))
 
     @property
     def weights(self) -> list[AutoCastVariable]:
         """The variables: the trainable ones of this layer, its others, then those of its children."""
-        found = {id(layer): sorted(layer._variables, key=lambda v: not v.trainable) for layer in self.flatten()}
-        return list({id(v): v for variables in found.values() for v in variables}.values())
+        found = (sorted(layer._variables, key=lambda v: not v.trainable) for layer in self.flatten())
+        return list({id(v): v for variables in found for v in variables}.values())
 
     variables = weights
 
@@ -103,7 +108,7 @@ class VariableOwner:
     @property
     def weight_bytes(self) -> int:
         """The size of the variables in the dtypes in which calls read them."""
-        return sum(layer._read_bytes() for layer in {id(layer): layer for layer in self.flatten()}.values())
+        return sum(layer._read_bytes() for layer in self.flatten())
 
     def _read_bytes(self) -> int:
         width = dtypes.parse(self.compute_dtype).itemsize if self._variables else 0
