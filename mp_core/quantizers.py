@@ -475,7 +475,7 @@ def fake_quant_with_min_max_vars(
     low, high = compute.type(bool(narrow_range)), compute.type(2**num_bits - 1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale, inverse = (most - least) / (high - low), (high - low) / (most - least)
-        if not np.all((least == most) | (0 < inverse) & (inverse < np.inf)):
+        if not np.all((least == most) | (inverse > 0) & (inverse < np.inf)):
             raise ValueError(f"`max_vals` - `min_vals` must be finite and have a reciprocal in {compute}")
         zero = np.clip(np.rint(low - least / scale), low, high)
         start, end = (low - zero) * scale, (high - zero) * scale
