@@ -1,7 +1,7 @@
 """Quantization to 8 and 4 bits: ``x ~ scale * (q - zero_point)``, written here and nowhere else."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import groupby
 from math import prod
@@ -139,6 +139,9 @@ class QuantizedArray:
                     f"group_size {self.group_size}; received {array.shape}"
                 )
             object.__setattr__(self, name, array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what comes back is checked
 
     def _codes(self) -> _Codes:
         """Return the type of the codes; raise if `values` cannot hold it."""

@@ -1,3 +1,4 @@
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -663,3 +664,14 @@ X = np.ones((2, 3), np.float32)
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "float8_e4m3fn"])
+def test_a_pickle_is_checked_and_has_the_types_by_identity(dtype):
+    q = mp.quantize(X, axis=0, dtype=dtype)
+    restored = pickle.loads(pickle.dumps(q))
+    assert restored.dtype is q.dtype and restored.shape == q.shape
+    np.testing.assert_array_equal(mp.dequantize(restored), mp.dequantize(q))
+    object.__setattr__(q, "scale", np.ones((1, 1), np.float32))
+    with pytest.raises(ValueError, match="`scale` must have shape"):
+        pickle.loads(pickle.dumps(q))
