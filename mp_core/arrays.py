@@ -11,7 +11,7 @@ from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
 from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, parse
 
-__all__ = ["Array", "as_float", "asarray", "cast", "check_out", "may_overlap"]
+__all__ = ["Array", "as_float", "as_vector", "asarray", "cast", "check_out", "may_overlap"]
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +19,8 @@ FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in _
 """Float type -> its number in the kernels, which read them all and write all but float64."""
 
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
-F32, F64, BF16 = ALLOWED["float32"], ALLOWED["float64"], ALLOWED["bfloat16"]
+F32, F64 = ALLOWED["float32"], ALLOWED["float64"]
+I8, U8, I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 
 
 def asarray(x: Any, argument: str = "x") -> Array:
@@ -85,6 +86,16 @@ def as_float(x: Any, argument: str = "x") -> Array:
     """Return `x` as an array of a float type; integers and booleans become float32."""
     x = asarray(x, argument)
     return x if is_float(x.dtype) else cast(x, F32)
+
+
+def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -> Array:
+    """Return a contiguous vector of n elements of type `dtype`."""
+    if type(x) is np.ndarray and x.dtype is dtype and x.shape == (n,) and x.flags.c_contiguous:
+        return x
+    array = as_float(x, argument)
+    if array.shape != (n,):
+        raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
+    return np.ascontiguousarray(array) if array.dtype is dtype else cast(array, dtype)
 
 
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out
+from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out
 from mp_core.core import quantize as _quantize
 from mp_core.core.quantize import dequantize, quantize
 from mp_core.dtypes import ALLOWED, STORED, is_float, parse
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
 
-_I8, _U8, _I32, _I4 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"], STORED["int4"]
+_I4 = STORED["int4"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class _Codes:
 _CODES = {
     codes.dtype.name: codes
     for codes in (
-        _Codes(_I8, 0, -128, 127, _I8),
-        _Codes(_U8, 1, 0, 255, _U8),
-        _Codes(_I4, 0, -8, 7, _U8, packed=True),
+        _Codes(I8, 0, -128, 127, I8),
+        _Codes(U8, 1, 0, 255, U8),
+        _Codes(_I4, 0, -8, 7, U8, packed=True),
         _Codes(ALLOWED["float8_e4m3fn"], 2, -448, 448, ALLOWED["float8_e4m3fn"], is_float=True),
         _Codes(ALLOWED["float8_e5m2"], 3, -57344, 57344, ALLOWED["float8_e5m2"], is_float=True),
     )
@@ -125,7 +125,7 @@ class QuantizedArray:
             object.__setattr__(self, name, value)
         if self.zero_point is not None and codes.is_float:
             raise ValueError(f"`zero_point` must be None for {codes.dtype}; received {self.zero_point!r}")
-        for name, dtype in (("scale", F32), ("zero_point", _I32)):
+        for name, dtype in (("scale", F32), ("zero_point", I32)):
             given = getattr(self, name)
             if given is None and name == "zero_point":
                 continue
@@ -183,7 +183,7 @@ def _quantize_any(
     given = None if scale is None else _given_scale(scale, plan)
     given_zeros = None if zero_point is None else _given_zeros(zero_point, plan, codes)
     if out is None:
-        zeros = np.zeros(plan.scale_shape, _I32) if with_zeros else None
+        zeros = np.zeros(plan.scale_shape, I32) if with_zeros else None
         values = np.empty(_stored_shape(codes, x.shape), codes.storage)
         scales = np.empty(plan.scale_shape, F32)
         out = QuantizedArray(values, scales, zeros, plan.axes, plan.group_size, codes.dtype, x.shape)
@@ -222,7 +222,7 @@ def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, symmetric:
     values = q.values if q.values.flags.c_contiguous else np.asarray(q.values, order="C")
     packed, order = codes.packed and plan.in_pairs and plan.order is None, plan.order
     if codes.packed and not packed:
-        values = _unpack(values, q.shape) if back else np.empty(q.shape, _I8)
+        values = _unpack(values, q.shape) if back else np.empty(q.shape, I8)
     a, b = (x, values) if order is None else (np.asarray(part.transpose(order), order="C") for part in (x, values))
     recipe = _recipe(q.shape, q.axis, q.dtype, symmetric, q.group_size)
     recipe.convert(a, FORMATS[x.dtype], b, q.scale, q.zero_point, given, back, packed)
@@ -278,7 +278,7 @@ def _pack(codes: Array, packed: Array) -> None:
 
 def _unpack(packed: Array, shape: tuple[int, ...]) -> Array:
     """Return what :func:`_pack` packed, as int8 of that shape."""
-    codes, rows = np.empty(shape, _I8), prod(shape[:-1])
+    codes, rows = np.empty(shape, I8), prod(shape[:-1])
     _quantize.unpack_nibbles(packed.reshape(rows, packed.shape[-1]), codes.reshape(rows, shape[-1]), True)
     return codes
 

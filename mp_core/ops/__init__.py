@@ -1,0 +1,29 @@
+"""Operations on arrays: check, allocate, call the core.
+
+Every function takes ndarrays, array-likes and anything with ``__dlpack__`` on the CPU, of any shape, stride, alignment
+and byte order, and returns an ndarray. Storage may be narrow; arithmetic is float32 (int32 for int8 products), and the
+result is rounded once. float64 stays float64 throughout, on NumPy's own routines.
+"""
+
+from mp_core.arrays import cast
+from mp_core.core.matmul import dynamic_matmul, fixed_matmul, matmul
+from mp_core.core.packed import PackedMatrix
+from mp_core.ops.products import pack
+from mp_core.ops.rows import gelu, layer_norm, relu, relu6, sigmoid, silu, softmax, tanh
+
+__all__ = [
+    "PackedMatrix",
+    "cast",
+    "dynamic_matmul",
+    "fixed_matmul",
+    "gelu",
+    "layer_norm",
+    "matmul",
+    "pack",
+    "relu",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "tanh",
+]

@@ -1,0 +1,65 @@
+"""Rows and activations of float64 arrays: float64 throughout, mostly on NumPy's own routines."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F64, Array, cast
+from mp_core.core import pointwise as _pointwise
+
+__all__ = ["ACTIVATIONS", "layer_norm", "softmax"]
+
+
+def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
+    """Return ``exp(scale * x)`` where `keep` is true, divided by its sum."""
+    y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
+    e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
+    e /= e.sum(axis=axis, keepdims=True)
+    return e
+
+
+def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
+    """Return `x` normalized over the last axis, times `gamma`, plus `beta`."""
+    if x.size == 0:
+        return x
+    y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+    y = y if gamma is None else y * cast(gamma, F64)
+    return y if beta is None else y + cast(beta, F64)
+
+
+def _gelu(x: Array) -> Array:
+    x = np.asarray(np.maximum(x, -np.finfo(np.float64).max), order="C")  # -Inf times 0 is NaN
+    y = np.empty_like(x)
+    _pointwise.gelu_float64(x, y)
+    return y
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    y: Array = np.where(x < 0.0, e, 1.0) / (1.0 + e)
+    return y
+
+
+def _silu(x: Array) -> Array:
+    x = np.maximum(x, -np.finfo(np.float64).max)  # -Inf times 0 is NaN
+    return x * _sigmoid(x)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    x = np.maximum(x, -np.finfo(np.float64).max)
+    with np.errstate(over="ignore"):
+        return x * _sigmoid(math.sqrt(8.0 / math.pi) * (x + 0.044715 * x**3))
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "relu6": lambda x: np.minimum(np.maximum(x, 0.0), 6.0),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": _silu,
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+}
+"""Name -> function, by the names that :func:`mp_core.ops.matmul` takes."""

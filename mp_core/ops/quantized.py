@@ -1,0 +1,84 @@
+"""Quantized operands of products: which multiply as codes, and what becomes of the others."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, F64, I8, U8, Array, asarray, cast
+from mp_core.core import packed as _packed
+from mp_core.core.packed import PackedMatrix
+from mp_core.dtypes import is_float
+from mp_core.quantization import QuantizedArray, dequantize, unpacked_codes
+
+__all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns"]
+
+
+def has_scale(b: Any) -> bool:
+    """Whether `b` is a packed matrix of codes with scales."""
+    return isinstance(b, PackedMatrix) and b.scale is not None
+
+
+def _scales_rows(q: QuantizedArray) -> bool:
+    """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
+    return q.dtype.name in ("int8", "uint8") and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
+
+
+def scales_columns(q: QuantizedArray) -> bool:
+    """Whether q, as a right operand, can be packed with its scales: by column, or by groups of k and symmetric."""
+    if len(q.shape) != 2 or (q.zero_point is not None and q.dtype.name == "int4"):
+        return False
+    if q.group_size is None:
+        return bool(q.scale.shape[0] == 1)
+    return bool(q.axis == (1,) and q.zero_point is None and q.dtype is not U8 and q.group_size % 8 == 0)
+
+
+def pack_quantized(b: QuantizedArray) -> PackedMatrix:
+    """Return a right operand that :func:`scales_columns`, packed; uint8 codes as int8."""
+    n = b.shape[1]
+    scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
+    values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
+    if b.dtype is U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
+        values = (values ^ np.uint8(128)).view(np.int8)
+        zero = np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
+    if zero is not None:
+        zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
+    dtype = I8 if b.dtype is U8 else b.dtype
+    return _packed.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
+
+
+def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
+    """Return (a, b, row_scale, row_zero): what the product reads, where both are integers with their row scales."""
+    if isinstance(b, QuantizedArray) and scales_columns(b):
+        b = pack_quantized(b)
+    packed = has_scale(b)
+    if isinstance(a, QuantizedArray) and _scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
+        return a.values, b, a.scale, a.zero_point
+    target = F32
+    for x, name in ((a, "a"), (b, "b")):
+        if not isinstance(x, QuantizedArray | PackedMatrix):
+            dtype = asarray(x, name).dtype
+            target = dtype if is_float(dtype) else F32
+        elif isinstance(x, PackedMatrix) and x.scale is None and is_float(x.dtype):
+            target = x.dtype
+    if isinstance(a, QuantizedArray):
+        a = dequantize(a, target)
+    else:
+        a = asarray(a, "a")
+        a = a if is_float(a.dtype) else cast(a, F32)
+    if isinstance(b, QuantizedArray):
+        b = dequantize(b, target)
+    elif packed and (b.zero_point is not None or a.dtype is F64 or "float8" in a.dtype.name):
+        b = _dequantized(b, F32 if "float8" in target.name else target)
+        a = a if a.dtype is b.dtype else cast(a, b.dtype)
+    return a, b, None, None
+
+
+def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
+    """Return a packed quantized matrix as floats."""
+    codes = cast(b.unpack(), F32)
+    if b.zero_point is not None:
+        codes -= b.zero_point
+    scale: Array = b.scale  # type: ignore[assignment]
+    if b.group_size is not None:
+        scale = scale[np.arange(len(codes)) // b.group_size]
+    return cast(codes * scale, dtype)

@@ -1,0 +1,254 @@
+"""Rows and elements: softmax, layer normalization, activations."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap
+from mp_core.core import pointwise as _pointwise
+from mp_core.core.matmul import ACTIVATIONS
+from mp_core.ops import float64
+
+__all__ = ["gelu", "layer_norm", "relu", "relu6", "sigmoid", "silu", "softmax", "tanh"]
+
+
+def softmax(
+    x: ArrayLike, *, axis: int = -1, scale: float = 1.0, mask: ArrayLike | None = None, out: Array | None = None
+) -> Array:
+    """Return ``exp(scale * x)`` divided by its sum along `axis`, computed in float32.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape with at least one axis.
+    axis : int
+        The axis along which the result sums to 1.
+    scale : float
+        Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
+    mask : array-like of bool, optional
+        Broadcastable against `x`; where False the element counts as the lowest finite value, so that it becomes 0
+        beside any greater one. A row without any True gives the uniform distribution, as in Keras.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, `mask` not boolean, or `out` of another type.
+    ValueError
+        `axis` is out of range, or shapes do not fit.
+
+    Examples
+    --------
+    >>> softmax(np.zeros(4, np.float32), mask=[True, True, False, False])
+    array([0.5, 0.5, 0. , 0. ], dtype=float32)
+    """
+    x = as_float(x)
+    axis = _axis(axis, x.ndim)
+    keep = None if mask is None else _mask(mask, x.shape)
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, float64.softmax(x, axis, scale, keep))
+        return result
+    if axis != x.ndim - 1:
+        x = np.moveaxis(x, axis, -1)
+        keep = None if keep is None else np.moveaxis(keep, axis, -1)
+    if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, out))):
+        keep = keep.copy()
+    view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
+    x, work = _rows(x, view)
+    fmt = FORMATS[x.dtype]
+    _pointwise.softmax(x, fmt, work, fmt, scale, keep)
+    if work is not view:
+        view[...] = work
+    return result
+
+
+def layer_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    *,
+    epsilon: float = 1e-3,
+    residual: ArrayLike | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return `x` (+ `residual`) normalized over the last axis: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, shape (..., n).
+    gamma, beta : array-like, optional
+        Shape (n,), float: scale and offset.
+    epsilon : float
+        Added to the variance, which is the mean of the squared deviations.
+    residual : array-like, optional
+        The shape of `x`; cast to its type, then added in float32 before anything else.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`; mean and variance are those of float32 sums whatever the type.
+
+    Raises
+    ------
+    TypeError
+        An argument is not numeric, or `out` is of another type than `x`.
+    ValueError
+        Shapes do not fit.
+
+    Examples
+    --------
+    >>> layer_norm(np.array([1, 3], np.float16), epsilon=0.0)
+    array([-1.,  1.], dtype=float16)
+    """
+    x = as_float(x)
+    if x.ndim == 0:
+        raise ValueError("`x` must have at least 1 axis; received shape ()")
+    n = x.shape[-1]
+    scale = None if gamma is None else as_vector(gamma, n, "gamma")
+    offset = None if beta is None else as_vector(beta, n, "beta")
+    other = None
+    if residual is not None:
+        other = as_float(residual, "residual")
+        if other.shape != x.shape:
+            raise ValueError(f"`residual` must have shape {x.shape}; received {other.shape}")
+        other = np.ascontiguousarray(other if other.dtype is x.dtype else cast(other, x.dtype))
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, float64.layer_norm(x if other is None else x + other, gamma, beta, epsilon))
+        return result
+    if out is not None:
+        other, scale, offset = (
+            part.copy() if part is not None and np.may_share_memory(part, out) else part
+            for part in (other, scale, offset)
+        )
+    x, work = _rows(x, result)
+    fmt = FORMATS[x.dtype]
+    _pointwise.layer_norm(x, fmt, work, fmt, epsilon, scale, offset, other)
+    if work is not result:
+        result[...] = work
+    return result
+
+
+def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
+    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape.
+    approximate : bool
+        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Examples
+    --------
+    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32))
+    array([-0.15865527,  0.        ,  0.8413447 ], dtype=float32)
+    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32), approximate=True)
+    array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
+    """
+    if not isinstance(approximate, bool | np.bool_):
+        raise TypeError(f"`approximate` must be True or False; received {approximate!r}")
+    return _activate("gelu_tanh" if approximate else "gelu", x, out)
+
+
+def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``max(x, 0)``, in the type of `x`; NaN stays NaN.
+
+    Examples
+    --------
+    >>> relu(np.array([-1.0, 2.0], np.float32))
+    array([0., 2.], dtype=float32)
+    """
+    return _activate("relu", x, out)
+
+
+def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``min(max(x, 0), 6)``, in the type of `x`; NaN stays NaN.
+
+    Examples
+    --------
+    >>> relu6(np.array([-1.0, 2.0, 7.0], np.float32))
+    array([0., 2., 6.], dtype=float32)
+    """
+    return _activate("relu6", x, out)
+
+
+def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``1 / (1 + exp(-x))``, in the type of `x`.
+
+    Examples
+    --------
+    >>> sigmoid(np.array([-100.0, 0.0, 1.0], np.float32))
+    array([3.783506e-44, 5.000000e-01, 7.310586e-01], dtype=float32)
+    """
+    return _activate("sigmoid", x, out)
+
+
+def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return ``x / (1 + exp(-x))``, in the type of `x`.
+
+    Examples
+    --------
+    >>> silu(np.array([0.0, 1.0], np.float32))
+    array([0.       , 0.7310586], dtype=float32)
+    """
+    return _activate("silu", x, out)
+
+
+def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
+    """Return the hyperbolic tangent, in the type of `x`.
+
+    Examples
+    --------
+    >>> tanh(np.array([-1.0, 0.0, 20.0], np.float32))
+    array([-0.76159424,  0.        ,  1.        ], dtype=float32)
+    """
+    return _activate("tanh", x, out)
+
+
+def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
+    x = as_float(x)
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.dtype is F64:
+        np.copyto(result, float64.ACTIVATIONS[name](x))
+        return result
+    x, work = _rows(x, result)
+    fmt = FORMATS[x.dtype]
+    _pointwise.activate(x, fmt, work, fmt, ACTIVATIONS[name])
+    if work is not result:
+        result[...] = work
+    return result
+
+
+def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
+    keep = np.asarray(mask)
+    if keep.dtype != np.bool_:
+        raise TypeError(f"`mask` must be boolean; received dtype {keep.dtype}")
+    try:
+        return np.broadcast_to(keep, shape)
+    except ValueError:
+        raise ValueError(f"`mask` must broadcast to shape {shape}; received {keep.shape}") from None
+
+
+def _axis(axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"`axis` must lie in [{-ndim}, {ndim}) for an array with {ndim} axes; received {axis}")
+    return axis + ndim if axis < 0 else axis
+
+
+def _rows(x: Array, out: Array) -> tuple[Array, Array]:
+    """Return both as C-contiguous native arrays for the row kernels, `out` replaced where they cannot write it."""
+    if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
+        out = np.empty(x.shape, x.dtype)
+    return np.asarray(x, order="C"), out
