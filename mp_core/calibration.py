@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mp_core.arrays import Array
 from mp_core.layers import Dense, EinsumDense, Layer
 from mp_core.layers.quantized import assign_codes, code_grid
 from mp_core.models import BertEncoder
@@ -15,7 +16,6 @@ from mp_core.rounding import feedback, round_rows
 
 __all__ = ["Model", "as_inputs", "calibrate", "input_moments", "layers_by_path", "run_model"]
 
-Array = np.ndarray[Any, Any]
 Model = BertEncoder | Layer
 M = TypeVar("M", BertEncoder, Layer)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
+from mp_core.arrays import Array
 from mp_core.calibration import Model, as_inputs, layers_by_path, run_model
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
 from mp_core.layers import Dense
@@ -23,7 +24,6 @@ __all__ = [
     "METRICS", "LayerChoice", "OutputError", "PolicyChoice", "Sensitivity", "choose_policy", "sensitivity",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 Metric = Literal["max", "mean", "rmse"]
 
 METRICS = get_args(Metric)

@@ -8,12 +8,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
+from mp_core.arrays import Array
 from mp_core.autocast.scope import scope_dtype
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["AutoCastVariable", "as_stored"]
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 

@@ -6,16 +6,13 @@ from pathlib import Path
 from timeit import Timer
 from typing import Any
 
-import numpy as np
-
 from mp_core import config
+from mp_core.arrays import Array
 from mp_core.benchmark.timing import effort, measure
 from mp_core.core import limits as _limits
 from mp_core.core.packed import aligned_empty
 
 __all__ = ["Limit", "limits", "unit_of"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ import numpy as np
 
 import mp_core as mp
 from mp_core import config
+from mp_core.arrays import Array
 from mp_core.benchmark.machine import unit_of
 from mp_core.benchmark.timing import effort, measure
 
 __all__ = ["OPERATIONS", "onnxruntime_product", "run"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from mp_core import ops
+from mp_core.arrays import Array
 
 __all__ = ["FUSED", "get", "serialize"]
 
-Array = np.ndarray[Any, Any]
 Function = Callable[[Any], Any]
 
 

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
+from mp_core.arrays import Array
 from mp_core.layers.building import positive_integer
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 
 __all__ = ["MultiHeadAttention"]
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
+from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations
 from mp_core.layers.building import positive_integer
@@ -12,8 +11,6 @@ from mp_core.layers.projection import add_kernel, fix_inputs, project
 from mp_core.layers.quantized import MODES, Matrix
 
 __all__ = ["Dense"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Dense(Layer):
@@ -50,6 +47,7 @@ class Dense(Layer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> layer = Dense(2, kernel_initializer="ones", dtype="mixed_bfloat16")
     >>> layer(np.array([[1.0, 2.0, 3.0]]))
     array([[6, 6]], dtype=bfloat16)

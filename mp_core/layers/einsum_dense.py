@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-import numpy as np
-
+from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, Labels, einsum, parse
 from mp_core.layers import activations
@@ -13,8 +12,6 @@ from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
 from mp_core.layers.quantized import MODES, Matrix
 
 __all__ = ["EinsumDense"]
-
-Array = np.ndarray[Any, Any]
 
 
 class EinsumDense(Layer):
@@ -35,6 +32,7 @@ class EinsumDense(Layer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> layer = EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de")
     >>> layer(np.ones((1, 5, 4), np.float32)).shape, layer.kernel.shape, layer.bias.shape
     ((1, 5, 2, 3), (4, 2, 3), (2, 3))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
+from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
@@ -15,8 +16,6 @@ from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.quantizers import unpack_int4
 
 __all__ = ["Embedding"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Embedding(Layer):

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays import Array
+
 __all__ = ["get"]
 
-Array = np.ndarray[Any, Any]
 Initializer = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
+from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
 
 __all__ = ["LayerNormalization"]
-
-Array = np.ndarray[Any, Any]
 
 
 class LayerNormalization(Layer):

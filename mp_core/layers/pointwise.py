@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
+from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
 
 __all__ = ["Activation", "Dropout", "Softmax"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Activation(Layer):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtypes, ops
+from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers.quantized import add_matrix, add_scaling, block_index
 from mp_core.ops import PackedMatrix
@@ -14,7 +15,6 @@ from mp_core.quantizers import compute_float8_amax_history, compute_float8_scale
 
 __all__ = ["add_kernel", "fix_inputs", "project", "read_bias"]
 
-Array = np.ndarray[Any, Any]
 _E4M3_MAX = 448.0
 _INT4 = dtypes.STORED["int4"]
 _WIDE = ("float32", "float16", "bfloat16")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import cast
+from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
 from mp_core.dtypes import finfo
 from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, pack_int4
@@ -30,7 +30,6 @@ __all__ = [
     "replace_matrix",
 ]
 
-Array = np.ndarray[Any, Any]
 MODES = ("int8", "int4", "float8")
 """The quantization modes in which layers compute."""
 

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
+from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
 
 __all__ = ["VariableOwner"]
-
-Array = np.ndarray[Any, Any]
 
 
 class VariableOwner:

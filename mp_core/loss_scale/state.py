@@ -6,13 +6,12 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import FORMATS, asarray, cast
+from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
 
 __all__ = ["DynamicLossScale", "LossScale", "all_finite", "multiply"]
 
-Array = np.ndarray[Any, Any]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 

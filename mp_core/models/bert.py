@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtype_policies, ops
+from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
@@ -18,7 +19,6 @@ from mp_core.progress import progress
 
 __all__ = ["BertEncoder"]
 
-Array = np.ndarray[Any, Any]
 _TOKENIZED_AT_ONCE = 1024
 
 

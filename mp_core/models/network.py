@@ -5,11 +5,12 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from mp_core import ops
+from mp_core.arrays import Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization, MultiHeadAttention
@@ -18,7 +19,6 @@ from mp_core.models.folder import Settings, Weights
 
 __all__ = ["Network"]
 
-Array = np.ndarray[Any, Any]
 L = TypeVar("L", bound=Layer)
 
 
