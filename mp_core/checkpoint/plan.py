@@ -45,7 +45,6 @@ class Granularity:
         return {"tensor": (), "channel": (0,)}.get(self.kind, tuple(range(ndim - 1)))
 
 
-# Policy -> type of the values, and for codes which of them share a scale.
 _CHANNEL, _GROUP = Granularity("channel"), Granularity("group", 64)
 POLICIES: dict[str, tuple[str, Granularity | None]] = {
     "float32": ("float32", None),

@@ -15,9 +15,10 @@ from typing import Any
 from mp_core import checkpoint, demo
 from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
-from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable, table
+from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable
 from mp_core.cli.embed import read_texts
 from mp_core.models import BertEncoder
+from mp_core.tables import aligned
 
 __all__ = ["add_commands"]
 
@@ -262,7 +263,7 @@ _MEASURES: dict[str, Callable[[Any], str]] = {
 
 
 def _sizes(report: Mapping[str, Any]) -> str:
-    return "\n".join([table([_HEAD, *map(_head, report["tensors"])]), *_total(report)])
+    return "\n".join([aligned([_HEAD, *map(_head, report["tensors"])]), *_total(report)])
 
 
 def _losses(report: Mapping[str, Any]) -> str:
@@ -270,7 +271,7 @@ def _losses(report: Mapping[str, Any]) -> str:
 
     def lines(rows: Sequence[Mapping[str, Any]]) -> str:
         heads = [*_HEAD, "SQNR dB", "rel RMSE", "max error", "cosine", "overflow", "flushed", "NaN"]
-        return table([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
+        return aligned([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
 
     rows = report["tensors"]
     lossy = (row for row in rows if row["sqnr"] != inf)
@@ -289,7 +290,9 @@ def _contents(report: Mapping[str, Any]) -> Iterator[str]:
     heads = ["tensor", "shape", "type", "MB", "max abs", "> 65504", "< 2^-14", "inf", "NaN"]
     counts = ("above_float16", "below_float16", "infinite", "nan")
     rows = report["tensors"]
-    yield table([heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in rows)])
+    yield aligned(
+        [heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in rows)]
+    )
     yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB"
     for file, metadata in report["metadata"].items():
         for key, value in metadata.items():
