@@ -1,10 +1,13 @@
-"""What the tests compare with: exact rounding by search, error bounds by theorem, equality of bits."""
+"""What the tests compare with: exact rounding by search, error bounds by theorem, formulas, equality of bits."""
+
+import math
 
 import ml_dtypes
 import numpy as np
 
-UNIT = 2.0**-24  # unit roundoff of float32
+UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+FLOATS = ("float32", *NARROW)  # what products multiply
 
 
 def codes(dtype):
@@ -64,7 +67,8 @@ def nearest(x, dtype):
 
 def gamma(n):
     """Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1: n u / (1 - n u)."""
-    return n * UNIT / (1 - n * UNIT)
+    u = UNIT["float32"]
+    return n * u / (1 - n * u)
 
 
 def product_bound(a, b, dtype, out_dtype="float32"):
@@ -91,3 +95,44 @@ def values(rng, shape, dtype, exponents=4):
     """Normal deviates times random powers of two, exact in `dtype`."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-exponents, exponents + 1, shape)
     return x.astype(np.float32).astype(np.dtype(dtype))
+
+
+# ---- activations
+
+
+def sigmoid(x):
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+def times(x, factor):
+    """x * factor, but 0 where the factor is: -Inf times 0 is the limit here."""
+    return np.where(factor == 0, 0, x) * factor
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "relu6": lambda x: np.clip(x, 0.0, 6.0),
+    "gelu": lambda x: times(x, 0.5 * np.vectorize(math.erfc, otypes=[float])(x * -math.sqrt(0.5))),
+    "gelu_tanh": lambda x: times(x, sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))),
+    "silu": lambda x: times(x, sigmoid(x)),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+}
+
+
+# ---- quantization
+
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}
+
+
+def onnx_quantize(x, scale, zero_point, qmin, qmax):
+    """ONNX QuantizeLinear: saturate(round_half_even(x / scale) + zero_point), in float32."""
+    return np.clip(np.rint(x / scale) + zero_point, qmin, qmax)
+
+
+def unpacked(packed, length):
+    """The int4 codes in bytes, by NumPy: the even index is the low half."""
+    pairs = np.stack([packed & 15, packed >> 4], axis=-1)
+    codes = pairs.reshape(*packed.shape[:-1], 2 * packed.shape[-1])[..., :length].astype(np.int8)
+    return np.where(codes > 7, codes - 16, codes)

@@ -62,7 +62,7 @@ def test_minilm_gives_the_embeddings_of_an_independent_implementation(policy, le
 
 
 @pytest.mark.parametrize("pooling", POOLED)
-@pytest.mark.parametrize("activation", tiny_bert.ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
 def test_every_activation_and_pooling_equals_float64(tmp_path, activation, pooling):
     folder = tiny_bert.write(tmp_path / "model", pooling=pooling, hidden_act=activation)
     rows = [[2, 4, 5, 6, 3], [2, 7, 3, 0, 0]]

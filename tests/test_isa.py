@@ -10,6 +10,7 @@ from oracles import NARROW, assert_same_bits, values
 
 import mp_core as mp
 from mp_core.core import cpu
+from mp_core.layers.activations import FUSED
 
 
 def hostile(rng, shape, dtype):
@@ -40,7 +41,7 @@ def product(kind, dtype):
         bias = rng.standard_normal(85).astype(np.float32)
         yield mp.matmul(a, b)
         yield mp.matmul(a, mp.pack(b), out_dtype="float32", bias=bias, activation="gelu")
-        for activation in ("silu", "sigmoid", "tanh", "gelu_tanh", "relu6"):
+        for activation in FUSED.values():
             yield mp.matmul(a[:, :3], b[:3], out_dtype="float16", activation=activation)
         yield mp.matmul(a[:1, :2], b[:2], out_dtype="float8_e4m3fn")
 
@@ -68,17 +69,6 @@ def casts(rng):
         yield mp.cast(hostile(rng, (3000,), np.float64), dtype)
 
 
-ACTIVATIONS = (
-    mp.gelu,
-    lambda x: mp.gelu(x, approximate=True),
-    mp.silu,
-    mp.sigmoid,
-    mp.tanh,
-    mp.relu,
-    mp.relu6,
-)
-
-
 def rows(rng):
     for dtype in ("float32", "float16", "bfloat16"):
         for n in (1, 15, 16, 17, 1000):
@@ -86,9 +76,9 @@ def rows(rng):
             yield mp.softmax(x, scale=0.3)
             yield mp.softmax(x, mask=rng.random((7, n)) < 0.5)
             yield mp.layer_norm(x, np.ones(n, np.float32), residual=x[::-1].copy())
-            for activation in ACTIVATIONS:
+            for activation in FUSED:
                 yield activation(x)
-    yield from (f(hostile(rng, (4000,), np.float32)) for f in ACTIVATIONS)
+    yield from (f(hostile(rng, (4000,), np.float32)) for f in FUSED)
 
 
 def quantized(rng):

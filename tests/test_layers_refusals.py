@@ -14,6 +14,58 @@ def _x(*shape, dtype=np.float32):
     return rng.standard_normal(shape).astype(dtype)
 
 
+ARGUMENT_ERRORS = [
+    (lambda: layers.Dense(0), "`units` must be a positive integer"),
+    (lambda: layers.Dense(True), "`units` must be a positive integer; received units=True"),
+    (lambda: layers.Dense(2.0), "`units` must be a positive integer; received units=2.0"),
+    (lambda: layers.Embedding(-3, 2), "`input_dim` must be a positive integer; received input_dim=-3"),
+    (lambda: layers.Embedding(3, 0), "`output_dim` must be a positive integer; received output_dim=0"),
+    (lambda: layers.MultiHeadAttention(0, 2), "`num_heads` must be a positive integer; received num_heads=0"),
+    (lambda: layers.MultiHeadAttention(2, 0), "`key_dim` must be a positive integer; received key_dim=0"),
+    (lambda: layers.MultiHeadAttention(2, 2, -1), "`value_dim` must be a positive integer; received value_dim=-1"),
+    (lambda: layers.Dense(2, activation="nothing"), "Could not interpret activation function: 'nothing'"),
+    (lambda: layers.Dense(2, kernel_initializer="nothing")(_x(1, 2)), "Could not interpret initializer: 'nothing'"),
+    (lambda: layers.Dense(2).build((None, None)), "last axis of the inputs to Dense must be known"),
+    (lambda: layers.Dropout(2), "`rate` must be from 0 to 1"),
+    (lambda: layers.Conv2D(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
+    (lambda: layers.Conv2D(2, 3, groups=3), "`groups` must divide `filters`"),
+    (lambda: layers.Conv2D(2, 3, groups=0), "`groups` must be a positive integer; received groups=0"),
+    (lambda: layers.Conv2D(-4, 3), "`filters` must be a positive integer; received filters=-4"),
+    (lambda: layers.Conv2D(2, 3.5), "`kernel_size` must be a positive integer; received kernel_size=3.5"),
+    (lambda: layers.Conv2D(2, (3, True)), "`kernel_size` must be a positive integer; received kernel_size=True"),
+    (lambda: layers.Conv2D(2, 3)(_x(5, 5, 1)), r"expected 4 axes .* but received input with shape \(5, 5, 1\)"),
+    (lambda: layers.Conv2D(2, 3, data_format="nchw"), "`data_format` must be"),
+    (lambda: layers.Conv2D(2, (1, 2, 3)), "`kernel_size` must be a positive integer or a pair"),
+    (lambda: layers.Conv2D(2, 3)(_x(1, 2, 2, 1)), "smaller than its kernel's span"),
+    (lambda: layers.Conv2D(2, 1, groups=2)(_x(1, 2, 2, 3)), "must divide the channels"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), ARGUMENT_ERRORS)
+def test_argument_errors(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()
+
+
+def test_dense_names_itself_when_the_inputs_do_not_fit():
+    layer = layers.Dense(2, name="head")
+    layer(_x(1, 3))
+    with pytest.raises(ValueError, match=r'"head" is incompatible .* expected axis -1 of input shape to have value 3'):
+        layer(_x(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape", "output_shape", "text"),
+    [("abc", (2, 3, 4), 2, "`equation` must be like"),
+     ("abc,cd->abd", (2, 4), 2, "has 3 labels for its first operand of 2 axes"),
+     ("abc,cd->abd", (2, 3, None), (None, 2), "lengths of the kernel's axes"),
+     ("abc,cd->abd", (2, 3, 4), (5, 2), "Axis 'b' has length 3 in the inputs, but 5")],
+)  # fmt: skip
+def test_einsum_dense_errors(equation, shape, output_shape, text):
+    with pytest.raises(ValueError, match=text):
+        layers.EinsumDense(equation, output_shape).build(shape)
+
+
 def test_a_float_table_is_quantized_under_an_int8_policy():
     table = [[0.1, 0.9], [0.5, -0.7]]
     rows = layers.Embedding(2, 2, weights=table, dtype="int8_from_float32")(np.array([0, 1]))

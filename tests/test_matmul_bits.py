@@ -4,12 +4,11 @@ import os
 
 import numpy as np
 import pytest
-from oracles import assert_same_bits, values
+from oracles import FLOATS, assert_same_bits, values
 
 import mp_core as mp
 from mp_core.core import cpu
 
-FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WIDE = FLOATS[:3]
 ROWS = (1, 2, 3, 4, 7, 26, 64)
 

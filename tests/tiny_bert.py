@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+from oracles import ACTIVATIONS
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -68,13 +69,6 @@ def tensors() -> dict[str, np.ndarray]:
             f"{name}.LayerNorm.bias": rng.normal(0, 1, WIDTH),
         }
     return {name: tensor.astype(np.float32) for name, tensor in drawn.items()}
-
-
-ACTIVATIONS = {
-    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 
 
 def forward(folder: Path, ids: list[int], activation: str = "gelu") -> np.ndarray:

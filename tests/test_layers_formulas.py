@@ -1,0 +1,203 @@
+"""Each layer against its formula in float64; quantized ones are in test_layers_quantized.py."""
+
+import itertools
+
+import numpy as np
+import pytest
+from oracles import ACTIVATIONS, UNIT
+
+from mp_core import layers, ops
+from mp_core.dtype_policies import DTypePolicy
+
+POLICIES = ["float32", "float64", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
+FUNCTIONS = {None: np.asarray, np.negative: np.negative} | ACTIVATIONS
+rng = np.random.default_rng(0)
+
+
+def _x(*shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _tolerance(policy, depth, magnitude):
+    """Roundings of the operands, of the result, and gamma_depth of the float32 sums (Higham 2002, lemma 3.1)."""
+    unit = UNIT[DTypePolicy(policy).compute_dtype]
+    return (4 * unit + (depth + 4) * min(unit, UNIT["float32"])) * magnitude
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("activation", FUNCTIONS)
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_dense(policy, activation, use_bias):
+    layer, x = layers.Dense(7, activation, use_bias, bias_initializer="ones", dtype=policy), _x(2, 3, 5)
+    y = layer(x)
+    w = layer.kernel.numpy().astype(float)
+    exact = x.astype(float) @ w + use_bias
+    magnitude = np.abs(x.astype(float)) @ np.abs(w) + 1
+    expected = FUNCTIONS[activation](exact)
+    assert y.dtype == layer.compute_dtype and y.shape == (2, 3, 7)
+    # No function here has a slope above 1.13 (gelu), and each result is rounded once more.
+    assert (np.abs(y.astype(float) - expected) <= 1.13 * _tolerance(policy, 5, magnitude + 1)).all()
+
+
+EQUATIONS = [  # equation, input shape, output_shape, bias_axes, kernel shape, bias shape
+    ("abc,cde->abde", (2, 3, 4), (None, 2, 5), "de", (4, 2, 5), (2, 5)),
+    ("abcd,cde->abe", (2, 3, 2, 4), (None, 6), "e", (2, 4, 6), (6,)),
+    ("ab,bc->ac", (3, 4), 5, None, (4, 5), None),
+    ("...x,xy->...y", (2, 3, 4), (None, 5), "y", (4, 5), (5,)),
+    ("abc,cde->abde", (2, 3, 4), (None, 2, 5), "e", (4, 2, 5), (5,)),
+    ("abc,cd->adb", (2, 3, 4), (5, None), "d", (4, 5), (5, 1)),
+    ("abc,bd->adc", (2, 3, 4), (5, None), None, (3, 5), None),
+    ("ab...,bd->ad...", (2, 3, 4, 5), (6, None, None), None, (3, 6), None),
+]
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16"])
+@pytest.mark.parametrize(("equation", "shape", "output_shape", "bias_axes", "kernel", "bias"), EQUATIONS)
+def test_einsum_dense(equation, shape, output_shape, bias_axes, kernel, bias, policy):
+    layer = layers.EinsumDense(equation, output_shape, "relu", bias_axes, bias_initializer="ones", dtype=policy)
+    x = _x(*shape)
+    y = layer(x)
+    assert layer.kernel.shape == kernel and (layer.bias is None or layer.bias.shape) == (bias or True)
+    w = layer.kernel.numpy().astype(float)
+    exact = np.einsum(equation, x.astype(float), w) + (bias is not None)
+    magnitude = np.einsum(equation, np.abs(x).astype(float), np.abs(w)) + 1
+    assert y.shape == exact.shape and y.dtype == layer.compute_dtype
+    assert (np.abs(y.astype(float) - np.maximum(exact, 0)) <= _tolerance(policy, 12, magnitude)).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_embedding_casts_the_rows_it_reads(policy):
+    table = _x(10, 4)
+    layer = layers.Embedding(10, 4, weights=table, dtype=policy)
+    for ids in (np.array([[1, 2], [9, 0]]), np.array([3.0]), np.array(5, np.uint8)):
+        y = layer(ids)
+        assert y.dtype == layer.compute_dtype
+        np.testing.assert_array_equal(y, ops.cast(table[ids.astype(int)], layer.compute_dtype))
+
+
+def test_embedding_indices_never_pass_through_the_compute_dtype():
+    table = np.arange(70001.0)[:, np.newaxis] % 7
+    layer = layers.Embedding(70001, 1, weights=table, dtype="mixed_float16")
+    ids = np.array([2049.0, 70000.0])  # float16 holds neither
+    np.testing.assert_array_equal(layer(ids), [[2049 % 7], [70000 % 7]])
+
+
+def _normalized(x, axes, epsilon):
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16", "float16"])
+@pytest.mark.parametrize("axis", [-1, 1, [1, 2], (-1, 1)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_layer_normalization(policy, axis, residual):
+    layer = layers.LayerNormalization(axis, dtype=policy)
+    x = ops.cast(_x(3, 4, 5), layer.compute_dtype)
+    r = ops.cast(_x(3, 4, 5), layer.compute_dtype) if residual else None
+    y = layer(x, residual=r) if residual else layer(x)
+    total = x.astype(float) + (r.astype(float) if residual else 0)
+    exact = _normalized(total, tuple(np.atleast_1d(axis)), 1e-3)
+    assert y.dtype == layer.compute_dtype and layer.gamma.true_dtype == layer.variable_dtype
+    unit = UNIT[layer.compute_dtype]
+    assert (np.abs(y.astype(float) - exact) <= unit * np.abs(exact) + 1e-5).all()
+
+
+def test_layer_normalization_options():
+    layer = layers.LayerNormalization(center=False, scale=False)
+    np.testing.assert_allclose(layer(np.array([[1.0, 3.0]])), [[-1, 1]], rtol=1e-3)
+    assert layer.weights == []
+    layer = layers.LayerNormalization(dtype="mixed_float16")
+    layer.build((None, 2))
+    layer.set_weights([[2, 2], [1, 1]])
+    np.testing.assert_allclose(layer(np.array([[1.0, 3.0]])).astype(float), [[-1, 3]], rtol=2e-3)
+
+
+def _attention(q, k, v, weights, mask):
+    """Multi-head attention in float64."""
+    q, k, v = (
+        np.einsum("abc,cde->abde", x, kernel) + bias
+        for x, kernel, bias in zip((q, k, v), weights[0:6:2], weights[1:6:2], strict=True)
+    )
+    scores = np.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
+    scores = np.where(mask, scores, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    scores /= scores.sum(-1, keepdims=True)
+    return np.einsum("bhts,bshd,hde->bte", scores, v, weights[6]) + weights[7], scores
+
+
+MASKS = {
+    "none": ({}, np.ones((2, 1, 4, 5), bool)),
+    "attention": ({"attention_mask": np.tri(4, 5) > 0}, np.tri(4, 5) > 0),
+    "batched": ({"attention_mask": np.arange(5) < [[[3]], [[5]]]}, np.arange(5) < [[[[3]]], [[[5]]]]),
+    "numbers": ({"attention_mask": np.tri(4, 5, dtype=int)[None]}, np.tri(4, 5) > 0),
+    "value": ({"value_mask": np.arange(5) < [[2], [5]]}, np.arange(5) < [[[[2]]], [[[5]]]]),
+    "causal": ({"use_causal_mask": True}, np.tri(4, 5) > 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_multi_head_attention(policy, mask):
+    layer = layers.MultiHeadAttention(2, 3, value_dim=4, output_shape=7, bias_initializer="uniform", dtype=policy)
+    query, value, key = _x(2, 4, 6), _x(2, 5, 8), _x(2, 5, 9)
+    kwargs, keep = MASKS[mask]
+    y, scores = layer(query, value, key=key, return_attention_scores=True, **kwargs)
+    weights = [w.astype(float) for w in layer.get_weights()]
+    exact, exact_scores = _attention(*(a.astype(float) for a in (query, key, value)), weights, keep)
+    assert y.dtype == scores.dtype == layer.compute_dtype
+    unit = max(UNIT[layer.compute_dtype], 2.0**-24)
+    np.testing.assert_allclose(scores.astype(float), exact_scores, atol=32 * unit)
+    np.testing.assert_allclose(y.astype(float), exact, atol=128 * unit)
+
+
+def _convolution(x, w, strides, dilation, groups, padding):
+    """A convolution in float64, element by element of the kernel."""
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[:2], strict=True)]
+    if padding == "same":
+        totals = [max((-(-n // s) - 1) * s + k - n, 0) for n, s, k in zip(x.shape[1:3], strides, spans, strict=True)]
+        x = np.pad(x, [(0, 0), *[(t // 2, t - t // 2) for t in totals], (0, 0)])
+    rows, columns = ((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], spans, strides, strict=True))
+    y = np.zeros((len(x), rows, columns, w.shape[3]))
+    for i, j in itertools.product(range(w.shape[0]), range(w.shape[1])):
+        top, left = i * dilation[0], j * dilation[1]
+        part = x[:, top : top + strides[0] * rows : strides[0], left : left + strides[1] * columns : strides[1]]
+        for g in range(groups):
+            channels = slice(g * w.shape[2], (g + 1) * w.shape[2])
+            filters = slice(g * w.shape[3] // groups, (g + 1) * w.shape[3] // groups)
+            y[..., filters] += part[:, :rows, :columns, channels] @ w[i, j][:, filters]
+    return y
+
+
+CONVOLUTIONS = [
+    {"kernel_size": 3},
+    {"kernel_size": (3, 2), "padding": "same", "strides": (2, 1)},
+    {"kernel_size": 2, "dilation_rate": (2, 3)},
+    {"kernel_size": 3, "groups": 2, "padding": "same"},
+    {"kernel_size": 3, "data_format": "channels_first", "strides": 2},
+]
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16"])
+@pytest.mark.parametrize("kwargs", CONVOLUTIONS)
+def test_conv2d(kwargs, policy):
+    first = kwargs.get("data_format") == "channels_first"
+    layer, x = layers.Conv2D(6, **kwargs, activation="relu", dtype=policy), _x(2, 8, 9, 4)
+    y = layer(np.moveaxis(x, -1, 1) if first else x)
+    y = np.moveaxis(y, 1, -1) if first else y
+    arguments = (layer.strides, layer.dilation_rate, layer.groups, layer.padding)
+    w = layer.kernel.numpy().astype(float)
+    exact = _convolution(x.astype(float), w, *arguments)
+    magnitude = _convolution(np.abs(x).astype(float), np.abs(w), *arguments)
+    assert y.dtype == layer.compute_dtype and y.shape == exact.shape
+    assert (np.abs(y.astype(float) - np.maximum(exact, 0)) <= _tolerance(policy, 36, magnitude)).all()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_layers_without_variables(policy):
+    x = _x(3, 4)
+    assert layers.Dropout(0.5, dtype=policy)(x).dtype == DTypePolicy(policy).compute_dtype
+    np.testing.assert_array_equal(layers.Dropout(0.5)(x), x)
+    y = layers.Softmax(axis=0, dtype=policy)(x, mask=np.arange(3)[:, None] < 2)
+    assert (y[2] == 0).all()
+    np.testing.assert_allclose(y.astype(float).sum(0), 1, atol=4 * UNIT[DTypePolicy(policy).compute_dtype])
+    assert (layers.Activation("softmax", dtype=policy)(x) == layers.Softmax(dtype=policy)(x)).all()
