@@ -79,6 +79,14 @@ def show_rates(row: dict, names: tuple[str, ...]) -> str:
     return "".join(show(name) if name in row["rate"] else f"{'-':>8} " for name in names)
 
 
+def binary(size: int) -> str:
+    """Return a size with the largest binary unit of which it is a multiple."""
+    for shift, unit in ((20, " Mi"), (10, " Ki")):
+        if size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
 def dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 

@@ -7,7 +7,7 @@ from timeit import Timer
 
 import numkong
 import numpy as np
-from interleaved import Cell, aligned, as_numkong, as_torch, copy_limit, dtype, show_rates, show_ratio
+from interleaved import Cell, aligned, as_numkong, as_torch, binary, copy_limit, dtype, show_rates, show_ratio
 
 import mp_core as mp
 
@@ -72,13 +72,6 @@ def wrong(contenders: dict[str, Timer], out: np.ndarray, expected: np.ndarray) -
         if not np.array_equal(out.view(np.uint8), expected.view(np.uint8)):
             found.add(name)
     return found
-
-
-def binary(size: int) -> str:
-    for shift, unit in ((20, " Mi"), (10, " Ki")):
-        if size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return str(size)
 
 
 def line(row: dict) -> str:

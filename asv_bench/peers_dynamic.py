@@ -65,11 +65,8 @@ def by_mp_core(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> dict[str, Call
 
 
 def by_onnxruntime(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> Callable[[], np.ndarray]:
-    out, real, value = (
-        np.empty((len(x), len(bias)), np.float32),
-        onnx.TensorProto.FLOAT,
-        onnx.helper.make_tensor_value_info,
-    )
+    out = np.empty((len(x), len(bias)), np.float32)
+    real, value = onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info
     nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["p"]), onnx.helper.make_node("Add", ["p", "bias"], ["y"])]
     weights = [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(bias, "bias")]
     graph = onnx.helper.make_graph(nodes, "dense", [value("x", real, x.shape)], [value("y", real, out.shape)], weights)

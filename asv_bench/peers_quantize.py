@@ -2,14 +2,14 @@
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from timeit import Timer
 
 import ml_dtypes
 import numpy as np
 import onnx
 import torch
-from interleaved import Cell, as_torch, copy_limit, onnx_call, show_rates, show_ratio
+from interleaved import Cell, as_torch, binary, copy_limit, onnx_call, show_rates, show_ratio
 
 import mp_core as mp
 
@@ -175,61 +175,63 @@ def by_numpy(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
 
 def by_torch(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
     """torch's own functions where there are any, else the same expression as NumPy's; int4 are not packed."""
-    tensor, axis, (low, high) = torch.from_numpy(x), kind.axis, LIMITS[kind.dtype]
-    slices, over = grouped(tensor, kind)
-    over = over if axis is not None else None
-    steps, wide = torch.from_numpy(q.scale.reshape(-1)), spread(torch.from_numpy(q.scale), kind)
-    zeros = torch.zeros(steps.numel(), dtype=torch.int32)
-    integer = torch.quint8 if kind.dtype == "uint8" else torch.qint8
     by_expression = kind.group or kind.dtype not in ("int8", "uint8")
+    if not kind.back:
+        return torch_expression(x, q, kind) if by_expression else torch_function(x, q, kind)
+    if not by_expression:
+        return torch_function(x, q, replace(kind, back=False, given=True))().dequantize
+    slices, wide = grouped(torch.from_numpy(x), kind)[0], spread(torch.from_numpy(q.scale), kind)
+    codes = slices.div(wide).round_().to(torch.int8) if kind.dtype == "int4" else grouped(as_torch(q.values), kind)[0]
+    return lambda: codes.to(torch.float32).mul_(wide)
 
-    def largest(of: torch.Tensor, over: tuple[int, ...] | None, keepdim: bool) -> torch.Tensor:
-        return torch.linalg.vector_norm(of, torch.inf, over, keepdim) / high
 
-    def range_of(keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        least, most = torch.aminmax(slices, dim=over[0], keepdim=keepdim)
-        step = (most.clamp_(min=0) - least.clamp_(max=0)).div_(255)
-        return step, least.div_(step).neg_().round_().clamp_(0, 255)
+def torch_expression(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
+    low, high = LIMITS[kind.dtype]
+    slices, over = grouped(torch.from_numpy(x), kind)
+    wide = spread(torch.from_numpy(q.scale), kind)
 
-    def by_channel(step: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
-        return torch.quantize_per_channel(tensor, step, zero, axis, integer)
+    def asymmetric() -> torch.Tensor:
+        step, zero = torch_range(slices, over, keepdim=True)
+        return slices.div(step).round_().add_(zero).clamp_(low, high).to(torch.uint8)
 
-    if kind.back and by_expression:
-        if kind.dtype == "int4":
-            codes = slices.div(wide).round_().to(torch.int8)
-        else:
-            codes = grouped(as_torch(q.values), kind)[0]
-        return lambda: codes.to(torch.float32).mul_(wide)
-    if kind.back:
-        made = (
-            torch.quantize_per_tensor(tensor, float(steps[0]), 0, integer) if axis is None else by_channel(steps, zeros)
-        )
-        return made.dequantize
     if "float8" in kind.dtype:
-        return lambda: tensor.div(largest(tensor, over, over is not None)).to(torch.float8_e4m3fn)
-    if kind.dtype == "uint8" and axis is None:
-        return lambda: torch.quantize_per_tensor_dynamic(tensor, integer, False)
-    if kind.dtype == "uint8" and not kind.group:
-        return lambda: by_channel(*range_of(False))
+        over = None if kind.axis is None else over
+        return lambda: slices.div(torch_step(slices, over, kind, keepdim=over is not None)).to(torch.float8_e4m3fn)
     if kind.dtype == "uint8":
-
-        def asymmetric() -> torch.Tensor:
-            step, zero = range_of(True)
-            return slices.div(step).round_().add_(zero).clamp_(low, high).to(torch.uint8)
-
         return asymmetric
-    if by_expression and kind.given:
-        return lambda: slices.div(wide).round_().clamp_(low, high).to(torch.int8)
-    if by_expression:
-        return lambda: slices.div(slices.abs().amax(over, True).div_(high)).round_().clamp_(low, high).to(torch.int8)
-    if axis is None and kind.given:
-        step = float(steps[0])
-        return lambda: torch.quantize_per_tensor(tensor, step, 0, integer)
-    if axis is None:
-        return lambda: torch.quantize_per_tensor(tensor, float(largest(tensor, None, False)), 0, integer)
     if kind.given:
-        return lambda: by_channel(steps, zeros)
-    return lambda: by_channel(largest(tensor, over, False), zeros)
+        return lambda: slices.div(wide).round_().clamp_(low, high).to(torch.int8)
+    return lambda: slices.div(slices.abs().amax(over, True).div_(high)).round_().clamp_(low, high).to(torch.int8)
+
+
+def torch_function(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call:
+    tensor, axis, over = torch.from_numpy(x), kind.axis, grouped(x, kind)[1]
+    code = torch.quint8 if kind.dtype == "uint8" else torch.qint8
+    steps = torch.from_numpy(q.scale.reshape(-1))
+    step, zeros = float(steps[0]), torch.zeros(steps.numel(), dtype=torch.int32)
+    by_tensor, by_channel = torch.quantize_per_tensor, torch.quantize_per_channel
+    if kind.dtype == "uint8":
+        if axis is None:
+            return lambda: torch.quantize_per_tensor_dynamic(tensor, code, False)
+        return lambda: by_channel(tensor, *torch_range(tensor, over, keepdim=False), axis, code)
+    if axis is None:
+        if kind.given:
+            return lambda: by_tensor(tensor, step, 0, code)
+        return lambda: by_tensor(tensor, float(torch_step(tensor, None, kind, keepdim=False)), 0, code)
+    if kind.given:
+        return lambda: by_channel(tensor, steps, zeros, axis, code)
+    return lambda: by_channel(tensor, torch_step(tensor, over, kind, keepdim=False), zeros, axis, code)
+
+
+def torch_step(x: torch.Tensor, over: tuple[int, ...] | None, kind: Kind, keepdim: bool) -> torch.Tensor:
+    return torch.linalg.vector_norm(x, torch.inf, over, keepdim) / LIMITS[kind.dtype][1]
+
+
+def torch_range(x: torch.Tensor, over: tuple[int, ...], keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return steps and zero points of uint8."""
+    least, most = torch.aminmax(x, dim=over[0], keepdim=keepdim)
+    step = (most.clamp_(min=0) - least.clamp_(max=0)).div_(255)
+    return step, least.div_(step).neg_().round_().clamp_(0, 255)
 
 
 def by_onnxruntime(x: np.ndarray, q: mp.QuantizedArray, kind: Kind) -> Call | None:
@@ -259,10 +261,6 @@ def as_array(result) -> np.ndarray:
             return result.view(torch.uint8).numpy().view(ml_dtypes.float8_e4m3fn).ravel()
         result = result.numpy()
     return result.ravel()
-
-
-def binary(size: int) -> str:
-    return f"{size >> 20} Mi" if size % (1 << 20) == 0 else f"{size >> 10} Ki"
 
 
 def line(row: dict) -> str:

@@ -69,7 +69,7 @@ def max_ulp(name, step, low=None, high=None):
 
 
 class Functions(PerIsa):
-    params = (ISAS, ("exp", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"))
+    params = (ISAS, tuple(FUNCTIONS))
     param_names = ("isa", "function")
 
     def track_max_ulp(self, isa, function):

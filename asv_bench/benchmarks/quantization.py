@@ -8,7 +8,7 @@ AXES = {"tensor": None, "row": 0, "column": 1}
 
 
 class Quantize(PerIsa):
-    params = (ISAS, ("tensor", "row", "column"), ("float32", "bfloat16"))
+    params = (ISAS, tuple(AXES), ("float32", "bfloat16"))
     param_names = ("isa", "scale per", "format")
 
     def prepare(self, isa, granularity, dtype):

@@ -20,11 +20,7 @@ OPERATIONS = {
 
 
 class Rows(PerIsa):
-    params = (
-        ISAS,
-        ("softmax", "layer_norm", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "relu", "relu6"),
-        ("float32", "float16", "bfloat16"),
-    )
+    params = (ISAS, tuple(OPERATIONS), ("float32", "float16", "bfloat16"))
     param_names = ("isa", "operation", "format")
 
     def prepare(self, isa, operation, dtype):
