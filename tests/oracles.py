@@ -124,6 +124,7 @@ ACTIVATIONS = {
 # ---- quantization
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}
+LARGEST = {"int8": 127, "int4": 7, "uint8": 255, "float8_e4m3fn": 448, "float8_e5m2": 57344}  # of symmetric codes
 
 
 def onnx_quantize(x, scale, zero_point, qmin, qmax):

@@ -420,6 +420,16 @@ def test_quantized_beside_a_packed_float_takes_its_type(rng):
     assert_same_bits(mp.matmul(q, mp.pack(w)), mp.matmul(mp.dequantize(q, "bfloat16"), w))
 
 
+def test_a_grouped_left_operand_is_dequantized_before_a_product(rng):
+    x, w = rng.standard_normal((5, 1)).astype(np.float32), rng.standard_normal((1, 7)).astype(np.float32)
+    a = mp.quantize(x, axis=1, group_size=2)
+    right = mp.quantize(w, axis=1)
+    assert_same_bits(mp.matmul(a, right), mp.matmul(mp.dequantize(a), right))
+    q = mp.quantize(rng.standard_normal((64, 6)), axis=1, dtype="int4", group_size=32, symmetric=False)
+    y = rng.standard_normal((3, 64)).astype(np.float32)
+    assert_same_bits(mp.matmul(y, q), mp.matmul(y, mp.dequantize(q)))
+
+
 # ---- packed matrices
 
 
