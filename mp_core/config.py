@@ -34,19 +34,13 @@ __all__ = [
     "show_config",
 ]
 
-# What multiplies in a product of each type, by instruction set; the rest of the library is 16-lane vectors of the set.
-_FMA = {
-    "scalar": "fmaf",
-    "avx2": "vfmadd231ps ymm",
-    "avx2_vnni": "vfmadd231ps ymm",
-    "avx512": "vfmadd231ps zmm",
-    "avx512_vnni": "vfmadd231ps zmm",
-    "avx512_bf16": "vfmadd231ps zmm",
-}
+# What does the work of each operation, by instruction set: by the part of its name before "_" where it has no entry.
+_FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
+_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
-    "matmul float16": {**_FMA, "scalar": "integer widening, fmaf"},
-    "matmul bfloat16": {**_FMA, "avx512_bf16": "vdpbf16ps zmm"},
+    "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
+    "matmul bfloat16": _FMA | {"avx512_bf16": "vdpbf16ps zmm"},
     "matmul int8": {
         "scalar": "32-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -55,24 +49,18 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
     },
-    "cast float16": {
-        "scalar": "32-bit integers",
-        "avx2": "vcvtps2ph ymm",
-        "avx2_vnni": "vcvtps2ph ymm",
-        "avx512": "vcvtps2ph zmm",
-        "avx512_vnni": "vcvtps2ph zmm",
-        "avx512_bf16": "vcvtps2ph zmm",
-    },
+    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
+    "cast bfloat16, float8": _VECTORS,
+    "quantize": _VECTORS,
+    "softmax": _VECTORS,
+    "layer_norm": _VECTORS,
+    "activations": _VECTORS,
 }
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx2_vnni": "2 x 256-bit vectors"}
 
 
 def _kernels(name: str) -> dict[str, str]:
-    chosen = {operation: f"{name}: {table[name]}" for operation, table in _KERNELS.items()}
-    vectors = f"{name}: {_VECTORS.get(name, '512-bit vectors')}"
-    return chosen | dict.fromkeys(
-        ("cast bfloat16, float8", "quantize", "softmax", "layer_norm", "activations"), vectors
-    )
+    family = name.partition("_")[0]
+    return {operation: f"{name}: {table.get(name, table[family])}" for operation, table in _KERNELS.items()}
 
 
 @overload

@@ -27,6 +27,27 @@ _WORST = 5
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the program's."""
+    _add_convert(commands)
+    inspect = commands.add_parser("inspect", help="list the tensors of a checkpoint and what their values are like")
+    inspect.add_argument("file", metavar="FILE", help="safetensors file, shard index, or folder of a model")
+    inspect.add_argument("--json", action="store_true", help="write one JSON object")
+    inspect.set_defaults(run=_inspect)
+
+    verify = commands.add_parser("verify", help="compare two checkpoints")
+    verify.add_argument("a", metavar="A", help="safetensors file, shard index, or folder of a model")
+    verify.add_argument("b", metavar="B", help="what is compared with it")
+    verify.add_argument(
+        "--rtol",
+        type=_tolerance,
+        default=0.0,
+        metavar="R",
+        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
+    )
+    verify.add_argument("--json", action="store_true", help="write one JSON object")
+    verify.set_defaults(run=_verify)
+
+
+def _add_convert(commands: Any) -> None:
     convert = commands.add_parser("convert", help="write a checkpoint in a smaller type and report what that costs")
     convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
     convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file if IN is one, else a folder")
@@ -82,24 +103,6 @@ def add_commands(commands: Any) -> None:
     convert.add_argument("--quiet", action="store_true", help="print neither table nor progress")
     convert.add_argument("--no-progress", action="store_true", help="print no progress")
     convert.set_defaults(run=_convert)
-
-    inspect = commands.add_parser("inspect", help="list the tensors of a checkpoint and what their values are like")
-    inspect.add_argument("file", metavar="FILE", help="safetensors file, shard index, or folder of a model")
-    inspect.add_argument("--json", action="store_true", help="write one JSON object")
-    inspect.set_defaults(run=_inspect)
-
-    verify = commands.add_parser("verify", help="compare two checkpoints")
-    verify.add_argument("a", metavar="A", help="safetensors file, shard index, or folder of a model")
-    verify.add_argument("b", metavar="B", help="what is compared with it")
-    verify.add_argument(
-        "--rtol",
-        type=_tolerance,
-        default=0.0,
-        metavar="R",
-        help="exit with 1 if the RMS of a tensor's differences exceeds R times its own (default: 0)",
-    )
-    verify.add_argument("--json", action="store_true", help="write one JSON object")
-    verify.set_defaults(run=_verify)
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:

@@ -147,7 +147,8 @@ typedef struct {
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 
     /* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x:
-     * one number or pair per scale of the tile, in its place. The scales are 1 where a range is empty.  pack_nibbles puts n codes into (n + 1) / 2 bytes. */
+     * one number or pair per scale of the tile, in its place. The scales are 1 where a range is empty. pack_nibbles puts
+     * n codes into (n + 1) / 2 bytes. */
     void (*amax)(const mp_tile *t, float *amax);
     void (*range)(const mp_tile *t, float *lo, float *hi);
     void (*symmetric_scales)(const float *amax, ptrdiff_t n, float largest, float *scale);
