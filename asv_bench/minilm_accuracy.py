@@ -24,12 +24,6 @@ POLICIES = (
 FILES = ("int8", "int8_weight_only", "float8_e4m3fn", "int4")
 
 
-def background(count):
-    """News items that are not in the demonstration, from the same study."""
-    path = demo._package_folder("gensim") / "test" / "test_data" / "lee_background.cor"
-    return path.read_text(encoding="latin-1").split("\n")[:count]
-
-
 def cosines(encoder, expected, texts):
     received = encoder.encode(texts).astype(np.float64)
     lengths = np.linalg.norm(received, axis=1) * np.linalg.norm(expected, axis=1)
@@ -37,7 +31,7 @@ def cosines(encoder, expected, texts):
 
 
 def main():
-    folder, (texts, _), sample = demo._model_folder(), demo._documents_and_ratings(), background(50)
+    folder, (texts, _), sample = demo.model_folder(), demo.documents_and_ratings(), demo.background()[:50]
     encoder = BertEncoder.from_folder(folder)
     expected = encoder.encode(texts).astype(np.float64)
     rows = [["quantized", "fitted by", "MB", "minimum", "mean"]]

