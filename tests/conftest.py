@@ -18,3 +18,11 @@ def isa(request):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture(scope="module")
+def young_process():
+    """The process of the tests may have used more memory already than a command gets by default."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mp_core.demo.peak_rss_bytes", lambda: 2**26)
+        yield

@@ -23,7 +23,7 @@ from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 
 POLICIES = ["float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16"]
-TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e", "d"]
+TEXTS = [*tiny_bert.TEXTS, "d"]
 POOLED = {
     "mean_tokens": lambda tokens: tokens.mean(axis=0),
     "cls_token": lambda tokens: tokens[0],

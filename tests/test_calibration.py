@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import tiny_bert
+from tiny_bert import TEXTS
 
 from mp_core import calibrate, config, convert_file, demo, input_moments, layers
 from mp_core.checkpoint import open_tensors
@@ -14,7 +15,6 @@ from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 
 INT8 = "int8_from_mixed_bfloat16"
-TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e"]
 
 
 def dense(rng, depth=64, units=24, **options):

@@ -14,16 +14,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import mp_core as mp
-from mp_core import cli, demo
+from mp_core import cli
 from mp_core.checkpoint import convert_file, inspect_file, open_tensors
 
-
-@pytest.fixture(autouse=True, scope="module")
-def young_process():
-    """The process of the tests may have used more memory already than a command gets by default."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "peak_rss_bytes", lambda: 2**26)
-        yield
+pytestmark = pytest.mark.usefixtures("young_process")
 
 
 def safetensors(header, data=b"", length=None):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_bert
+from command import usage_error
 
 from mp_core import benchmark, cli, config, demo, dtype_policies
 from mp_core.models import BertEncoder
@@ -34,14 +35,6 @@ def texts(tmp_path):
 
 def mp_core(*arguments, **options):
     return subprocess.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
-
-
-def usage_error(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
-    out, err = capsys.readouterr()
-    assert (stopped.value.code, out, err.count("\n")) == (2, "", 1)
-    return err
 
 
 # ---- info

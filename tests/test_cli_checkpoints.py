@@ -10,19 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_bert
+from command import usage_error
 from safetensors.numpy import save_file
 
-from mp_core import checkpoint, cli, demo, input_moments
+from mp_core import checkpoint, cli, input_moments
 from mp_core.checkpoint import open_tensors
 from mp_core.models import BertEncoder
 
-
-@pytest.fixture(autouse=True, scope="module")
-def young_process():
-    """The process of the tests may have used more memory already than a command gets by default."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "peak_rss_bytes", lambda: 2**26)
-        yield
+pytestmark = pytest.mark.usefixtures("young_process")
 
 
 @pytest.fixture
@@ -36,14 +31,6 @@ def model(tmp_path):
 @pytest.fixture
 def out(tmp_path):
     return str(tmp_path / "out.safetensors")
-
-
-def usage_error(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
-    printed, err = capsys.readouterr()
-    assert (stopped.value.code, printed, err.count("\n")) == (2, "", 1)
-    return err
 
 
 def test_a_report_replaces_no_model(capsys, model, out, tmp_path):

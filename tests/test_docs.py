@@ -163,7 +163,7 @@ def test_layer_norm_is_computed_in_the_stated_order(n, rng):
     np.testing.assert_array_equal(mp.layer_norm(x, gamma, beta, residual=residual), ((d * r) * gamma) + beta)
 
 
-def test_architecture_lists_the_rooms_in_import_order():
+def test_architecture_lists_the_modules_in_import_order():
     rows = re.findall(r"^\| (`mp_core/.*?) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     stated = [
         {path.removesuffix(".py").strip("/").replace("/", ".") for path in re.findall("`(.*?)`", row)} for row in rows

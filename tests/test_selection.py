@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import tiny_bert
+from tiny_bert import TEXTS
 
 from mp_core import choose_policy, layers, selection, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 
-TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e"]
 INT8 = "int8_from_mixed_bfloat16"
 
 

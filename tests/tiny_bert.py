@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "f", "g", "h"]
+TEXTS = ["a b c", "", "d", "a b c d e f g h a b c d", "h g f e"]  # one empty, one too long
 LAYERS, WIDTH, HEADS, INNER, POSITIONS = 2, 16, 2, 24, 10
 CONFIG = {
     "model_type": "bert",

@@ -1,14 +1,10 @@
 /* The vocabulary in plain C, for any CPU: 16 lanes in an array, fused multiply-add by fmaf. The slow path that is
  * always there. */
-#include <math.h>
-
 typedef struct { float x[MP_LANES]; } vf32;
 typedef struct { uint32_t x[MP_LANES]; } vu32;
 typedef struct { uint16_t x[MP_LANES]; } vu16;
 typedef struct { uint8_t x[MP_LANES]; } vu8;
 typedef vu32 vmask; /* 1 or 0 per lane */
-
-#include <string.h>
 
 #define MP_EACH(T, EXPRESSION)                                          \
     do {                                                                \
