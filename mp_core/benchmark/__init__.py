@@ -1,4 +1,4 @@
-"""What operations cost on this machine in this moment, beside NumPy and the peers that are there, and what bounds them.
+"""What operations cost on this machine at this moment, beside NumPy and the peers that are there, and what bounds them.
 
 Contenders take turns, so that noise of the machine hits all alike. Peers that can be imported (PyTorch, NumKong,
 onnxruntime with onnx) take part; mp_core needs none of them.
