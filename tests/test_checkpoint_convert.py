@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tiny_bert
+from oracles import LARGEST, unpacked
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -47,7 +48,6 @@ TENSORS = {
     "empty": np.zeros((4, 0), np.float32),
 }
 FLOATS = {name for name, x in TENSORS.items() if x.dtype.kind in "fV"}
-LARGEST = {"int8": 127, "int4": 7, "float8_e4m3fn": 448, "float8_e5m2": 57344}
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,6 @@ def target(tmp_path):
 
 def row_of(report, name):
     return next(row for row in report["tensors"] if row["name"] == name)
-
-
-def unpacked(packed, length):
-    """The int4 codes in bytes, by NumPy: the even index is the low half."""
-    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)[..., :length].astype(np.int8)
-    return np.where(codes > 7, codes - 16, codes)
 
 
 def raw(path):

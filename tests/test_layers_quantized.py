@@ -9,7 +9,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
-from oracles import gamma
+from oracles import UNIT, gamma
 
 from mp_core import dtype_policies, layers
 from mp_core.core import cpu
@@ -25,7 +25,6 @@ from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_z
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
-UNIT = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 SOURCES = ["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float64"]
 WEIGHT_ONLY = ["int8/weight_only", "int4", "int4/-1", "int4/8", "int4/20", "int4/128"]  # 20: no product has such groups
 rng = np.random.default_rng(0)
@@ -69,10 +68,6 @@ def test_a_layer_that_is_used_twice_is_quantized_once(mode):
     model.quantize(mode)
     np.testing.assert_allclose(model(x), exact, atol=0.3 * np.abs(exact).max())
     assert len(model.weights) == {"int8": 3, "int4/4": 5, "float8": 8}[mode]
-
-
-def _mode(policy):
-    return dtype_policies.get(policy).get_config()["mode"]
 
 
 def _wide(x):
