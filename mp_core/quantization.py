@@ -67,7 +67,7 @@ class QuantizedArray:
         The codes: int8, uint8, float8_e4m3fn or float8_e5m2. int4 codes lie in uint8, two to a byte along the last
         axis, the one with the even index in the low half.
     scale : ndarray
-        float32, positive; as many axes as the array, of length 1 where the scale is shared.
+        float32, positive where :func:`quantize` made it; as many axes as the array, of length 1 where it is shared.
     zero_point : ndarray or None
         int32, the shape of `scale`; None where all are zero (symmetric).
     axis : tuple of int
