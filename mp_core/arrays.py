@@ -115,10 +115,11 @@ def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool)
     by_numpy = target is F64 or (x.dtype is F64 and target is F32)
     if source_format is not None and target_format is not None and not by_numpy:
         _convert.convert(x, result, source_format, target_format, saturate)
-    elif target.name in STORED:
-        _cast_to_stored(x, result, saturate)
     else:
-        _cast_by_numpy(x, result, saturate)
+        # A signaling NaN becomes a quiet one without a word; of NaN as an integer NumPy warns.
+        invalid: Any = None if "int" in target.name and not saturate else "ignore"
+        with np.errstate(over="ignore", invalid=invalid):
+            (_cast_to_stored if target.name in STORED else _cast_by_numpy)(x, result, saturate)
     return result
 
 
@@ -155,8 +156,7 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
     if saturate and is_float(out.dtype):
         largest = np.float64(np.finfo(out.dtype).max)
         x = np.clip(x, -largest, largest)
-    with np.errstate(over="ignore"):
-        np.copyto(out, x, casting="unsafe")
+    np.copyto(out, x, casting="unsafe")
 
 
 def _saturate_to_integers(x: Array, out: Array) -> None:

@@ -1,4 +1,5 @@
 import ctypes
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -405,3 +406,18 @@ def test_scalars_and_lists_and_zero_dimensions():
     assert mp.cast(True, "float16") == 1
     assert bits(mp.cast(np.float32(-0.0), "float16")) == 0x8000
     assert mp.cast([], "float16").shape == (0,)
+
+
+@pytest.mark.parametrize("target", ["float64", "float32", "bfloat16", "float8_e4m3fnuz"])
+@pytest.mark.parametrize(
+    "signaling",
+    [np.uint32(0x7F810000).view(np.float32), np.uint64(0x7FF0100000000000).view(np.float64)],
+    ids=["float32", "float64"],
+)
+def test_a_signaling_nan_becomes_a_quiet_one_without_a_warning(signaling, target):
+    x = np.array([1.0, 2.0], signaling.dtype)
+    x.view(f"u{x.itemsize}")[1] = signaling.view(f"u{x.itemsize}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = mp.cast(x, target)
+    assert result[0] == 1 and result[1] != result[1]

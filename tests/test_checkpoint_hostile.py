@@ -338,6 +338,7 @@ def edited(content, edits):
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 1), EDITS)
 @example(0, [("delete", 0, b"aaaa")])
+@example(0, [("set", 556, b"\x00\x00\x81\x7f")])  # a signaling NaN
 def test_random_damage_is_refused_or_harmless(seeds, tmp_path_factory, which, edits):
     folder = tmp_path_factory.mktemp("fuzz")
     path = folder / "m.safetensors"

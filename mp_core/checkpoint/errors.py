@@ -9,9 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arrays import Array
+from mp_core.arrays import F64, Array, cast
 
-__all__ = ["Sums", "Threshold", "count"]
+__all__ = ["Sums", "Threshold", "as_float64", "count"]
+
+
+def as_float64(x: Array) -> Array:
+    """Return `x` itself if it is of that type."""
+    return x if x.dtype == F64 else cast(x, F64)
 
 
 def count(mask: Array) -> int:
@@ -39,7 +44,7 @@ class Sums:
     @classmethod
     def of(cls, x: Array, y: Array, overflow: int = 0) -> Self:
         """Return the sums of one part, of which `overflow` elements had to be clamped."""
-        x, y = (np.asarray(part, np.float64).reshape(-1) for part in (x, y))
+        x, y = (as_float64(part).reshape(-1) for part in (x, y))
         flushed = count((y == 0) & (x != 0))
         with np.errstate(over="ignore", invalid="ignore"):
             difference = np.abs(x - y)

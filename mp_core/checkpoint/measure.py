@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F32, F64, Array, cast
-from mp_core.checkpoint.errors import Sums, count
+from mp_core.checkpoint.errors import Sums, as_float64, count
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import Box, File, Tensor, boxes
@@ -35,7 +35,7 @@ class _Range:
 
     @classmethod
     def of(cls, x: Array) -> "_Range":
-        magnitude = np.abs(np.asarray(x, np.float64))
+        magnitude = np.abs(as_float64(x))
         finite = magnitude[np.isfinite(magnitude)]
         infinite = count(np.isinf(magnitude))
         return cls(
