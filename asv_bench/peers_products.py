@@ -29,7 +29,7 @@ ONE_THREAD = "packed, 1 thread"
 
 # What a result may be off by, relative to itself: half a unit in the last place.
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-REST = 2e-3  # seconds: in which idle threads of the contender before fall asleep
+REST = 25e-3  # seconds in which idle threads of the contender before fall asleep: OpenBLAS spins for 2^26 ticks
 
 HEADING = (
     "GFLOP/s, int8 GOP/s (* wrong). kn, nk: b is an array (k, n), or one (n, k) transposed. Ratios: packed to the\n"
