@@ -4,6 +4,7 @@ cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
+from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_activation, mp_format,
 )
@@ -123,22 +124,6 @@ cdef inline int format_of(cnp.ndarray x) noexcept:
         if _types[fmt] == number:
             return fmt if cnp.PyArray_ISBEHAVED_RO(x) else -1
     return -1
-
-
-cdef inline bint apart(cnp.ndarray out, cnp.ndarray x) noexcept:
-    """Whether contiguous `out` shares no byte with the range that x spans."""
-    cdef char *low = cnp.PyArray_BYTES(x)
-    cdef char *high = low
-    cdef Py_ssize_t reach
-    cdef int axis
-    for axis in range(cnp.PyArray_NDIM(x)):
-        reach = (cnp.PyArray_DIM(x, axis) - 1) * cnp.PyArray_STRIDE(x, axis)
-        if reach < 0:
-            low += reach
-        else:
-            high += reach
-    return (high + cnp.PyArray_ITEMSIZE(x) <= cnp.PyArray_BYTES(out)
-            or cnp.PyArray_BYTES(out) + cnp.PyArray_NBYTES(out) <= low)
 
 
 cdef bint set_result(Product *p, object out_dtype, int default) except -1:

@@ -1,0 +1,271 @@
+"""The ways through an array whose slices share scales: how they read memory least. The arithmetic is in the kernels."""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport parallel_for, threads_for
+from mp_core.core.header cimport MP_F32, MP_STREAM, mp_tile
+
+cdef double WORTHWHILE = 1 << 17
+
+cdef enum:
+    CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
+    STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
+    PAGES = 128       # rows, far apart, that are read side by side
+    ROWS = 4          # rows whose columns a kernel takes side by side
+    IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
+
+# What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
+# a cache; the next rows of columns. Runs that are read once the processor fetches better by itself.
+cdef enum:
+    NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS
+
+
+cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols,
+                     Py_ssize_t row_step, Py_ssize_t col_step) noexcept nogil:
+    """`rows` rows, ld elements apart, from element `at` on, as they lie in memory; without their scales."""
+    cdef mp_tile t
+    t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
+    t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
+    t.qmin, t.qmax, t.mode = b.qmin, b.qmax, b.mode
+    t.ahead = rows * ld if b.fetch == NEXT_TILE else STRIP if b.fetch == NEXT_STRIP else ROWS * ld if b.fetch else 0
+    return t
+
+
+cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t rows, Py_ssize_t cols) noexcept nogil:
+    """The scales of a part of a tile; its elements are elsewhere, close together."""
+    cdef mp_tile part = t[0]
+    cdef Py_ssize_t at = i * t.row_step + j * t.col_step
+    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, t.mode & ~MP_STREAM
+    if t.scale != NULL:
+        part.scale = t.scale + at
+    if t.zero_point != NULL:
+        part.zero_point = t.zero_point + at
+    return part
+
+
+cdef void widen(const Blocks *b, const mp_tile *t, Py_ssize_t i, Py_ssize_t j, const mp_tile *part) noexcept nogil:
+    cdef Py_ssize_t r
+    for r in range(part.rows):
+        b.kernels.widen[b.format](<char *>t.x + ((i + r) * t.ldx + j) * b.size, part.x + r * part.ldx, part.cols, 0)
+
+
+cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept nogil:
+    """Widen the ranges of the tile's scales by its elements."""
+    cdef float middle[CHUNK]
+    cdef mp_tile part
+    cdef Py_ssize_t i, j, at, rows, cols
+    if b.format != MP_F32:
+        j = 0
+        while j < t.cols:
+            cols = min(t.cols - j, <Py_ssize_t>CHUNK)
+            i = 0
+            while i < t.rows:
+                rows = min(t.rows - i, CHUNK // cols)
+                part = part_of(t, i, j, rows, cols)
+                part.x = middle
+                widen(b, t, i, j, &part)
+                at = i * t.row_step + j * t.col_step
+                if b.how == SYMMETRIC:
+                    b.kernels.amax(&part, hi + at)
+                else:
+                    b.kernels.range(&part, lo + at, hi + at)
+                i += rows
+            j += cols
+    elif b.how == SYMMETRIC:
+        b.kernels.amax(t, hi)
+    else:
+        b.kernels.range(t, lo, hi)
+
+
+cdef void steps(const Blocks *b, const float *lo, const float *hi, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """The n scales from the `first` on, by their ranges."""
+    if b.how == ASYMMETRIC:
+        b.kernels.asymmetric_scales(lo, hi, n, b.qmin, b.qmax, b.scale + first, b.zero_point + first)
+    else:
+        b.kernels.symmetric_scales(hi, n, b.largest, b.scale + first)
+
+
+cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
+    """Numbers of a tile to codes, or back, by the scales from the `first` on."""
+    cdef float middle[CHUNK]
+    cdef uint8_t codes[CHUNK]
+    cdef mp_tile part
+    cdef Py_ssize_t i, j, r, rows, cols
+    t.scale = b.scale + first
+    if b.zero_point != NULL:
+        t.zero_point = b.zero_point + first
+    if b.format == MP_F32 and not b.packed:
+        if b.back:
+            b.kernels.dequantize[b.code](t)
+        else:
+            b.kernels.quantize[b.code](t)
+        return
+    j = 0
+    while j < t.cols:
+        cols = min(t.cols - j, <Py_ssize_t>CHUNK)
+        i = 0
+        while i < t.rows:
+            rows = min(t.rows - i, CHUNK // cols)
+            part = part_of(t, i, j, rows, cols)
+            if b.format != MP_F32:
+                part.x = middle
+            else:
+                part.x, part.ldx = t.x + i * t.ldx + j, t.ldx
+            if b.packed:
+                part.q = codes
+            else:
+                part.q, part.ldq = t.q + i * t.ldq + j, t.ldq
+            if b.back:
+                for r in range(rows if b.packed else 0):
+                    b.kernels.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), cols, b.qmin < 0, codes + r * cols)
+                b.kernels.dequantize[b.code](&part)
+                for r in range(rows if b.format != MP_F32 else 0):
+                    b.kernels.narrow[b.format](middle + r * cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size, cols, 0)
+            else:
+                if b.format != MP_F32:
+                    widen(b, t, i, j, &part)
+                b.kernels.quantize[b.code](&part)
+                for r in range(rows if b.packed else 0):
+                    b.kernels.pack_nibbles(codes + r * cols, cols, t.q + (((i + r) * t.ldq + j) >> 1))
+            i += rows
+        j += cols
+
+
+cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,
+               Py_ssize_t col_step, Py_ssize_t first) noexcept nogil:
+    """All there is to do for at most CHUNK scales: their ranges, themselves, and the codes of their elements."""
+    cdef float lo[CHUNK]
+    cdef float hi[CHUNK]
+    cdef Py_ssize_t n = rows if row_step else cols if col_step else 1
+    cdef mp_tile t = tile_of(b, at, ld, rows, cols, row_step, col_step)
+    if b.how != GIVEN:
+        memset(lo, 0, n * sizeof(float))
+        memset(hi, 0, n * sizeof(float))
+        find(b, &t, lo, hi)
+        steps(b, lo, hi, first, n)
+    convert(b, &t, first)
+
+
+cdef void run_columns(void *context, Py_ssize_t index) noexcept nogil:
+    """by_column: a strip of columns of a group of rows."""
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t strips = (b.cols + b.strip - 1) // b.strip
+    cdef Py_ssize_t column = index % strips * b.strip, block = index // strips
+    cdef Py_ssize_t row = block % b.groups * b.group
+    tile(b, block // b.groups * b.outer_stride + row * b.row_stride + column, b.row_stride,
+         min(b.group, b.rows - row), min(b.strip, b.cols - column), 0, 1, block * b.cols + column)
+
+
+cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
+    """A share of the runs with one scale each: many at a time that are equally long and follow each other."""
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t run = index * b.share, last = min(run + b.share, b.outer * b.groups)
+    cdef Py_ssize_t full = b.cols // b.group if b.group else 1, block, n, length, batch
+    while run < last:
+        block, n, length = run // b.groups, last - run, b.group
+        if full < b.groups:
+            n = min(n, full - run % b.groups)
+            if n == 0:
+                n, length = 1, b.cols - full * b.group
+        batch = min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
+        tile(b, block * b.outer_stride + run % b.groups * b.group, length, batch, length, 1, 0, run)
+        run += batch
+
+
+cdef void run_slices(void *context, Py_ssize_t index) noexcept nogil:
+    """A block of several rows that share a scale."""
+    cdef const Blocks *b = <const Blocks *>context
+    tile(b, index * b.outer_stride, b.row_stride, b.rows, b.cols, 0, 0, index)
+
+
+# ---- few scales and many threads: all threads find the ranges, then all make codes
+
+cdef mp_tile share_of(const Blocks *b, Py_ssize_t block, Py_ssize_t index) noexcept nogil:
+    """A share of a block's rows or, where it has only one, of its columns."""
+    cdef Py_ssize_t start = index * b.share
+    if b.rows > 1:
+        return tile_of(b, block * b.outer_stride + start * b.row_stride, b.row_stride, min(b.share, b.rows - start),
+                       b.cols, 0, b.by_column)
+    return tile_of(b, block * b.outer_stride + start, b.cols, 1, min(b.share, b.cols - start), 0, 0)
+
+
+cdef void find_share(void *context, Py_ssize_t index) noexcept nogil:
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t scales = b.cols if b.by_column else 1, block, at
+    cdef mp_tile t
+    for block in range(b.outer):
+        t = share_of(b, block, index)
+        at = (index * b.outer + block) * scales
+        find(b, &t, b.lo + at, b.hi + at)
+
+
+cdef void convert_share(void *context, Py_ssize_t index) noexcept nogil:
+    cdef const Blocks *b = <const Blocks *>context
+    cdef Py_ssize_t block
+    cdef mp_tile t
+    for block in range(b.outer):
+        t = share_of(b, block, index)
+        convert(b, &t, block * (b.cols if b.by_column else 1))
+
+
+cdef int split(Blocks *b, int threads) except -1:
+    """Read x once for the ranges and once for the codes."""
+    cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
+    cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
+    b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
+        (along + threads - 1) // threads)
+    b.parts = <int>((along + b.share - 1) // b.share)
+    if b.fetch:
+        b.fetch = NEXT_ROWS if b.by_column else NOTHING
+    if b.how != GIVEN:
+        b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
+        if b.lo == NULL:
+            raise MemoryError
+        b.hi = b.lo + b.parts * scales
+    with nogil:
+        if b.how != GIVEN:
+            parallel_for(threads, b.parts, find_share, b)
+            for part in range(1, b.parts):
+                for i in range(scales):
+                    b.lo[i] = min(b.lo[i], b.lo[part * scales + i])
+                    b.hi[i] = max(b.hi[i], b.hi[part * scales + i])
+            steps(b, b.lo, b.hi, 0, scales)
+            free(b.lo)
+        if b.rows > 1:  # as many as have their pages at hand
+            b.share = min(b.share, <Py_ssize_t>PAGES)
+        parallel_for(threads, (along + b.share - 1) // b.share, convert_share, b)
+    return 0
+
+
+cdef int run(Blocks *b) except -1:
+    cdef int threads = threads_for(<double>b.outer * b.rows * b.cols, WORTHWHILE)
+    cdef Py_ssize_t tasks, rows
+    b.fetch = NOTHING
+    if b.outer * b.rows * b.cols * b.size >= STREAMED:
+        if b.how == GIVEN:
+            b.fetch = NEXT_ROWS if b.by_column else NOTHING
+        else:
+            b.fetch = NEXT_STRIP if b.by_column else NEXT_TILE
+    if b.by_column:
+        rows = max(1, min(b.group, b.rows))
+        b.strip = <Py_ssize_t>CHUNK if b.how == GIVEN else <Py_ssize_t>STRIP
+        if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
+            return split(b, threads)
+        tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)
+    elif b.rows == 1:
+        tasks = b.outer * b.groups
+    else:
+        tasks = b.outer
+    if 1 < threads and tasks < 2 * threads and b.groups == 1 and (b.rows > 1 or not b.by_column):
+        return split(b, threads)
+    with nogil:
+        if b.by_column:
+            parallel_for(threads, tasks, run_columns, b)
+        elif b.rows == 1:
+            b.share = max(1, (tasks + 4 * threads - 1) // (4 * threads)) if threads > 1 else max(tasks, 1)
+            parallel_for(threads, (tasks + b.share - 1) // b.share, run_runs, b)
+        else:
+            parallel_for(threads, tasks, run_slices, b)
+    return 0
