@@ -55,6 +55,8 @@ cdef extern from "mp_core.h" nogil:
         const void *b
         Py_ssize_t step
         int far
+        const char *fetch
+        Py_ssize_t fetch_rows, fetch_width, fetch_step
         Py_ssize_t block
         const float *block_scale
         Py_ssize_t block_scale_step

@@ -19,7 +19,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     bint a_direct               # a is read in place: rows with unit stride, of the type that the kernel reads
     const char *b
     Py_ssize_t b_rs, b_cs
-    bint packed, decoded, in_place, turned
+    bint packed, decoded, in_place, turned, fetched
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL
     bint sums_wanted

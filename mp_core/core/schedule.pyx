@@ -16,9 +16,9 @@ from mp_core.core.header cimport (
 
 cdef enum:
     PACKED_ROWS = 192       # rows of a that pass a packed panel before the next one: it stays in the second-level cache
-    SCRATCH_ROWS = 1020     # rows per panel that is made on the fly: making it costs about 1/1000 of its product
+    SCRATCH_ROWS = 1032     # rows per panel that is made on the fly: making it costs about 1/100 of their product
     FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
-    COPY_BYTES = 1 << 19    # rows of a in scratch, where they must be widened or made contiguous
+    COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
@@ -78,18 +78,17 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     if not p.a_direct:
         rows = COPY_BYTES // max(a_bytes, 1) // TILE_ROWS * TILE_ROWS
         p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
+    chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunk = panels
     if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
-        p.row_chunk = min(p.row_chunk, round_up((p.m + threads - 1) // threads, TILE_ROWS))
+        chunks = max(chunks, threads)
     elif threads > 1:
         # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
         wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
-        chunks = (p.m + p.row_chunk - 1) // p.row_chunk
         if matrices * panels < threads or (not made and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
-        p.row_chunk = round_up((p.m + chunks - 1) // chunks, TILE_ROWS)
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
-    rows = p.row_chunk = min(p.row_chunk, p.m)
+    rows = p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS), p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
@@ -103,6 +102,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
                 and rows <= MP_TURNED_ROWS and not p.in_place)
     p.common.far = p.n * p.k > CACHED_BYTES
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
+    p.fetched = not p.packed and rows > FEW and p.b_cs == mp_element_bytes[p.b_format]
     if p.turned or (not made and rows <= TILE_ROWS):
         p.step = p.k
     elif not made or rows > FEW:
@@ -244,6 +244,15 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             break
 
 
+cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column) noexcept nogil:
+    """Let g fetch what is packed after the range of k that ends at first."""
+    if first == p.k:
+        first, column = 0, column + MP_PANEL
+    g.fetch = at.b + first * p.b_rs + column * p.b_cs if column < p.n else NULL
+    g.fetch_rows = min(p.k - first, p.step)
+    g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL) * p.b_cs, p.b_rs
+
+
 cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                      Py_ssize_t last_column, char *work) noexcept nogil:
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
@@ -283,6 +292,8 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             else:
                 g.b = made
                 p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                if p.fetched:
+                    fetch_next(p, g, at, first + length, column)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
