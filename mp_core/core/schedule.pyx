@@ -102,7 +102,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
                 and rows <= MP_TURNED_ROWS and not p.in_place)
     p.common.far = p.n * p.k > CACHED_BYTES
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
-    p.fetched = not p.packed and rows > FEW and p.b_cs == mp_element_bytes[p.b_format]
+    p.fetched = not p.packed and p.b_cs == mp_element_bytes[p.b_format]
     if p.turned or (not made and rows <= TILE_ROWS):
         p.step = p.k
     elif not made or rows > FEW:
@@ -205,6 +205,19 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
     return length
 
 
+cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
+                     Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
+    """Let g fetch the rows of b that follow its own: of the next panel in work together, of these panels, of the others."""
+    column += MP_PANEL
+    if column >= last_column:
+        first, column = first + g.k, first_column
+    if first >= p.k:
+        first, column = 0, last_column
+    g.fetch = at.b + first * p.b_rs + column * p.b_cs if column < p.n else NULL
+    g.fetch_rows = min(p.k - first, p.step)
+    g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL) * p.b_cs, p.b_rs
+
+
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                        Py_ssize_t last_column, char *work) noexcept nogil:
     """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
@@ -237,20 +250,13 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             g.out = at.out + column * p.out_size
             g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
             g.bias = p.bias + column if p.bias != NULL else NULL
+            if g.m > TILE_ROWS:
+                fetch_next(p, g, at, first, column, first_column, last_column)
             p.kernels.gemm_in_place[p.arithmetic][p.b_format](g)
             column += width
         first += length
         if first >= p.k:
             break
-
-
-cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column) noexcept nogil:
-    """Let g fetch what is packed after the range of k that ends at first."""
-    if first == p.k:
-        first, column = 0, column + MP_PANEL
-    g.fetch = at.b + first * p.b_rs + column * p.b_cs if column < p.n else NULL
-    g.fetch_rows = min(p.k - first, p.step)
-    g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL) * p.b_cs, p.b_rs
 
 
 cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
@@ -293,7 +299,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 g.b = made
                 p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
                 if p.fetched:
-                    fetch_next(p, g, at, first + length, column)
+                    fetch_next(p, g, at, first, column, first_column, last_column)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
