@@ -103,7 +103,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.common.far = p.n * p.k > CACHED_BYTES
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
     p.fetched = not p.packed and p.b_cs == mp_element_bytes[p.b_format]
-    if p.turned or (not made and rows <= TILE_ROWS):
+    if p.turned or (rows <= TILE_ROWS and (not made or (p.in_place and panels == 1))):
         p.step = p.k
     elif not made or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
@@ -207,7 +207,7 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
 
 cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
                      Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
-    """Let g fetch the rows of b that follow its own: of the next panel in work together, of these panels, of the others."""
+    """Let g fetch the rows of b that follow its own: of the next panel in work together, of all, of others."""
     column += MP_PANEL
     if column >= last_column:
         first, column = first + g.k, first_column
