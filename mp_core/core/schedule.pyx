@@ -16,7 +16,7 @@ from mp_core.core.header cimport (
 
 cdef enum:
     PACKED_ROWS = 192       # rows of a that pass a packed panel before the next one: it stays in the second-level cache
-    SCRATCH_ROWS = 1032     # rows per panel that is made on the fly: making it costs about 1/100 of their product
+    SCRATCH_ROWS = 1032     # rows per panel that is made on the fly: making it costs about 1/100 of its product
     FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
     COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
@@ -81,7 +81,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunk = panels
     if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
-        chunks = max(chunks, threads)
+        chunks = round_up(chunks, threads)
     elif threads > 1:
         # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
         wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
