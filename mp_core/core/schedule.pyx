@@ -84,7 +84,11 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         chunks = round_up(chunks, threads)
     elif threads > 1:
         # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
+        # But each copies its rows of a if they are not read in place.
         wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
+        if not p.a_direct:
+            wanted = threads
+            chunks = round_up(chunks, threads) if chunks > 1 else 1
         if matrices * panels < threads or (not made and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
