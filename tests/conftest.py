@@ -2,6 +2,7 @@ import os
 
 import numpy as np
 import pytest
+from tensors import TENSORS
 
 from mp_core.core import cpu
 
@@ -26,3 +27,17 @@ def young_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mp_core.demo.peak_rss_bytes", lambda: 2**26)
         yield
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory):
+    from safetensors.numpy import save_file  # the thread sanitizer's environment has none
+
+    path = tmp_path_factory.mktemp("source") / "model.safetensors"
+    save_file(TENSORS, path, metadata={"format": "pt", "author": "ä"})
+    return path
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "out.safetensors"

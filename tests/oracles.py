@@ -91,6 +91,12 @@ def product_bound(a, b, dtype, out_dtype="float32"):
     return bound
 
 
+def integers(rng, shape, dtype="int8"):
+    """Of all values that the type has."""
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
 def values(rng, shape, dtype, exponents=4):
     """Normal deviates times random powers of two, exact in `dtype`."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-exponents, exponents + 1, shape)

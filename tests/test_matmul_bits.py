@@ -67,6 +67,25 @@ def test_grid(dtype, k, n, rng, best_isa):
                     assert_same_bits(mp.matmul(a[:rows], right), expected[:rows])
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("m", [203, 1051])
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+def test_tall_products_are_their_rows(dtype, m, threads, rng, best_isa):
+    """Runs of tiles, more than one chunk of rows, sums kept between blocks of k, rows of a made wide or contiguous."""
+    for k, n in (2100, 208), (77, 64):
+        a, b = operands(rng, dtype, k, n)
+        a = np.concatenate([a[rng.permutation(64)] for _ in range(-(-m // 64))])[:m]
+        gaps = np.concatenate([a, a], axis=1)[:, :k]
+        expected = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(b)) for i in range(m)])
+        for isa in cpu.available_isas()[:-1]:  # not the scalar one: minutes
+            cpu.set_isa(isa)
+            with mp.config.num_threads(threads):
+                for right in (mp.pack(b), b, np.asfortranarray(b)):
+                    for left in (a, gaps, np.asfortranarray(a)):
+                        assert_same_bits(mp.matmul(left, right), expected)
+        cpu.set_isa(best_isa)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 66, 1024, 1025])
 @pytest.mark.parametrize("n", [15, 16, 17, 63, 64, 65, 300])

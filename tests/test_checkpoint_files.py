@@ -1,0 +1,198 @@
+"""Conversion: which files and folders it reads, replaces and leaves where it fails."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tensors import LINE, TENSORS, normal, raw
+
+from mp_core.checkpoint import RequestError, convert_file, open_tensors, verify_files
+from mp_core.checkpoint import convert as convert_module
+
+
+def test_an_existing_file_is_replaced_only_by_force(source, target):
+    target.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"out\.safetensors exists; force \(--force\) replaces it"):
+        convert_file(source, target, "float16")
+    assert target.read_text() == "mine"
+    convert_file(source, target, "float16", force=True)
+    assert open_tensors(target)["layer.weight"].dtype == np.float16
+    with pytest.raises(FileExistsError, match="is a folder"):
+        convert_file(source, target.parent, "float16", force=True)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        convert_file(source, target.parent / "absent" / "out", "float16")
+
+
+def test_a_file_can_be_replaced_by_its_own_conversion(source, tmp_path):
+    path = tmp_path / "model.safetensors"
+    shutil.copy(source, path)
+    convert_file(path, path, "bfloat16", force=True)
+    expected = TENSORS["layer.weight"].astype(ml_dtypes.bfloat16)
+    assert open_tensors(path)["layer.weight"].tobytes() == expected.tobytes()
+
+
+def test_links_keep_leading_to_what_is_replaced(source, sharded, tmp_path):
+    for name, model in (("file", source), ("folder", sharded)):
+        convert_file(model, tmp_path / f"{name}-1", "float16")
+        (tmp_path / name).symlink_to(f"{name}-1")
+        convert_file(model, tmp_path / name, "bfloat16", force=True)
+        assert (tmp_path / name).is_symlink()
+        assert open_tensors(tmp_path / f"{name}-1")["layer.weight"].dtype == ml_dtypes.bfloat16
+
+
+def test_no_thread_uses_a_file_that_closes(tmp_path, target, monkeypatch):
+    save_file({"x": normal(4 * LINE)}, tmp_path / "in.safetensors")
+    begun, ended, closed = [], [], []
+
+    def write(*_):
+        begun.append(1)
+        first = len(begun) == 1
+        time.sleep(0.1 if first else 0.4)
+        ended.append(1)
+        if first:
+            raise OSError("disk")
+
+    close = convert_module.OutFile.__exit__
+    monkeypatch.setattr(convert_module._Work, "_write", write)
+    monkeypatch.setattr(
+        convert_module.OutFile, "__exit__", lambda *a: (closed.append(len(begun) - len(ended)), close(*a))[1]
+    )
+    with pytest.raises(OSError, match="disk"):
+        convert_file(tmp_path / "in.safetensors", target, "float16", threads=3)
+    assert len(begun) > 1
+    assert closed == [0]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failure_leaves_everything_as_it_was(source, target, monkeypatch, error, force):
+    if force:
+        target.write_text("mine")
+    calls = []
+
+    def fail(*_):
+        calls.append(1)
+        if len(calls) == 3:
+            assert len(os.listdir(target.parent)) == 1 + force
+            raise error
+        return original(*_)
+
+    original = convert_module._Work._write
+    monkeypatch.setattr(convert_module._Work, "_write", fail)
+    with pytest.raises(error):
+        convert_file(source, target, "int8", force=force)
+    assert os.listdir(target.parent) == (["out.safetensors"] if force else [])
+    assert not force or target.read_text() == "mine"
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(source, target, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(OSError, match="bytes are needed"):
+        convert_file(source, target, "float32")
+
+
+def test_sigterm_removes_what_was_begun(tmp_path):
+    path = tmp_path / "in.safetensors"
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2**15, 2**15], "data_offsets": [0, 2**32]}}).encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 2**32)
+    code = "import sys, mp_core.cli as c; print(flush=True); sys.exit(c.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "convert", path, "-o", tmp_path / "out", "--policy", "int8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        while process.poll() is None and len(os.listdir(tmp_path)) < 2:
+            pass
+        process.terminate()
+        assert process.wait() == 143
+    assert os.listdir(tmp_path) == ["in.safetensors"]
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A folder as the hub has it: two shards, an index, files beside them and below."""
+    folder = tmp_path / "model"
+    (folder / "1_Pooling").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "big").write_text("x")
+    (folder / "config.json").write_text("{}")
+    (folder / "1_Pooling" / "config.json").write_text("[1]")
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    names = list(TENSORS)
+    halves = [{name: TENSORS[name] for name in half} for half in (names[:6], names[6:])]
+    for file, half in zip(files, halves, strict=True):
+        save_file(half, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": 1, "other": "kept"},
+        "weight_map": {name: file for file, half in zip(files, halves, strict=True) for name in half},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.mark.parametrize("what", ["", "model.safetensors.index.json"])
+def test_shards_stay_shards_and_the_index_follows(sharded, tmp_path, source, what):
+    out = tmp_path / "out"
+    report = convert_file(sharded / what, out, "int8")
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    for file in set(index["weight_map"].values()):
+        found = {name for name, owner in index["weight_map"].items() if owner == file}
+        assert raw(out / file)[0].keys() == found
+    assert "layer.weight.scale" in index["weight_map"]
+    assert index["metadata"] == {"total_size": report["new_bytes"], "other": "kept"}
+    convert_file(source, tmp_path / "single.safetensors", "int8")
+    single = open_tensors(tmp_path / "single.safetensors")
+    many = open_tensors(out)
+    assert many.keys() == single.keys()
+    for name, x in single.items():
+        assert (getattr(x, "values", x) == getattr(many[name], "values", many[name])).all(), name
+    assert verify_files(out, tmp_path / "single.safetensors")["failed"] == []
+    others = {path.relative_to(out).as_posix() for path in out.rglob("*.json")}
+    assert others == {"model.safetensors.index.json"} | (set() if what else {"config.json", "1_Pooling/config.json"})
+    assert not (out / ".git").exists()
+
+
+def test_a_folder_is_replaced_only_if_nothing_is_lost(sharded, tmp_path):
+    out = tmp_path / "out"
+    convert_file(sharded, out, "int8")
+    with pytest.raises(FileExistsError, match="force"):
+        convert_file(sharded, out, "float16")
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"'notes\.txt', which a conversion would not write"):
+        convert_file(sharded, out, "float16", force=True)
+    (out / "notes.txt").unlink()
+    convert_file(sharded, out, "float16", force=True)
+    assert open_tensors(out)["layer.weight"].dtype == np.float16
+    assert sorted(os.listdir(tmp_path)) == ["model", "out"]
+    with pytest.raises(RequestError, match="lies inside the folder"):
+        convert_file(sharded, sharded / "int8", "int8")
+    with pytest.raises(FileExistsError, match="is no folder"):
+        convert_file(sharded, out / "config.json", "int8", force=True)
+
+
+def test_a_folder_that_fails_disappears(sharded, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk")
+
+    monkeypatch.setattr(convert_module, "_index", fail)
+    with pytest.raises(OSError, match="disk"):
+        convert_file(sharded, tmp_path / "out", "int8")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_links_of_a_hub_s_cache_are_followed(sharded, tmp_path):
+    snapshot = tmp_path / "hub" / "snapshots" / "abc"
+    (tmp_path / "hub" / "blobs").mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(path for path in sharded.iterdir() if path.is_file()):
+        shutil.copy(file, tmp_path / "hub" / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    convert_file(snapshot, tmp_path / "out", "int8")
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())

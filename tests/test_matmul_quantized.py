@@ -1,0 +1,147 @@
+"""Products of codes and scales against integer products in int64, rescaled."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import assert_same_bits, values
+
+import mp_core as mp
+
+
+def test_quantized_product_is_the_rescaled_integer_product(isa, rng):
+    x, w, bias = rng.standard_normal((9, 300)), rng.standard_normal((300, 50)), rng.standard_normal(50)
+    q, k = mp.quantize(x, axis=0), mp.quantize(w, axis=1)
+    total = (q.values.astype(np.int64) @ k.values.astype(np.int64)).astype(np.float32)
+    expected = total * q.scale * k.scale + bias.astype(np.float32)
+    for right in (k, mp.pack(k)):
+        assert_same_bits(mp.matmul(q, right, bias=bias), expected)
+    assert mp.matmul(q, mp.pack(k), out_dtype="bfloat16").dtype == ml_dtypes.bfloat16
+
+
+def test_quantized_batch(rng):
+    x, w = rng.standard_normal((2, 5, 40)), rng.standard_normal((40, 7))
+    q, k = mp.quantize(x, axis=(0, 1)), mp.quantize(w, axis=1)
+    c = mp.matmul(q, mp.pack(k))
+    for i in range(2):
+        row = mp.quantize(x[i], axis=0)
+        assert_same_bits(c[i], mp.matmul(row, k))
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_quantized_left_operand_beside_a_float_is_dequantized(symmetric, rng):
+    x, w = rng.standard_normal((4, 30)).astype(np.float32), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(x, axis=1, symmetric=symmetric)
+    assert_same_bits(mp.matmul(q, w), mp.matmul(mp.dequantize(q), w))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_quantized_weights_beside_floats_are_scaled_after_the_product(dtype, isa, rng):
+    x, w = values(rng, (4, 30), dtype), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(w, axis=1)
+    expected = mp.matmul(x, mp.cast(q.values, dtype), out_dtype="float32" if dtype != "float64" else None) * q.scale
+    assert mp.matmul(x, q).dtype == x.dtype
+    got = mp.matmul(x, q, out_dtype="float32")
+    if dtype == "float64":
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    else:
+        assert_same_bits(got, expected)
+    assert_same_bits(mp.matmul(x, mp.pack(q), out_dtype="float32"), got)
+
+
+def test_weights_with_zero_points_beside_floats_are_dequantized(rng):
+    x, w = rng.standard_normal((4, 30)).astype(np.float32), rng.standard_normal((30, 5)).astype(np.float32)
+    q = mp.quantize(w, axis=1, symmetric=False)
+    assert_same_bits(mp.matmul(x, q), mp.matmul(x, mp.dequantize(q)))
+    assert_same_bits(mp.matmul(x, mp.pack(q)), mp.matmul(x, mp.dequantize(q)))
+
+
+@pytest.mark.parametrize("a_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("b_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("per_row", [True, False])
+@pytest.mark.parametrize("symmetric", [(True, False), (False, True), (False, False)])
+def test_zero_points_are_part_of_the_integer_product(isa, a_dtype, b_dtype, per_row, symmetric, rng):
+    """ONNX MatMulInteger: sum (a - za) (b - zb), exactly; then the scales."""
+    x, w = rng.standard_normal((9, 131)) + 0.5, rng.standard_normal((131, 70)) - 0.3
+    a = mp.quantize(x, axis=0 if per_row else None, dtype=a_dtype, symmetric=symmetric[0])
+    b = mp.quantize(w, axis=1, dtype=b_dtype, symmetric=symmetric[1])
+    wide_a, wide_b = (
+        q.values.astype(np.int64) - (0 if q.zero_point is None else q.zero_point.astype(np.int64)) for q in (a, b)
+    )
+    exact = wide_a @ wide_b
+    assert np.array_equal(mp.matmul(a, b, out_dtype="int32"), exact)
+    assert_same_bits(mp.matmul(a, mp.pack(b)), exact.astype(np.float32) * a.scale * b.scale)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("scale", [None, 0.02])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("m", [1, 7, 200])
+def test_dynamic_matmul_is_quantize_and_matmul(isa, m, dtype, scale, symmetric, rng):
+    x = values(rng, (m, 300), dtype)
+    x[0, 3:5] = np.nan, np.inf
+    w = mp.pack(mp.quantize(rng.standard_normal((300, 70)), axis=1, symmetric=symmetric))
+    bias, residual = values(rng, 70, "float32"), values(rng, (m, 70), "float32")
+    rows = mp.quantize(x, axis=0) if scale is None else mp.quantize(x, scale=scale)
+    for threads in (1, 2, 3):
+        with mp.config.num_threads(threads):
+            got = mp.dynamic_matmul(x, w, scale=scale, bias=bias, activation="gelu", residual=residual)
+            expected = mp.matmul(rows, w, out_dtype=x.dtype, bias=bias, activation="gelu", residual=residual)
+            assert_same_bits(got, expected)
+    assert_same_bits(mp.dynamic_matmul(x[0], w, scale=scale), mp.dynamic_matmul(x, w, scale=scale)[0])
+    backwards = x[:, ::-1]
+    assert_same_bits(mp.dynamic_matmul(backwards, w, scale=scale), mp.dynamic_matmul(backwards.copy(), w, scale=scale))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("m", [1, 7, 200])
+def test_fixed_matmul_is_quantize_by_columns_and_matmul(isa, m, dtype, rng):
+    x, bias = values(rng, (2, m, 300), dtype), values(rng, 70, "float32")
+    x[0, 0, 3:5] = np.nan, np.inf
+    w = mp.pack(mp.quantize(rng.standard_normal((300, 70)), axis=1))
+    steps, zeros = rng.uniform(0.01, 0.1, 300).astype(np.float32), rng.integers(-50, 50, 300).astype(np.int32)
+    codes = mp.quantize(x, axis=-1, scale=steps, zero_point=zeros).values
+    rows = mp.QuantizedArray(codes, np.ones((1, 1, 1), np.float32), None, ())
+    expected = mp.matmul(rows, w, out_dtype=x.dtype, bias=bias, activation="relu")
+    for threads in (1, 3):
+        with mp.config.num_threads(threads):
+            assert_same_bits(mp.ops.fixed_matmul(x, w, steps, zeros, bias=bias, activation="relu"), expected)
+    with pytest.raises(ValueError, match="length 300"):
+        mp.ops.fixed_matmul(x, w, steps[::-1], zeros)
+
+
+def test_zero_points_shorten_the_exact_depth():
+    a = mp.quantize(np.zeros((1, 33026)), dtype="uint8", scale=1.0, zero_point=3)
+    b = mp.quantize(np.zeros((33026, 1)), dtype="uint8", scale=1.0, zero_point=5)
+    with pytest.raises(ValueError, match="k <= 33025"):
+        mp.matmul(a, b)
+
+
+def test_quantized_vector_is_a_row(rng):
+    """The same integers, and not a dequantized kernel at every call."""
+    x, w = rng.standard_normal(40).astype(np.float32), mp.pack(mp.quantize(rng.standard_normal((40, 7)), axis=1))
+    assert_same_bits(mp.matmul(mp.quantize(x), w), mp.matmul(mp.quantize(x[None], axis=0), w)[0])
+
+
+def test_quantized_beside_a_packed_float_takes_its_type(rng):
+    q, w = mp.quantize(rng.standard_normal((3, 8)), axis=0), rng.standard_normal((8, 2)).astype("bfloat16")
+    assert_same_bits(mp.matmul(q, mp.pack(w)), mp.matmul(mp.dequantize(q, "bfloat16"), w))
+
+
+def test_a_grouped_left_operand_is_dequantized_before_a_product(rng):
+    x, w = rng.standard_normal((5, 1)).astype(np.float32), rng.standard_normal((1, 7)).astype(np.float32)
+    a = mp.quantize(x, axis=1, group_size=2)
+    right = mp.quantize(w, axis=1)
+    assert_same_bits(mp.matmul(a, right), mp.matmul(mp.dequantize(a), right))
+    q = mp.quantize(rng.standard_normal((64, 6)), axis=1, dtype="int4", group_size=32, symmetric=False)
+    y = rng.standard_normal((3, 64)).astype(np.float32)
+    assert_same_bits(mp.matmul(y, q), mp.matmul(y, mp.dequantize(q)))
+
+
+def test_scaled_float8_beside_float8_is_dequantized_in_any_layout(isa, rng):
+    a, q = (
+        values(rng, (8, 32), "float8_e4m3fn"),
+        mp.quantize(rng.standard_normal((32, 20)), axis=1, dtype="float8_e4m3fn"),
+    )
+    expected = mp.matmul(a.astype(np.float32), mp.dequantize(q))
+    for left in (a, np.asfortranarray(a)):
+        assert_same_bits(mp.matmul(left, mp.pack(q)), expected)
