@@ -101,6 +101,19 @@ def test_odd_lengths(dtype, k, n, rng, best_isa):
                 assert_same_bits(mp.matmul(a[:rows], right), expected)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+@pytest.mark.parametrize("k", [1026, 1027, 2047, 2048, 2049, 2051, 3072, 4096, 4101])
+@pytest.mark.parametrize("n", [16, 17, 33, 63, 130])
+def test_odd_lengths_of_several_blocks(dtype, k, n, rng, best_isa):
+    a, b = operands(rng, dtype, k, n)
+    for isa in cpu.available_isas():
+        cpu.set_isa(isa)
+        for rows in (1, 6, 20) if isa != "scalar" else (2,):
+            expected = mp.matmul(a[:rows], mp.pack(b))
+            for right in (b, np.asfortranarray(b)):
+                assert_same_bits(mp.matmul(a[:rows], right), expected)
+
+
 @pytest.mark.parametrize("b_dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("a_dtype", WIDE)
 def test_mixed_operands_are_widened_where_they_multiply(a_dtype, b_dtype, isa, rng):

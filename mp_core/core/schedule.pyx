@@ -108,7 +108,7 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
     p.fetched = not p.packed and p.b_cs == mp_element_bytes[p.b_format]
     if p.turned or (rows <= TILE_ROWS and (not made or (p.in_place and panels == 1))):
-        p.step = p.k
+        p.step = block if p.tail else p.k  # what precedes the tail is no range of whole blocks
     elif not made or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     elif not p.packed and p.b_cs == mp_element_bytes[p.b_format] and (p.in_place or panels > 1):
