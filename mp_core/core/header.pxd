@@ -111,7 +111,7 @@ cdef extern from "mp_core.h" nogil:
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
-        void (*gemm_turned)(const mp_gemm *g) noexcept nogil
+        void (*gemm_turned[3][7])(const mp_gemm *g) noexcept nogil
         void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
         void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
                         void *dst) noexcept nogil

@@ -37,6 +37,8 @@ cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
 cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
+# ... up to which contiguous columns of it are: how little work it is beside their transposition.
+cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, TILE_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -63,20 +65,17 @@ cdef struct Place:     # where the operands and the result of some rows of one m
     char *out
 
 
-cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
-    """Choose chunks and steps: enough tasks for the threads, as few as possible for the caches, none across k."""
-    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, block = p.common.block
-    cdef Py_ssize_t wanted, chunks, rows, width, tiles
-    cdef int fmt = NATIVE[p.arithmetic]
-    cdef bint made, gathered = p.a_cs != p.a_size
-    cdef Py_ssize_t a_bytes = p.k * A_SIZE[p.arithmetic]
-    if not p.decoded:
-        fmt = p.b_format
-    made = p.decoded or not p.packed
+cdef bint made(const Product *p) noexcept nogil:
+    """Whether the kernels multiply something else than what is packed."""
+    return p.decoded or not p.packed
 
-    p.row_chunk = SCRATCH_ROWS if made else PACKED_ROWS
+
+cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
+    """Choose the tasks, chunks of rows by chunks of panels: enough for the threads, as few as the caches allow."""
+    cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, wanted, chunks, rows
+    p.row_chunk = SCRATCH_ROWS if made(p) else PACKED_ROWS
     if not p.a_direct:
-        rows = COPY_BYTES // max(a_bytes, 1) // TILE_ROWS * TILE_ROWS
+        rows = COPY_BYTES // max(p.k * A_SIZE[p.arithmetic], 1) // TILE_ROWS * TILE_ROWS
         p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
     chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunk = panels
@@ -89,29 +88,40 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         if not p.a_direct:
             wanted = threads
             chunks = round_up(chunks, threads) if chunks > 1 else 1
-        if matrices * panels < threads or (not made and matrices * chunks * panels < wanted):
+        if matrices * panels < threads or (not made(p) and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
-    rows = p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS), p.m)
+    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS), p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
-    p.in_place = (not p.packed and p.b_cs == mp_element_bytes[p.b_format] and p.n >= MP_LANES and p.k > 0
-                  and p.b_rs >= p.n * p.b_cs and p.row_zero == NULL and rows <= IN_PLACE[p.arithmetic]
-                  and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL
-                  and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+
+cdef void choose_way(Product *p) noexcept nogil:
+    """Whether b is read as it lies: by rows, or by columns of few rows of a."""
+    cdef Py_ssize_t size = mp_element_bytes[p.b_format]
+    cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
+                      and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+    p.in_place = (lies and p.b_cs == size and p.n >= MP_LANES and p.b_rs >= p.n * size
+                  and p.row_chunk <= IN_PLACE[p.arithmetic]
+                  and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL)
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1
-    p.turned = (not p.packed and p.arithmetic == MP_QUADS and p.a_format == MP_I8 and p.b_rs == 1 and p.row_zero == NULL
-                and rows <= MP_TURNED_ROWS and not p.in_place)
+    p.turned = (lies and not p.in_place and p.b_rs == size and p.row_chunk <= TURNED[p.arithmetic]
+                and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
+    p.fetched = not p.packed and p.b_cs == size
     p.common.far = p.n * p.k > CACHED_BYTES
-    p.together, width = 1, min(p.n, <Py_ssize_t>MP_PANEL)
-    p.fetched = not p.packed and p.b_cs == mp_element_bytes[p.b_format]
-    if p.turned or (rows <= TILE_ROWS and (not made or (p.in_place and panels == 1))):
+
+
+cdef void choose_step(Product *p, int fmt) noexcept nogil:
+    """The range of k at a time, of panels in `fmt`, for the caches, and how many panels are in work together."""
+    cdef Py_ssize_t rows = p.row_chunk, block = p.common.block
+    cdef bint one_panel = p.n <= MP_PANEL
+    p.together = 1
+    if p.turned or (rows <= TILE_ROWS and (not made(p) or (p.in_place and one_panel))):
         p.step = block if p.tail else p.k  # what precedes the tail is no range of whole blocks
-    elif not made or rows > FEW:
+    elif not made(p) or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
-    elif not p.packed and p.b_cs == mp_element_bytes[p.b_format] and (p.in_place or panels > 1):
+    elif p.fetched and (p.in_place or not one_panel):
         p.step = PIECE_ROWS if not p.in_place else IN_PLACE_ROWS if rows <= TILE_ROWS else 8 * IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
@@ -124,9 +134,13 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         p.step = block
     p.together = min(p.together, p.panel_chunk)
 
-    p.copy_bytes = 0 if p.a_direct else round_up(rows * a_bytes, 64)
-    p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if gathered and not p.a_direct else 0
-    tiles = rows * MP_PANEL * 4 * p.together
+
+cdef void size_scratch(Product *p, int fmt) noexcept nogil:
+    """What a task of the schedule needs, part by part."""
+    cdef Py_ssize_t rows = p.row_chunk, block = p.common.block, width = min(p.n, <Py_ssize_t>MP_PANEL)
+    cdef Py_ssize_t tiles = rows * MP_PANEL * 4 * p.together
+    p.copy_bytes = 0 if p.a_direct else round_up(rows * p.k * A_SIZE[p.arithmetic], 64)
+    p.gather_bytes = round_up(rows * p.k * p.a_size, 64) if p.a_cs != p.a_size and not p.a_direct else 0
     p.chain_bytes = tiles if (p.k > p.step and p.step % block) or p.tail else 0
     p.acc_bytes = tiles if (p.k > p.step and p.k > block) or (p.in_place and p.chain_bytes == 0) else 0
     if p.tail:
@@ -136,13 +150,22 @@ cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     p.decoded_bytes = round_up(mp_column_bytes(fmt, p.step) * width + MP_SLACK, 64) if p.decoded else 0
     p.sums_bytes = MP_PANEL * 4 * p.together if p.sums_wanted and not p.packed and not p.turned else 0
     p.row_sums_bytes = round_up(rows * 4, 64) if (
-        p.col_zero != NULL or p.turned or (p.in_place and p.arithmetic == MP_QUADS)) else 0
+        p.col_zero != NULL or (p.arithmetic == MP_QUADS and (p.turned or p.in_place))) else 0
     p.row_scale_bytes = round_up(rows * 4, 64) if p.quantized_here and p.row_scale == NULL and p.steps == NULL else 0
     if p.quantized_here and p.a_format != MP_F32:
         p.gather_bytes = rows * p.k * 4  # in float32
     p.scale_bytes = (p.k + block - 1) // block * MP_PANEL * 4 if p.group_scale != NULL else 0
     p.scratch_bytes = (p.copy_bytes + p.gather_bytes + p.acc_bytes + p.chain_bytes + p.block_bytes + p.decoded_bytes
                        + p.sums_bytes + p.row_sums_bytes + p.scale_bytes + p.row_scale_bytes)
+
+
+cdef void schedule(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
+    """Tasks for the threads, ranges of k for the caches; no task shares an element with another."""
+    cdef int fmt = NATIVE[p.arithmetic] if p.decoded else p.b_format
+    cut(p, matrices, threads)
+    choose_way(p)
+    choose_step(p, fmt)
+    size_scratch(p, fmt)
 
 
 cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
@@ -297,7 +320,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                        + first // mp_group[p.b_format] * mp_group_bytes[p.b_format] * g.n)
             elif p.turned:
                 g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
-                p.kernels.gemm_turned(g)
+                p.kernels.gemm_turned[p.arithmetic][p.b_format](g)
                 continue
             else:
                 g.b = made

@@ -35,7 +35,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
-    MP_TURNED_ROWS = 6,
+    MP_TURNED_ROWS = 24, /* rows up to which contiguous columns are multiplied as they lie */
     MP_FEW_ROWS = 3, /* rows up to which a panel in an undecoded format is multiplied as it is */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
@@ -137,11 +137,11 @@ typedef struct {
      * format that the arithmetic multiplies. Sums of integers: by column of a packed int8 range, added to sums; by row
      * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole
      * vectors and groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such
-     * integers with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is
+     * elements with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is
      * MP_PANEL. NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*gemm_turned)(const mp_gemm *g);
+    void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);

@@ -45,7 +45,11 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
         [MP_PAIRS] = {[MP_BF16] = gemm_pairs_in_place},
         [MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
     },
-    .gemm_turned = gemm_quads_turned,
+    .gemm_turned = {
+        [MP_WIDE] = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16},
+        [MP_PAIRS] = {[MP_BF16] = gemm_turned_pairs_bf16},
+        [MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
+    },
     .decode = {
         [MP_WIDE] = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2,
                      [MP_I8] = decode_wide_i8, [MP_I4] = decode_wide_i4},
