@@ -53,7 +53,9 @@ def test_casts(isa, place, n, dtype, rng):
     mp.cast(out, "float32", out=back)
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64), (3, 77, 18)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_products(isa, place, dtype, m, k, n, rng):
     a, b = (place(rng.integers(-9, 9, shape).astype(dtype)) for shape in ((m, k), (k, n)))
@@ -68,6 +70,19 @@ def test_products(isa, place, dtype, m, k, n, rng):
         mp.matmul(a, b, out=out, bias=bias, activation="gelu")
     transposed = place(np.ascontiguousarray(b.T)).T
     mp.matmul(a, transposed, out=out)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+def test_rows_before_pages_that_must_not_be_touched(isa, dtype):
+    """Products read a few rows of b as they lie, whole vectors at a time."""
+    m, k, n = 4, 8, 24
+    size, memory = np.dtype(dtype).itemsize, mmap.mmap(-1, 2 * PAGE * (k + 1))
+    room = np.frombuffer(memory, np.uint8)
+    b = np.ndarray((k, n), dtype, room, PAGE - n * size, (2 * PAGE, size))
+    b[...] = 1
+    for row in range(k):
+        assert _mprotect(room.ctypes.data + (2 * row + 1) * PAGE, PAGE, 0) == 0
+    np.testing.assert_array_equal(mp.matmul(np.ones((m, k), dtype), b).astype(int), np.full((m, n), k))
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 40])

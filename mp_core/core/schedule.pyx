@@ -26,6 +26,7 @@ cdef enum:
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
+    PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
 
 cdef Py_ssize_t ANY = <Py_ssize_t>1 << 40  # a block of integers: all of k
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
@@ -101,8 +102,9 @@ cdef void choose_way(Product *p) noexcept nogil:
     cdef Py_ssize_t size = mp_element_bytes[p.b_format]
     cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
                       and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
+    # Whole vectors reach up to 63 bytes beyond a row: into the next one, or a gap before it that is less than a page.
     p.in_place = (lies and p.b_cs == size and p.n >= MP_LANES and p.b_rs >= p.n * size
-                  and p.row_chunk <= IN_PLACE[p.arithmetic]
+                  and (p.n % MP_LANES == 0 or p.b_rs - p.n * size < PAGE) and p.row_chunk <= IN_PLACE[p.arithmetic]
                   and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL)
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1

@@ -71,7 +71,7 @@ typedef struct {
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
     ptrdiff_t step;              /* bytes from one group to the next */
-    int far;                     /* b is in no cache */
+    int far;                     /* b is in no cache (turned integers: read further ahead) */
     const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
     ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... of fetch_width bytes, fetch_step bytes apart */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
