@@ -11,7 +11,7 @@ from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
 from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, parse
 
-__all__ = ["Array", "as_float", "as_vector", "asarray", "cast", "check_out", "may_overlap"]
+__all__ = ["Array", "as_float", "as_mask", "as_vector", "asarray", "cast", "check_out", "may_overlap"]
 
 Array = np.ndarray[Any, Any]
 
@@ -96,6 +96,20 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
     if array.shape != (n,):
         raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
     return np.ascontiguousarray(array) if array.dtype is dtype else cast(array, dtype)
+
+
+def as_mask(mask: ArrayLike, argument: str = "mask") -> Array:
+    """Return a mask as booleans: bool already, or integers of 1 where an element counts and 0 elsewhere."""
+    given = np.asarray(mask)
+    if given.dtype.kind not in "biu":
+        raise TypeError(f"`{argument}` must be bool or integer, true where an element counts; received {given.dtype}")
+    keep: Array = given.astype(bool, copy=False)
+    if given.dtype != np.bool_ and not np.array_equal(keep, given):
+        raise ValueError(
+            f"`{argument}` must be 1 (True) where an element counts and 0 elsewhere; "
+            f"received integers from {given.min()} to {given.max()}"
+        )
+    return keep
 
 
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mp_core.arguments import share
 from mp_core.arrays import Array
 from mp_core.layers import Dense, EinsumDense, Layer
 from mp_core.layers.quantized import assign_codes, code_grid
@@ -75,8 +76,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     >>> bool(np.abs(fixed(x) - exact).max() < 0.05), [weight.name for weight in fixed.weights[3:]]
     (True, ['inputs_scale', 'inputs_zero_point'])
     """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be from 0 to 1; received {alpha}")
+    alpha = share(alpha, "alpha")
     sample = as_inputs(model, sample)
     reference, result = model.with_policy("float32"), model.with_policy(policy)
     chosen = {path: layer for path, layer in _kernels(result).items() if layer.holds_codes}

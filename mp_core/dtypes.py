@@ -132,12 +132,20 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 def finfo(dtype: DTypeLike) -> Any:
     """Return the limits of a floating-point type (``ml_dtypes.finfo``, which knows NumPy's types too).
 
+    Raises
+    ------
+    TypeError
+        `dtype` is no float type.
+
     Examples
     --------
     >>> float(finfo("float8_e4m3fn").max)
     448.0
     """
-    return ml_dtypes.finfo(parse(dtype))  # type: ignore[no-untyped-call]
+    target = parse(dtype)
+    if not is_float(target):
+        raise TypeError(f"`dtype` must be a float type; received {target}")
+    return ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
 
 
 def floatx() -> str:

@@ -23,10 +23,9 @@ _I4 = STORED["int4"]
 
 @dataclass(frozen=True)
 class _Codes:
-    """A type of codes: its number in the kernels, its range, how its elements are stored."""
+    """A type of codes: its range, how its elements are stored."""
 
     dtype: np.dtype[Any]
-    number: int
     qmin: int
     qmax: int
     storage: np.dtype[Any]
@@ -37,11 +36,11 @@ class _Codes:
 _CODES = {
     codes.dtype.name: codes
     for codes in (
-        _Codes(I8, 0, -128, 127, I8),
-        _Codes(U8, 1, 0, 255, U8),
-        _Codes(_I4, 0, -8, 7, U8, packed=True),
-        _Codes(ALLOWED["float8_e4m3fn"], 2, -448, 448, ALLOWED["float8_e4m3fn"], is_float=True),
-        _Codes(ALLOWED["float8_e5m2"], 3, -57344, 57344, ALLOWED["float8_e5m2"], is_float=True),
+        _Codes(I8, -128, 127, I8),
+        _Codes(U8, 0, 255, U8),
+        _Codes(_I4, -8, 7, U8, packed=True),
+        _Codes(ALLOWED["float8_e4m3fn"], -448, 448, ALLOWED["float8_e4m3fn"], is_float=True),
+        _Codes(ALLOWED["float8_e5m2"], -57344, 57344, ALLOWED["float8_e5m2"], is_float=True),
     )
 }
 
@@ -148,10 +147,11 @@ class QuantizedArray:
         found = getattr(self.values, "dtype", None)
         name = _name(found if self.dtype is None else self.dtype)
         codes = _CODES.get(name)
-        if codes is None or not isinstance(self.values, np.ndarray) or found != codes.storage:
+        plain = isinstance(self.values, np.ndarray) and not isinstance(self.values, np.ma.MaskedArray)
+        if codes is None or not plain or found != codes.storage:
             raise TypeError(
                 f"`values` must be an ndarray of int8, uint8, float8_e4m3fn or float8_e5m2, or of uint8 for int4; "
-                f"received {found or type(self.values).__name__} for {name}"
+                f"received {type(self.values).__name__} of {found} for {name}"
             )
         return codes
 
@@ -219,6 +219,7 @@ def _dequantize_any(q: QuantizedArray, dtype: DTypeLike, out: Array | None) -> A
 
 def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, symmetric: bool, given: bool, back: bool) -> None:
     """Write the codes (and scales, unless `given`) of `q` from the C-contiguous `x`, or `x` from them."""
+    _check_unchanged(q, plan.scale_shape)
     values = q.values if q.values.flags.c_contiguous else np.asarray(q.values, order="C")
     packed, order = codes.packed and plan.in_pairs and plan.order is None, plan.order
     if codes.packed and not packed:
@@ -249,7 +250,7 @@ def _recipe(
         _stored_shape(codes, shape),
         codes.storage,
         codes.dtype,
-        codes.number,
+        _quantize.CODES[codes.dtype.name],
         codes.packed,
         codes.qmin,
         codes.qmax,
@@ -267,7 +268,16 @@ _quantize.install(FORMATS, QuantizedArray, _recipe, _quantize_any, _dequantize_a
 
 def unpacked_codes(q: QuantizedArray) -> Array:
     """Return the codes of `q`, one to an element: int8 for int4."""
+    _check_unchanged(q, q.scale.shape)
     return _unpack(q.values, q.shape) if q.dtype is _I4 else q.values
+
+
+def _check_unchanged(q: QuantizedArray, scale_shape: tuple[int, ...]) -> None:
+    """Raise if the arrays of `q`, which were checked when it was made, have other shapes now."""
+    shapes = (q.values.shape, q.scale.shape, scale_shape if q.zero_point is None else q.zero_point.shape)
+    expected = (_stored_shape(_CODES[q.dtype.name], q.shape), scale_shape, scale_shape)
+    if shapes != expected:
+        raise ValueError(f"The arrays of a QuantizedArray must keep their shapes {expected}; received {shapes}")
 
 
 def _pack(codes: Array, packed: Array) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
+from mp_core.arguments import number
 from mp_core.arrays import Array, asarray, cast
 from mp_core.core import quantize as _quantize
 
@@ -44,7 +45,7 @@ class AbsMaxQuantizer:
     Raises
     ------
     ValueError
-        A range outside of -128 to 127 for int8.
+        `value_range` is not increasing, or not within -128 to 127 for int8; `epsilon` is negative or no number.
 
     Examples
     --------
@@ -67,12 +68,13 @@ class AbsMaxQuantizer:
         output_dtype: DTypeLike = "int8",
     ) -> None:
         name = dtypes.parse(output_dtype, "output_dtype").name
-        low, high = value_range
-        if name == "int8" and not -128 <= low <= high <= 127:
+        low, high = _increasing(value_range)
+        if name == "int8" and not (low >= -128 and high <= 127):
             raise ValueError(
                 "Quantizer with output_dtype='int8' requires value_range to be within the interval [-128, 127]. "
                 f"Received: value_range={value_range}"
             )
+        number(epsilon, "epsilon", 0.0)
         settings = {
             "axis": None if axis is None else _axes(axis),
             "value_range": (low, high),
@@ -178,7 +180,7 @@ def get(identifier: Any, **kwargs: Any) -> Any:
 
 def abs_max_quantize(
     inputs: ArrayLike,
-    axis: int | Sequence[int],
+    axis: int | Sequence[int] | None,
     value_range: tuple[int, int] = (-127, 127),
     dtype: DTypeLike = "int8",
     epsilon: float = 1e-7,
@@ -192,8 +194,8 @@ def abs_max_quantize(
     ----------
     inputs : array-like
         Any float dtype; 16-bit types are computed in float32, so that a row of zeros has a finite scale.
-    axis : int or sequence of int
-        The axes that share one scale.
+    axis : int, sequence of int or None
+        The axes that share one scale; None: all.
     value_range : tuple of int
     dtype : dtype
     epsilon : float
@@ -212,7 +214,8 @@ def abs_max_quantize(
     TypeError
         `axis` holds no integers.
     ValueError
-        `axis` is out of range or repeated; `value_range` is not increasing, or `dtype` does not hold it.
+        `axis` is out of range or repeated; `value_range` is not increasing, or `dtype` does not hold it; `epsilon` is
+        negative or no number.
 
     Examples
     --------
@@ -221,8 +224,10 @@ def abs_max_quantize(
     array([[  64, -127],
            [   0,    0]], dtype=int8)
     """
-    x, axes, target = _wide(inputs), _axes(axis), dtypes.parse(dtype)
+    x, target = _wide(inputs), dtypes.parse(dtype)
+    axes = tuple(range(x.ndim)) if axis is None else _axes(axis)
     low, high = _checked_range(value_range, target)
+    number(epsilon, "epsilon", 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
         scale = np.asarray(high / (largest + x.dtype.type(epsilon)))
@@ -238,6 +243,7 @@ def abs_max_quantize_grouped_with_zero_point(
     value_range: tuple[int, int] = (-8, 7),
     dtype: DTypeLike = "int8",
     epsilon: float = 1e-7,
+    to_numpy: bool = False,
 ) -> tuple[Array, Array, Array]:
     """Quantize blocks of rows, in every column alone, so that their range, widened to hold 0, takes all codes.
 
@@ -253,6 +259,8 @@ def abs_max_quantize_grouped_with_zero_point(
     value_range : tuple of int
     dtype : dtype
     epsilon : float
+    to_numpy : bool
+        Keras'; arrays are NumPy's either way.
 
     Returns
     -------
@@ -260,13 +268,14 @@ def abs_max_quantize_grouped_with_zero_point(
         Infinities do not widen the range; NaN becomes the zero point.
     scale : ndarray, float32 (float64 for float64 inputs), shape (blocks, columns)
         A step: ``(values - zero_point) * scale`` is approximately `inputs`.
-    zero_point : ndarray of int8, shape (blocks, columns)
+    zero_point : ndarray, shape (blocks, columns)
+        Of type `dtype`; int32 where that is a float type.
 
     Raises
     ------
     ValueError
         `inputs` is no matrix, or `block_size` no positive integer; `value_range` is not increasing, or `dtype` does not
-        hold it.
+        hold it; `epsilon` is negative or no number.
 
     Examples
     --------
@@ -282,6 +291,7 @@ def abs_max_quantize_grouped_with_zero_point(
         raise ValueError(f"`block_size` must be a positive integer; received {block_size!r}")
     target = dtypes.parse(dtype)
     qmin, qmax = _checked_range(value_range, target)
+    number(epsilon, "epsilon", 0.0)
     size = min(block_size, max(len(x), 1))
     starts = np.arange(0, len(x), size)
     finite = x if np.isfinite(x).all() else np.where(np.isfinite(x), x, x.dtype.type(0))
@@ -292,7 +302,7 @@ def abs_max_quantize_grouped_with_zero_point(
     block = np.arange(len(x)) // size
     codes = np.clip(np.rint(x / scale[block]) + zero_point[block], qmin, qmax)
     codes = np.where(np.isnan(codes), zero_point[block], codes)
-    return codes.astype(target), scale, zero_point.astype(np.int8)
+    return codes.astype(target), scale, zero_point.astype(target if dtypes.is_integer(target) else np.int32)
 
 
 def _wide(inputs: ArrayLike) -> Array:
@@ -309,16 +319,23 @@ def _axes(axis: int | Sequence[int]) -> tuple[int, ...]:
 
 def _checked_range(value_range: tuple[int, int], target: np.dtype[Any]) -> tuple[int, int]:
     """Return the lowest and the highest code; raise if `target` is a type of integers that does not hold them."""
-    try:
-        low, high = value_range
-        limits = np.iinfo(target) if dtypes.is_integer(target) else None
-        good = low < high and (limits is None or limits.min <= low < high <= limits.max)
-    except (TypeError, ValueError):
-        good = False
-    if not good:
+    low, high = _increasing(value_range)
+    limits = np.iinfo(target) if dtypes.is_integer(target) else None
+    if limits is not None and not limits.min <= low < high <= limits.max:
         raise ValueError(
             f"`value_range` must be two increasing numbers that {target.name} holds; received {value_range!r}"
         )
+    return low, high
+
+
+def _increasing(value_range: tuple[int, int]) -> tuple[int, int]:
+    try:
+        low, high = value_range
+        good = bool(low < high)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise ValueError(f"`value_range` must be two increasing numbers; received {value_range!r}")
     return low, high
 
 
@@ -351,6 +368,23 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     """Return the history rolled by one place, with ``max|x|`` at index 0.
 
     NaN in `x` is the maximum, and :func:`compute_float8_scale` then keeps the scale.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape.
+    amax_history : array-like
+        Shape (length, ...).
+
+    Returns
+    -------
+    ndarray of float32
+        The shape of `amax_history`.
+
+    Raises
+    ------
+    ValueError
+        `amax_history` has no entry.
 
     Examples
     --------
@@ -428,7 +462,7 @@ def fake_quant_with_min_max_vars(
     Parameters
     ----------
     inputs : array-like
-        Float.
+        Integers become Keras' floatx.
     min_vals, max_vals : array-like
         One number each or, with `axis`, one for each index along it.
     num_bits : int
@@ -460,7 +494,7 @@ def fake_quant_with_min_max_vars(
         raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
     given = asarray(inputs, "inputs")
     if not dtypes.is_float(given.dtype):
-        raise TypeError(f"`inputs` must be floats; received {given.dtype}")
+        given = cast(given, dtypes.floatx())
     compute = given.dtype if given.dtype.name == "float64" else dtypes.parse("float32")
     shape = [1] * given.ndim
     if axis is not None:
@@ -471,12 +505,14 @@ def fake_quant_with_min_max_vars(
         _bounds(value, compute, shape, name) for name, value in (("min_vals", min_vals), ("max_vals", max_vals))
     )
     if not np.all(least <= most):
-        raise ValueError("`min_vals` must not be greater than `max_vals`")
+        raise ValueError(f"`min_vals` must not be greater than `max_vals`; received {least} and {most}")
     low, high = compute.type(bool(narrow_range)), compute.type(2**num_bits - 1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale, inverse = (most - least) / (high - low), (high - low) / (most - least)
         if not np.all((least == most) | (inverse > 0) & (inverse < np.inf)):
-            raise ValueError(f"`max_vals` - `min_vals` must be finite and have a reciprocal in {compute}")
+            raise ValueError(
+                f"`max_vals` - `min_vals` must be finite and have a reciprocal in {compute}; received {most - least}"
+            )
         zero = np.clip(np.rint(low - least / scale), low, high)
         start, end = (low - zero) * scale, (high - zero) * scale
         steps = (np.clip(x, start, end) - start) * inverse - np.floor(-start * inverse + compute.type(0.5))
@@ -539,15 +575,15 @@ def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple
     return packed, packed.shape, length
 
 
-def unpack_int4(packed: ArrayLike, orig_len: int, axis: int = 0, dtype: DTypeLike = "int8") -> Array:
+def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: DTypeLike = "int8") -> Array:
     """Return the integers that :func:`pack_int4` packed.
 
     Parameters
     ----------
     packed : array-like
         Of type `dtype`.
-    orig_len : int
-        How many there were along `axis`.
+    orig_len : int, optional
+        How many there were along `axis`; None: two for each byte.
     axis : int
     dtype : {"int8", "uint8"}
 
@@ -564,7 +600,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int, axis: int = 0, dtype: DTypeLik
     [[-3, 7], [2, -8], [1, 0]]
     """
     x, target, axis = _int4_operand(packed, axis, dtype, "packed")
-    length = index(orig_len)
+    length = 2 * x.shape[axis] if orig_len is None else index(orig_len)
     if length < 0 or (length + 1) // 2 != x.shape[axis]:
         raise ValueError(f"`orig_len` must be what was packed into {x.shape[axis]} bytes; received {orig_len}")
     pairs = np.ascontiguousarray(np.moveaxis(x, axis, -1))

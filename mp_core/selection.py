@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
+from mp_core.arguments import number
 from mp_core.arrays import Array
 from mp_core.calibration import Model, as_inputs, layers_by_path, run_model
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
@@ -221,7 +222,7 @@ def choose_policy(
     >>> choice.nbytes < choice.reference_nbytes, choice.error.max <= 1e-3
     (True, True)
     """
-    if not 0 <= max_error < math.inf:
+    if number(max_error, "max_error", 0.0) == math.inf:
         raise ValueError(f"`max_error` must be at least 0 and finite; received {max_error}")
     if metric not in METRICS:
         raise ValueError(f"`metric` must be one of {', '.join(METRICS)}; received {metric!r}")

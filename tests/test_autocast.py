@@ -14,6 +14,7 @@ import pytest
 from mp_core import ops
 from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
 from mp_core.autocast import variable as variable_module
+from mp_core.loss_scale import SGD, LossScaleOptimizer
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -407,3 +408,23 @@ def test_integer_variables_refuse_what_they_cannot_hold(value):
 def test_integer_variables_take_integers_of_any_dtype(dtype):
     variable = AutoCastVariable(np.zeros(2, np.int8))
     np.testing.assert_array_equal(variable.assign(ops.cast([1, 0], dtype)).numpy(), np.array([1, 0], np.int8))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_numbers_and_integers_take_the_dtype_of_the_variable(dtype):
+    variable = AutoCastVariable(np.ones(3, np.float32))
+    with autocast_scope(dtype):
+        for other in (np.arange(3, dtype="i4"), np.arange(3), np.int64(2), np.float64(2), 2, 2.0):
+            assert (variable + other).dtype == (other * variable).dtype == dtype
+        assert (variable * np.ones(3, np.float64)).dtype == np.float64
+        assert np.ldexp(AutoCastVariable(np.ones(3, np.float32), autocast=False), np.arange(3)).dtype == np.float32
+    assert (AutoCastVariable(np.arange(3)) + np.arange(3)).dtype == np.arange(3).dtype
+
+
+def test_overwrite_with_gradient_is_kept():
+    variable = AutoCastVariable([1.0])
+    assert not variable.overwrite_with_gradient
+    variable.overwrite_with_gradient = True
+    assert pickle.loads(pickle.dumps(variable)).overwrite_with_gradient
+    LossScaleOptimizer(SGD(0.5), 4.0).apply([np.array([2.0])], [variable])
+    assert variable.numpy() == 2.0

@@ -418,7 +418,7 @@ def test_copies_compute_the_same(clone, policy):
 def test_the_base_layer_needs_a_call():
     layer = layers.Layer(name="base")
     assert repr(layer) == "<Layer name=base, built=False>"
-    with pytest.raises(NotImplementedError, match="Layer does not define `call`"):
+    with pytest.raises(NotImplementedError, match="Layer does not have a `call` method implemented"):
         layer(_x(1))
 
 

@@ -26,7 +26,7 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Dense(2, activation="nothing"), "Could not interpret activation function: 'nothing'"),
     (lambda: layers.Dense(2, kernel_initializer="nothing")(_x(1, 2)), "Could not interpret initializer: 'nothing'"),
     (lambda: layers.Dense(2).build((None, None)), "last axis of the inputs to Dense must be known"),
-    (lambda: layers.Dropout(2), "`rate` must be from 0 to 1"),
+    (lambda: layers.Dropout(2), "`rate` must be a number from 0 to 1"),
     (lambda: layers.Conv2D(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
     (lambda: layers.Conv2D(2, 3, groups=3), "`groups` must divide `filters`"),
     (lambda: layers.Conv2D(2, 3, groups=0), "`groups` must be a positive integer; received groups=0"),

@@ -10,7 +10,15 @@ from oracles import codes
 
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtypes import finfo
-from mp_core.loss_scale import SGD, DynamicLossScale, LossScale, LossScaleOptimizer, Optimizer, all_finite
+from mp_core.loss_scale import (
+    SGD,
+    DynamicLossScale,
+    LossScale,
+    LossScaleOptimizer,
+    Optimizer,
+    all_finite,
+    deserialize_optimizer,
+)
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer as TFLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision.experimental import DynamicLossScale as TFDynamicLossScale
 
@@ -223,12 +231,11 @@ def test_gradients_are_divided_in_float32_except_those_that_overwrite():
         def apply_gradients(self, grads_and_vars):
             self.seen = [gradient for gradient, _ in grads_and_vars]
 
-    class Overwritten(AutoCastVariable):
-        overwrite_with_gradient = True
-
+    overwritten = variable(1.0)
+    overwritten.overwrite_with_gradient = True
     optimizer = LossScaleOptimizer(Recorder(), initial_scale=2.0**20)
     gradient = np.array([6e-5], np.float16)
-    optimizer.apply([gradient, gradient, None], [variable(1.0), Overwritten([1.0]), variable(1.0)])
+    optimizer.apply([gradient, gradient, None], [variable(1.0), overwritten, variable(1.0)])
     divided, kept, nothing = optimizer.inner_optimizer.seen
     assert divided.dtype == np.float32 and divided == gradient.astype(np.float32) / 2**20
     assert kept is gradient and nothing is None
@@ -290,3 +297,34 @@ def test_an_optimizer_of_ones_own():
     with pytest.raises(ValueError, match=r"Unknown optimizer class_name='Sign'\. Expected one of SGD\."):
         LossScaleOptimizer.from_config(optimizer.get_config())
     assert LossScaleOptimizer.from_config(optimizer.get_config(), {"Sign": Sign}).iterations == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LossScale(0.0), "`loss_scale` must be"),
+        (lambda: DynamicLossScale(float("nan")), "`loss_scale` must be"),
+        (lambda: DynamicLossScale("4"), "`loss_scale` must be .* received loss_scale='4'"),
+        (lambda: DynamicLossScale(period=0), "`period` must be a positive integer"),
+        (lambda: DynamicLossScale(factor=1.0), "`factor` must be above 1"),
+        (lambda: SGD("a"), "`learning_rate` must be a number"),
+        (lambda: SGD(loss_scale_factor=0.0), "`loss_scale_factor` must be"),
+        (lambda: LossScaleOptimizer(SGD(), initial_scale=-3.0), "`initial_scale` must be"),
+        (lambda: LossScaleOptimizer(SGD(), dynamic_growth_steps=-1), "`dynamic_growth_steps` must be"),
+        (lambda: LossScaleOptimizer(SGD()).apply([np.inf], []), "must be equally long; received 1 and 0"),
+        (lambda: deserialize_optimizer("SGD"), "`config` must be a dictionary"),
+        (lambda: deserialize_optimizer({"class_name": "SGD", "config": {"momentum": 0.9}}), "no argument `momentum`"),
+    ],
+)
+def test_wrong_numbers_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_configurations_of_keras_optimizers():
+    off = {"weight_decay": None, "use_ema": False, "ema_momentum": 0.99, "momentum": 0.0, "nesterov": False}
+    inner = {"class_name": "SGD", "config": {"name": "sgd", "learning_rate": 0.5} | off}
+    optimizer = LossScaleOptimizer.from_config({"name": "x", "inner_optimizer": inner, "initial_scale": 4.0})
+    assert optimizer.learning_rate == 0.5
+    optimizer.learning_rate = 0.1
+    assert optimizer.inner_optimizer.learning_rate == 0.1

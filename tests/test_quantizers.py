@@ -249,7 +249,6 @@ X = np.ones((3, 4), np.float32)
         (lambda: fake_quant_with_min_max_vars([1.0], 2.0, 1.0), ValueError, "`min_vals` must not be greater"),
         (lambda: fake_quant_with_min_max_vars([1.0], np.nan, 1.0), ValueError, "`min_vals` must not be greater"),
         (lambda: fake_quant_with_min_max_vars([1.0], [0.0, 1.0], 1.0), ValueError, "`min_vals` must be one number, or"),
-        (lambda: fake_quant_with_min_max_vars([1], 0.0, 1.0), TypeError, "`inputs` must be floats"),
         (lambda: pack_int4(np.zeros(3)), TypeError, "`arr` must be of type int8; received float64"),
         (lambda: pack_int4(I8, dtype="int16"), ValueError, "`dtype` must be int8 or uint8"),
         (lambda: pack_int4(I8, axis=2), ValueError, "`axis` must name an axis"),
@@ -260,7 +259,13 @@ X = np.ones((3, 4), np.float32)
         (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, 6, dtype="uint8"), TypeError, "`packed` must be of type uint8"),
-        (lambda: abs_max_quantize(X, None), TypeError, "`axis` must be an int or a sequence of int; received None"),
+        (
+            lambda: abs_max_quantize(X, 0, epsilon=-3),
+            ValueError,
+            "`epsilon` must be a number of at least 0",
+        ),
+        (lambda: AbsMaxQuantizer(epsilon="x"), ValueError, "`epsilon` must be a number"),
+        (lambda: AbsMaxQuantizer(value_range=3), ValueError, "`value_range` must be two increasing numbers"),
         (lambda: abs_max_quantize(X, 1.5), TypeError, "`axis` must be an int"),
         (lambda: AbsMaxQuantizer(axis="a"), TypeError, "`axis` must be an int"),
         (lambda: abs_max_quantize(X, 0, (-300, 300)), ValueError, "`value_range` must be .* that int8 holds"),
@@ -284,3 +289,25 @@ X = np.ones((3, 4), np.float32)
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_one_scale_for_all():
+    x = np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
+    codes, scale = abs_max_quantize(x, None)
+    assert scale.shape == (1, 1)
+    np.testing.assert_array_equal(codes, np.rint(x * scale).astype(np.int8))
+    assert abs_max_quantize(np.float32(3), None)[0] == 127
+
+
+@pytest.mark.parametrize(("dtype", "value_range"), [("uint8", (0, 255)), ("int16", (-3000, 3000)), ("int8", (-8, 7))])
+def test_zero_points_have_the_range_of_the_codes(dtype, value_range):
+    x = np.array([[-3.0], [0.0], [5.0]], np.float32)
+    codes, scale, zero = abs_max_quantize_grouped_with_zero_point(x, 2, value_range, dtype, to_numpy=True)
+    assert codes.dtype == zero.dtype == dtype
+    block = np.array([0, 0, 1])
+    np.testing.assert_allclose((codes.astype(float) - zero[block]) * scale[block], x, atol=0.51 * scale.max())
+
+
+def test_integers_are_floats_to_fake_quantization_and_bytes_hold_two_codes():
+    assert fake_quant_with_min_max_vars([1, 9], 0.0, 3.0, num_bits=2).tolist() == [1.0, 3.0]
+    assert unpack_int4(np.array([45, 1], np.int8), None).tolist() == [-3, 2, 1, 0]

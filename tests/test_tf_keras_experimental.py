@@ -251,7 +251,7 @@ def test_attributes():
 @pytest.mark.parametrize(
     ("inner", "arguments", "error", "message"),
     [
-        (SGD, {"dynamic": 2.0}, TypeError, '"dynamic" must be a bool'),
+        (SGD, {"dynamic": 2.0}, TypeError, '"dynamic" argument to LossScaleOptimizer.__init__ must be a bool'),
         (SGD, {"dynamic": False}, ValueError, '"initial_scale" must be specified if "dynamic" is False'),
         (
             SGD,
@@ -350,7 +350,13 @@ def test_configuration_of_tensorflow_2_3(scale, expected):
 
 @pytest.mark.parametrize(
     ("scale", "message"),
-    [(DynamicLossScale(multiplier=4), "multiplier of a dynamic loss scale must be 2"), (None, "received None")],
+    [
+        (
+            DynamicLossScale(multiplier=4),
+            "DynamicLossScale whose multiplier is not 2. Got DynamicLossScale: DynamicLossScale",
+        ),
+        (None, "received None"),
+    ],
 )
 def test_loss_scales_that_an_optimizer_refuses(scale, message):
     with pytest.raises(ValueError, match=message):

@@ -65,6 +65,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     name : str
         For messages.
 
+    Attributes
+    ----------
+    overwrite_with_gradient : bool
+        Whether an optimizer replaces the value by the gradient, as it does for Keras' float8 scales; at first False.
+
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
@@ -76,7 +81,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     array([1., 2.], dtype=float16)
     """
 
-    __slots__ = ("_casts", "_state", "name", "trainable")
+    __slots__ = ("_casts", "_state", "name", "overwrite_with_gradient", "trainable")
     __array_priority__ = 100
 
     def __init__(
@@ -97,6 +102,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             target = dtypes.parse(array.dtype, "value")
         self.name = name
         self.trainable = trainable
+        self.overwrite_with_gradient = False
         self._casts = autocast and dtypes.is_float(target)
         self._set(as_stored(array, target, name, copy=array.flags.writeable), 0)
 
@@ -261,14 +267,18 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(out, AutoCastVariable) for out in kwargs.get("out", ())):
             raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
-        arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) for x in inputs]
+        convert = dtypes.is_float(self.true_dtype) and ufunc is not np.ldexp
+        arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
         if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
             return ops.matmul(*arrays)
         return getattr(ufunc, method)(*arrays, **kwargs)
 
     def _operand(self, x: Any) -> Any:
-        """Give a Python number the variable's dtype, as NumPy does for its own types but not for bfloat16."""
-        return np.asarray(x, self.dtype) if self._casts and type(x) in (int, float) else x
+        """Give numbers of Python and arrays of integers the variable's dtype, as Keras does; np.float64 is a float."""
+        if type(x) is int or isinstance(x, float):
+            return np.asarray(x, self.dtype)
+        integers = isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu"
+        return ops.cast(x, self.dtype) if integers else x
 
     def __len__(self) -> int:
         return len(self._state[0])
@@ -292,10 +302,12 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             "casts": self._casts,
             "name": self.name,
             "trainable": self.trainable,
+            "overwrite_with_gradient": self.overwrite_with_gradient,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.name, self.trainable, self._casts = state["name"], state["trainable"], state["casts"]
+        self.overwrite_with_gradient = state["overwrite_with_gradient"]
         self._set(state["value"], state["version"])
 
     def __repr__(self) -> str:

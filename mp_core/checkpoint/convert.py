@@ -20,7 +20,7 @@ from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
-from mp_core.checkpoint.plan import Planned, RequestError, Rules
+from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_of
 from mp_core.dtypes import is_float
@@ -117,6 +117,7 @@ def convert_file(
     37.9
     """
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
+    strings(fail_if, "fail_if")
     thresholds = [Threshold.parse(condition) for condition in fail_if]
     target = Path(os.path.realpath(target))
     with Pool(threads, max_memory) as pool:

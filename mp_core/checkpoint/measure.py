@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arguments import number
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.checkpoint.errors import Sums, as_float64, count
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
@@ -130,8 +131,7 @@ def verify_files(
     ValueError
         A file is corrupt, or `rtol` no number of at least 0.
     """
-    if not rtol >= 0:
-        raise ValueError(f"`rtol` must be a number of at least 0; received {rtol!r}")
+    rtol = number(rtol, "rtol", 0.0)
     first, second = (unique_tensors(open_checkpoint(path)) for path in (a, b))
     failed = [f"{name}: only in {a}" for name in first if name not in second]
     failed += [f"{name}: only in {b}" for name in second if name not in first]

@@ -102,6 +102,12 @@ class Planned:
         return self.tensor.dtype if self.dtype is None else self.dtype.name
 
 
+def strings(value: Any, argument: str) -> None:
+    """Raise unless `value` is a sequence of strings; one string would be taken for as many as it has letters."""
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"`{argument}` must be a sequence of strings; received {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
@@ -128,6 +134,11 @@ class Rules:
     ) -> Self:
         """Check the arguments of a conversion."""
         pairs = list(map.items() if isinstance(map, Mapping) else map)
+        if not all(isinstance(pair, Sequence) and len(pair) == 2 and not isinstance(pair, str) for pair in pairs):
+            raise ValueError(f"`map` must be pairs of a pattern and a policy; received {map!r}")
+        strings(keep, "keep")
+        if granularity is not None and not isinstance(granularity, str):
+            raise ValueError(f"`granularity` must be a string such as 'group:64'; received {granularity!r}")
         for name in (policy, *(mapped for _, mapped in pairs)):
             if name not in POLICIES:
                 raise ValueError(f"`policy` must be one of {', '.join(POLICIES)}; received {name!r}")

@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
+from mp_core.arguments import positive_integer
 from mp_core.core.cpu import get_num_threads, num_threads
 
 __all__ = ["MIN_MEMORY", "Pool"]
@@ -24,7 +25,8 @@ class Pool:
     def __init__(self, threads: int | None, max_memory: int) -> None:
         if max_memory < MIN_MEMORY:
             raise ValueError(f"`max_memory` must be at least {MIN_MEMORY} bytes; received {max_memory}")
-        with num_threads(threads or get_num_threads()):
+        threads = get_num_threads() if threads is None else threads
+        with num_threads(positive_integer(threads, "threads")):
             self._threads = min(get_num_threads(), max_memory // MIN_MEMORY)
         self._executor = ThreadPoolExecutor(self._threads)
         # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of

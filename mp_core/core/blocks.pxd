@@ -2,10 +2,6 @@ from libc.stdint cimport int32_t, uint8_t
 
 from mp_core.core.header cimport mp_kernels
 
-# Bytes that no cache holds from one call to the next: such results are streamed, such numbers fetched ahead.
-cdef enum:
-    STREAMED = 1 << 24
-
 # How scales come about: given, by max |x|, by max(x, 0), by the range of x.
 cdef enum:
     GIVEN, SYMMETRIC, POSITIVE, ASYMMETRIC

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport parallel_for, threads_for
+from mp_core.core.cpu cimport STREAMED, parallel_for, threads_for
 from mp_core.core.header cimport MP_F32, MP_STREAM, mp_tile
 
 cdef double WORTHWHILE = 1 << 17

@@ -3,7 +3,7 @@
 cimport numpy as cnp
 from libc.string cimport memcpy
 
-from mp_core.core.cpu cimport kernels, parallel_for, threads_for
+from mp_core.core.cpu cimport STREAMED, kernels, parallel_for, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FLOATS, MP_SATURATE, MP_STREAM, mp_kernels,
 )
@@ -16,10 +16,6 @@ cdef enum:
 
 # Elements from which a second thread pays: a fraction of a millisecond of memory traffic.
 cdef double WORTHWHILE = 1 << 18
-
-# Bytes of a result that no cache holds until it is read again. Past the caches, 2^25 elements of float16 to float32
-# took 0.6 of the time, back 0.7 (one Zen 4 core, 32 MiB of third-level cache, November 2026).
-cdef Py_ssize_t STREAMED = 1 << 24
 
 FORMATS = {
     "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN, "float8_e5m2": MP_F8_E5M2,

@@ -6,7 +6,8 @@ from libc.string cimport memcpy, memset
 
 from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
-    MP_BF16, MP_F32, MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_activation, mp_format,
+    MP_BF16, MP_F32, MP_FLOATS, MP_GELU, MP_GELU_TANH, MP_I4, MP_I8, MP_I32, MP_LINEAR, MP_PANEL_FORMATS, MP_RELU,
+    MP_RELU6, MP_SIGMOID, MP_SILU, MP_TANH, mp_activation, mp_format,
 )
 from mp_core.core.packed cimport PackedMatrix
 from mp_core.core.schedule cimport A_U8, Axis, Product, multiply
@@ -18,7 +19,10 @@ from mp_core.core.packed import FORMATS
 cnp.import_array()
 
 OUT_FORMATS = {name: number for name, number in FORMATS.items() if number < MP_FLOATS} | {"int32": MP_I32}
-ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3, "relu6": 4, "gelu_tanh": 5, "sigmoid": 6, "tanh": 7}
+ACTIVATIONS = {
+    None: MP_LINEAR, "relu": MP_RELU, "gelu": MP_GELU, "silu": MP_SILU, "relu6": MP_RELU6, "gelu_tanh": MP_GELU_TANH,
+    "sigmoid": MP_SIGMOID, "tanh": MP_TANH,
+}
 
 
 cdef void set_packed(Product *p, PackedMatrix packed) noexcept:
@@ -325,7 +329,7 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     Parameters
     ----------
     a : array-like
-        Shape (..., m, k) or (k,), float.
+        Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
         Shape (k, n), int8, packed from a :class:`QuantizedArray`.
     scale : float, optional
@@ -340,7 +344,7 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     Raises
     ------
     TypeError
-        `a` is not of a float type, or `b` no packed int8 matrix with scales.
+        `a` is not numeric, `b` no packed int8 matrix with scales, or `scale` no number.
     ValueError
         The shapes do not fit, or `scale` is not positive and finite.
 
@@ -355,7 +359,10 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
             or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
     if scale is not None:
-        step = <float>scale
+        try:
+            step = <float>scale
+        except TypeError:
+            raise TypeError(f"`scale` must be a number; received {scale!r}") from None
         if not 0 < step < float("inf"):
             raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
     result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale, None)
@@ -370,8 +377,39 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.nda
 
     `b` is packed int8 with scales by column that has taken in the `steps`, contiguous float32 (k,), and `bias` the
     share of `zeros`, contiguous int32 (k,): what a calibrated layer keeps, and has checked. The result has a's type.
+
+    Parameters
+    ----------
+    a : array-like
+        Shape (..., m, k) or (k,), float; integers become float32.
+    b : PackedMatrix
+        Shape (k, n).
+    steps, zeros : ndarray
+        Shape (k,).
+    bias, activation
+        As in :func:`matmul`.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError
+        `a` is not numeric, or `b` no packed int8 matrix with scales by column.
+    ValueError
+        `steps` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
+
+    Examples
+    --------
+    >>> from mp_core import pack, quantize
+    >>> w = pack(quantize(np.array([[1.0, 0.5], [0.25, 1.0]]), axis=1))
+    >>> fixed_matmul(np.ones((1, 2), np.float32), w, np.full(2, 0.5, np.float32), np.zeros(2, np.int32)).round(1)
+    array([[2.5, 3. ]], dtype=float32)
     """
-    if (b.format != MP_I8 or b.scale is None or len(b.shape) != 2 or cnp.PyArray_TYPE(steps) != _types[<int>MP_F32]
+    if b.format != MP_I8 or b.scale is None or len(b.shape) != 2:
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
+    if (cnp.PyArray_TYPE(steps) != _types[<int>MP_F32]
             or cnp.PyArray_TYPE(zeros) != _int32 or cnp.PyArray_SIZE(steps) != b.k or cnp.PyArray_SIZE(zeros) != b.k
             or not cnp.PyArray_ISCARRAY_RO(steps) or not cnp.PyArray_ISCARRAY_RO(zeros)):
         raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "

@@ -6,6 +6,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.quantization import QuantizedArray
 
+CODES: dict[str, int]
+
 class Recipe:
     def __init__(
         self,

@@ -6,11 +6,19 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memmove
 
 from mp_core.core.arrays cimport apart
-from mp_core.core.blocks cimport ASYMMETRIC, POSITIVE, STREAMED, SYMMETRIC, Blocks, run
-from mp_core.core.cpu cimport kernels
-from mp_core.core.header cimport MP_CODE_U8, MP_FLOATS, MP_STREAM, MP_WITHIN, mp_kernels
+from mp_core.core.blocks cimport ASYMMETRIC, POSITIVE, SYMMETRIC, Blocks, run
+from mp_core.core.cpu cimport STREAMED, kernels
+from mp_core.core.header cimport (
+    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_FLOATS, MP_STREAM, MP_WITHIN, mp_kernels,
+)
 
 cnp.import_array()
+
+# How the elements of a type of codes are stored; int4, unpacked, as int8.
+CODES = {
+    "int8": MP_CODE_I8, "uint8": MP_CODE_U8, "int4": MP_CODE_I8, "float8_e4m3fn": MP_CODE_E4M3FN,
+    "float8_e5m2": MP_CODE_E5M2,
+}
 
 
 cdef void place(Blocks *b, int fmt, cnp.ndarray x, cnp.ndarray q, cnp.ndarray scale, cnp.ndarray zero_point):

@@ -57,7 +57,7 @@ def get(identifier: Any) -> Function:
         return linear
     if callable(identifier):
         return identifier  # type: ignore[no-any-return]
-    if identifier not in _FUNCTIONS:
+    if not isinstance(identifier, str) or identifier not in _FUNCTIONS:
         raise ValueError(
             f"Could not interpret activation function: {identifier!r}. "
             f"Expected a callable or one of {', '.join(_FUNCTIONS)}"

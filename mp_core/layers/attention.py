@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arrays import Array
-from mp_core.layers.building import positive_integer
+from mp_core.arguments import positive_integer, share
+from mp_core.arrays import Array, as_mask
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 
@@ -67,9 +67,9 @@ class MultiHeadAttention(Layer):
         self.num_heads = positive_integer(num_heads, "num_heads")
         self.key_dim = positive_integer(key_dim, "key_dim")
         self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
-        self.dropout = dropout
+        self.dropout = share(dropout, "dropout")
         self.use_bias = use_bias
-        self.output_shape = output_shape
+        self.output_shape = None if output_shape is None else positive_integer(output_shape, "output_shape")
         self.kernel_initializer = kernel_initializer
         self.bias_initializer = bias_initializer
         self._scale = 1.0 / math.sqrt(self.key_dim)
@@ -173,15 +173,7 @@ _EXPANSIONS: dict[str, dict[int, Any]] = {
 
 def _mask(mask: ArrayLike, name: str) -> Array:
     """Return a mask as booleans with axes for batch, heads, targets and sources."""
-    given = np.asarray(mask)
-    if given.dtype.kind not in "biu":
-        raise TypeError(f"`{name}` must be bool or integer, true where there is attention; received {given.dtype}")
-    keep: Array = given.astype(bool, copy=False)
-    if given.dtype != np.bool_ and not np.array_equal(keep, given):
-        raise ValueError(
-            f"`{name}` must be 1 (True) where there is attention and 0 elsewhere; "
-            f"received integers from {given.min()} to {given.max()}"
-        )
+    keep = as_mask(mask, name)
     expansions = _EXPANSIONS[name]
     if keep.ndim not in expansions:
         allowed = " or ".join(map(str, expansions))

@@ -13,7 +13,7 @@ import numpy as np
 
 from mp_core.tree import map_leaves
 
-__all__ = ["build_for", "enclosing_path", "placed", "positive_integer", "takes_training", "unique_name"]
+__all__ = ["build_for", "enclosing_path", "placed", "takes_training", "unique_name"]
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
@@ -67,13 +67,6 @@ def build_for(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None
 
 def _shape(x: Any) -> tuple[int, ...] | None:
     return None if x is None else np.shape(x)
-
-
-def positive_integer(value: Any, argument: str) -> int:
-    """Return a size as a Python integer; NumPy's integers are fine, booleans are not."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
-    return int(value)
 
 
 @cache

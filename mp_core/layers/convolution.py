@@ -8,9 +8,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core import ops
+from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.layers import activations
-from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 
 __all__ = ["Conv2D"]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations
-from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project
 from mp_core.layers.quantized import MODES, Matrix
@@ -99,7 +99,7 @@ class Dense(Layer):
             )
         fused = activations.FUSED.get(self.activation)
         outputs = project(self, inputs, self.bias, fused, training)
-        return self.activation(outputs) if fused is None else outputs
+        return outputs if fused or self.activation is None else self.activation(outputs)
 
     def fix_inputs(self) -> tuple[AutoCastVariable, AutoCastVariable]:
         """Quantize each input with a scale and zero point of its own from now on, and return both: two new weights.

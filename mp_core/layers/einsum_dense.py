@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, Labels, einsum, parse
@@ -22,7 +23,7 @@ class EinsumDense(Layer):
     equation : str
         Such as ``"abc,cde->abde"``; ``...`` may stand for leading axes.
     output_shape : int or tuple of (int or None)
-        Without the batch axis; None keeps the length of the input's axis.
+        Without the batch axis and those of ``...``; None keeps the length of the input's axis.
     activation : str or callable, optional
     bias_axes : str, optional
         The output axes along which the bias varies, such as ``"de"``; None is no bias.
@@ -59,7 +60,8 @@ class EinsumDense(Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.equation = equation
-        self.output_shape = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape)
+        shape = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape)
+        self.output_shape = tuple(n if n is None else positive_integer(n, "output_shape") for n in shape)
         self.activation = activations.get(activation)
         self.bias_axes = bias_axes
         self.kernel_initializer = kernel_initializer
@@ -94,12 +96,13 @@ class EinsumDense(Layer):
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs; with `training`, a float8 layer moves its scales on afterwards."""
         outputs: Array
+        fused = None
         if self.bias is not None and not self._fuses_bias:
-            outputs = self.activation(self._multiply(inputs, None, None, training) + read_bias(self, self.bias))
-            return outputs
-        fused = activations.FUSED.get(self.activation) if self._is_product else None
-        outputs = self._multiply(inputs, self.bias, fused, training)
-        return self.activation(outputs) if fused is None else outputs
+            outputs = self._multiply(inputs, None, None, training) + read_bias(self, self.bias)
+        else:
+            fused = activations.FUSED.get(self.activation) if self._is_product else None
+            outputs = self._multiply(inputs, self.bias, fused, training)
+        return outputs if fused or self.activation is None else self.activation(outputs)
 
     def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
         if not self._fits(inputs.shape):
@@ -163,7 +166,9 @@ def _sizes(
 ) -> dict[str, int]:
     """Return the length of every labelled axis; those of the kernel must be known."""
     sizes = {label: size or 0 for label, size in zip(labels.a, input_shape, strict=True)}
-    for label, size in zip(reversed(labels.out), reversed(output_shape), strict=False):
+    letters = [label for label in labels.out if not label.startswith("...")]
+    named = letters if len(output_shape) <= len(letters) else labels.out
+    for label, size in zip(reversed(named), reversed(output_shape), strict=False):
         if size is not None and sizes.setdefault(label, size) not in (0, size):
             raise ValueError(f"Axis {label!r} has length {sizes[label]} in the inputs, but {size} in `output_shape`")
     unknown = [label for label in labels.b if not sizes.get(label)]

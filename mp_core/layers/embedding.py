@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
+from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.layers.building import positive_integer
 from mp_core.layers.layer import Layer
 from mp_core.layers.quantized import Matrix, add_matrix, assign_matrix, block_index
 from mp_core.quantization import QuantizedArray, dequantize
@@ -30,7 +30,7 @@ class Embedding(Layer):
         Rows and columns of the table.
     embeddings_initializer : str, dict or callable
     weights : array-like, optional
-        The table, shape (input_dim, output_dim).
+        The table, shape (input_dim, output_dim), or a list of only that.
     **kwargs
         Those of :class:`Layer`.
 
@@ -70,7 +70,8 @@ class Embedding(Layer):
         self.embeddings_initializer = embeddings_initializer
         if weights is not None:
             self.build()
-            assign_matrix(self, weights)
+            table = np.asarray(weights)
+            assign_matrix(self, table[0] if table.shape == (1, input_dim, output_dim) else weights)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Create the table, which does not depend on the shape of the indices."""
@@ -122,4 +123,4 @@ class Embedding(Layer):
         return dequantize(q, self._compute).reshape(*indices.shape, self.output_dim)
 
     def _read_bytes(self) -> int:
-        return sum(variable.nbytes for variable in self._variables)
+        return sum(variable.nbytes for variable in self.own_variables())

@@ -1,6 +1,7 @@
 """Initial values of weights, by Keras' names; loaded models replace them before their first use."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ def ones(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ones(shape, dtype)
 
 
-def uniform(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return numbers drawn uniformly from [-0.05, 0.05)."""
-    return np.random.default_rng().uniform(-0.05, 0.05, shape).astype(dtype)
+def uniform(shape: tuple[int, ...], dtype: np.dtype[Any], minval: float = -0.05, maxval: float = 0.05) -> Array:
+    """Return numbers drawn uniformly from [minval, maxval)."""
+    return np.random.default_rng().uniform(minval, maxval, shape).astype(dtype)
 
 
 def glorot_uniform(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -35,6 +36,7 @@ def glorot_uniform(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.random.default_rng().uniform(-limit, limit, shape).astype(dtype)
 
 
+_RANGE = ("minval", "maxval")
 _INITIALIZERS: dict[str, Initializer] = {
     "zeros": zeros,
     "Zeros": zeros,
@@ -49,18 +51,23 @@ _INITIALIZERS: dict[str, Initializer] = {
 
 
 def get(identifier: Any) -> Initializer:
-    """Return the initializer of a name, of a Keras config dict (its ``class_name``), or a callable itself.
+    """Return the initializer of a name, of a Keras config dict, or a callable itself.
 
     Raises
     ------
     ValueError
-        `identifier` is none of these.
+        `identifier` is none of these, or its ``config`` has settings that the initializer does not have.
     """
     if callable(identifier):
         return identifier  # type: ignore[no-any-return]
-    name = identifier.get("class_name") if isinstance(identifier, dict) else identifier
-    if name not in _INITIALIZERS:
+    name, config = (identifier.get("class_name"), identifier.get("config")) if isinstance(identifier, dict) else (
+        identifier, None)  # fmt: skip
+    if not isinstance(name, str) or name not in _INITIALIZERS:
         raise ValueError(
             f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_INITIALIZERS)}"
         )
-    return _INITIALIZERS[name]
+    initializer = _INITIALIZERS[name]
+    settings = {key: value for key, value in (config or {}).items() if value is not None}
+    if not settings.keys() <= (set(_RANGE) if initializer is uniform else set()):
+        raise ValueError(f"The initializer {name} has no such settings; received {settings}")
+    return partial(initializer, **settings) if settings else initializer

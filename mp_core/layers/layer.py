@@ -21,7 +21,7 @@ from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
 from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
-from mp_core.layers.quantized import MODES, Form, Matrix, form_of, replace_matrix
+from mp_core.layers.quantized import MODES, Form, Matrix, check_quantization_config, form_of, replace_matrix
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
 
@@ -29,6 +29,15 @@ __all__ = ["Layer", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
+
+# Arguments of Keras' layers that are of no use here, with what turns them off.
+_WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
+    (
+        "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
+        "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
+        "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed",
+    )
+) | {"mask_zero": False, "rms_scaling": False}  # fmt: skip
 
 
 class Layer(VariableOwner):
@@ -47,6 +56,13 @@ class Layer(VariableOwner):
         Whether its variables count as trainable.
     autocast : bool
         Whether floating-point arguments are cast to the compute dtype.
+    **kwargs
+        Arguments of Keras' layers that mp_core does not have (regularizers, constraints ...), all of them off.
+
+    Raises
+    ------
+    ValueError
+        An argument that does not exist, or is Keras' alone and on; `trainable` is no bool, or `name` no string.
 
     Examples
     --------
@@ -70,9 +86,20 @@ class Layer(VariableOwner):
     """How the matrix is stored, None for floats and in layers without one."""
 
     def __init__(
-        self, *, name: str | None = None, dtype: Any = None, trainable: bool = True, autocast: bool = True
+        self,
+        *,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__()
+        _check_without_use(type(self).__name__, kwargs)
+        if not isinstance(trainable, (bool, np.bool_)):
+            raise ValueError(f"`trainable` must be a bool; received trainable={trainable!r}")
+        if name is not None and not (isinstance(name, str) and name):
+            raise ValueError(f"`name` must be a string that is not empty; received name={name!r}")
         self.name = unique_name(type(self).__name__) if name is None else name
         self.trainable = trainable
         self.autocast = autocast
@@ -191,7 +218,7 @@ class Layer(VariableOwner):
         for layer in layers:
             wanted = policy_at(plain, layer.path).variable_dtype
             moved |= {
-                id(v): v.stored_as(wanted if v.true_dtype.name == layer.dtype else None) for v in layer._variables
+                id(v): v.stored_as(wanted if v.true_dtype.name == layer.dtype else None) for v in layer.own_variables()
             }
         copy = deepcopy(self, moved)
         for part in copy.flatten():
@@ -209,7 +236,7 @@ class Layer(VariableOwner):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs from inputs that are cast already."""
-        raise NotImplementedError(f"{type(self).__name__} does not define `call`.")
+        raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype."""
@@ -266,7 +293,7 @@ class Layer(VariableOwner):
 
     # ---- quantization
 
-    def quantize(self, mode: str, *, type_check: bool = True) -> None:
+    def quantize(self, mode: str, type_check: bool = True, config: None = None) -> None:
         """Quantize the weights of this layer, or of the layers below it, in place.
 
         Parameters
@@ -276,14 +303,20 @@ class Layer(VariableOwner):
             or ``"int4/<block size>"``, ``"float8"``.
         type_check : bool
             Refuse subclasses of the layers that have an implementation.
+        config : None
+            Keras' settings of quantizers, of which mp_core has the default ones.
 
         Raises
         ------
         ValueError
             The layer is not built, is quantized already, or `mode` does not exist or not work with its policy.
         NotImplementedError
-            The layer, or mp_core, does not compute in `mode`. In every case nothing has changed.
+            The layer, or mp_core, does not compute in `mode`; there is a `config`. In every case nothing has changed.
         """
+        if config is not None:
+            raise NotImplementedError(
+                f"`config` must be None: quantizers are those of Keras' modes; received {config!r}"
+            )
         if not self.built:
             raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
         if self._is_quantized():
@@ -358,14 +391,17 @@ class Layer(VariableOwner):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the layer of a configuration, Keras' own included.
 
-        Keras' arguments that mp_core does not have (regularizers, constraints, seeds) must be off.
+        Keras' arguments that mp_core does not have (regularizers, constraints, seeds) must be off, its settings of
+        quantizers the default ones. The shape of a first layer's inputs is not needed.
 
         Raises
         ------
         ValueError
             An argument that mp_core does not have is on.
         """
-        known = {*inspect.signature(cls).parameters, *inspect.signature(Layer).parameters}
+        config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
+        check_quantization_config(config.pop("quantization_config", None))
+        known = _arguments(cls)
         for key, value in config.items():
             if key not in known and value:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
@@ -389,6 +425,27 @@ def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
             wanted = policy_at(policy, part.path)
             if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
                 part.dtype_policy = wanted
+
+
+def _arguments(cls: type) -> set[str]:
+    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(vars(base)["__init__"]).parameters
+            names |= parameters.keys()
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+                break
+    return names
+
+
+def _check_without_use(layer: str, arguments: dict[str, Any]) -> None:
+    unknown = [name for name in arguments if name not in _WITHOUT_USE]
+    if unknown:
+        raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")
+    for name, value in arguments.items():
+        if value is not _WITHOUT_USE[name]:
+            raise ValueError(f"mp_core has no `{name}`: it must be {_WITHOUT_USE[name]}; received {name}={value!r}")
 
 
 def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:

@@ -1,14 +1,12 @@
 """Layer normalization."""
 
-import math
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
-import numpy as np
-
 from mp_core import ops
+from mp_core.arguments import axis_or_axes, number
 from mp_core.arrays import Array
+from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.layer import Layer
 
 __all__ = ["LayerNormalization"]
@@ -30,6 +28,7 @@ class LayerNormalization(Layer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> LayerNormalization(epsilon=0.0)(np.array([[1.0, 3.0]]))
     array([[-1.,  1.]], dtype=float32)
     """
@@ -47,8 +46,8 @@ class LayerNormalization(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.axis = list(axis) if isinstance(axis, Sequence) else index(axis)
-        self.epsilon = epsilon
+        self.axis = axis_or_axes(axis)
+        self.epsilon = number(epsilon, "epsilon", 0.0)
         self.center = center
         self.scale = scale
         self.beta_initializer = beta_initializer
@@ -76,31 +75,27 @@ class LayerNormalization(Layer):
 
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
-        if inputs.ndim != self._rank or [inputs.shape[axis] for axis in self._axes] != self._lengths:
+        shape = inputs.shape
+        if self.axis in (-1, [-1]):  # of inputs with any number of axes
+            fits = list(shape[-1:]) == self._lengths
+        else:
+            fits = len(shape) == self._rank and [shape[axis] for axis in self._axes] == self._lengths
+        if not fits:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes, with '
-                f"lengths {self._lengths} at {self._axes}, but received input with shape {inputs.shape}"
+                f"lengths {self._lengths} at {self.axis}, but received input with shape {shape}"
             )
-        x = inputs if self._is_last else self._as_rows(inputs)
+        x = inputs if self._is_last else as_last(inputs, self._axes)
         if residual is not None and not self._is_last:
             if residual.shape != inputs.shape:
                 raise ValueError(f"`residual` must have shape {inputs.shape}; received {residual.shape}")
-            residual = self._as_rows(residual)
+            residual = as_last(residual, self._axes)
         gamma = None if self.gamma is None else self.gamma.derived("vector", _flat)
         beta = None if self.beta is None else self.beta.derived("vector", _flat)
         outputs = ops.layer_norm(x, gamma, beta, epsilon=self.epsilon, residual=residual)
         if outputs.dtype is not self._compute:
             outputs = ops.cast(outputs, self._compute)
-        return outputs if self._is_last else self._from_rows(outputs, inputs.shape)
-
-    def _as_rows(self, x: Array) -> Array:
-        """Move the normalized axes to the end and join them."""
-        x = np.moveaxis(x, self._axes, range(-len(self._axes), 0))
-        return x.reshape(*x.shape[: x.ndim - len(self._axes)], math.prod(self._lengths))
-
-    def _from_rows(self, rows: Array, shape: tuple[int, ...]) -> Array:
-        x = rows.reshape(rows.shape[:-1] + tuple(shape[axis] for axis in self._axes))
-        return np.moveaxis(x, range(-len(self._axes), 0), self._axes)
+        return outputs if self._is_last else from_last(outputs, self._axes, shape)
 
 
 def _flat(stored: Array) -> Array:

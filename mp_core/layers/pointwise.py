@@ -1,13 +1,16 @@
 """Layers without variables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
-from mp_core.arrays import Array
+from mp_core.arguments import axis_or_axes, share
+from mp_core.arrays import Array, as_mask
 from mp_core.layers import activations
+from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.layer import Layer
 
 __all__ = ["Activation", "Dropout", "Softmax"]
@@ -44,7 +47,8 @@ class Softmax(Layer):
 
     Parameters
     ----------
-    axis : int
+    axis : int or sequence of int
+        The axes along which the outputs together sum to 1.
     **kwargs
         Those of :class:`Layer`.
 
@@ -56,13 +60,18 @@ class Softmax(Layer):
 
     _options = ("axis",)
 
-    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+    def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.axis = axis
+        self.axis = axis_or_axes(axis)
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the softmax of the inputs where `mask` is True."""
-        return ops.softmax(inputs, axis=self.axis, mask=None if mask is None else np.asarray(mask, bool))
+        """Return the softmax of the inputs where `mask` (bool, or integers of 0 and 1) is True."""
+        keep = None if mask is None else as_mask(mask)
+        if isinstance(self.axis, int):
+            return ops.softmax(inputs, axis=self.axis, mask=keep)
+        if keep is not None:
+            keep = as_last(np.broadcast_to(keep, inputs.shape), self.axis)
+        return from_last(ops.softmax(as_last(inputs, self.axis), mask=keep), self.axis, inputs.shape)
 
 
 class Dropout(Layer):
@@ -80,9 +89,7 @@ class Dropout(Layer):
 
     def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= rate <= 1:
-            raise ValueError(f"`rate` must be from 0 to 1; received {rate}")
-        self.rate = rate
+        self.rate = share(rate, "rate")
 
     def call(self, inputs: Array) -> Array:
         """Return the inputs."""

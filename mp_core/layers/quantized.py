@@ -14,7 +14,13 @@ import numpy as np
 from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
 from mp_core.dtypes import finfo
-from mp_core.quantizers import abs_max_quantize, abs_max_quantize_grouped_with_zero_point, pack_int4
+from mp_core.quantizers import (
+    AbsMaxQuantizer,
+    abs_max_quantize,
+    abs_max_quantize_grouped_with_zero_point,
+    deserialize,
+    pack_int4,
+)
 
 __all__ = [
     "MODES",
@@ -25,6 +31,7 @@ __all__ = [
     "assign_codes",
     "assign_matrix",
     "block_index",
+    "check_quantization_config",
     "code_grid",
     "form_of",
     "replace_matrix",
@@ -72,6 +79,18 @@ def form_of(policy: DTypePolicy) -> Form | None:
     if policy.quantization_mode is None:
         return None
     return Form(policy.quantization_mode, getattr(policy, "block_size", -1))
+
+
+def check_quantization_config(config: dict[str, Any] | None) -> None:
+    """Raise ValueError unless a ``quantization_config`` of Keras has the quantizers of the mode in the policy."""
+    if config is None:
+        return
+    given = config.get("config") or {}
+    dynamic = AbsMaxQuantizer() if config.get("class_name") == "Int8QuantizationConfig" else None
+    for name, expected in (("weight_quantizer", None), ("activation_quantizer", dynamic)):
+        quantizer = given.get(name) and deserialize(given[name])
+        if quantizer != expected:
+            raise ValueError(f"mp_core quantizes with `{name}` {expected}; received {quantizer}")
 
 
 def add_matrix(layer: Any, initializer: Any) -> None:

@@ -12,6 +12,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
+from mp_core.tree import leaves
 
 __all__ = ["VariableOwner"]
 
@@ -41,7 +42,7 @@ class VariableOwner:
 
         Parameters
         ----------
-        shape : int or sequence of int
+        shape : int or sequence of int, optional
         initializer : str, dict or callable, optional
             A callable gets (shape, numpy dtype) and may return an array that exists already, which is not copied.
             Default: ``"glorot_uniform"`` for floating-point variables, else ``"zeros"``.
@@ -55,23 +56,29 @@ class VariableOwner:
         """
         if isinstance(shape, str):
             raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
+        shape = () if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
         target = dtypes.parse(standardize_dtype(self.variable_dtype if dtype is None else dtype))
         if initializer is None:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
-        value = initializers.get(initializer)((shape,) if isinstance(shape, int) else tuple(shape), target)
+        value = initializers.get(initializer)(shape, target)
         value = np.asarray(value).view()
         value.flags.writeable = False  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
         self._variables.append(variable)
         return variable
 
+    def __delattr__(self, name: str) -> None:
+        value = vars(self).get(name)
+        super().__delattr__(name)
+        self._variables[:] = [variable for variable in self._variables if variable is not value]
+
     def children(self) -> Iterator["VariableOwner"]:
         """Yield the layers among the attributes, and in lists, tuples and dicts there, in order of assignment."""
-        for value in vars(self).values():
-            items = (
-                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-            )
-            yield from (item for item in items if isinstance(item, VariableOwner))
+        return (item for item in leaves(vars(self)) if isinstance(item, VariableOwner))
+
+    def own_variables(self) -> list[AutoCastVariable]:
+        """Return the variables of this layer alone: those of :meth:`add_weight`, then others among the attributes."""
+        return list({id(item): item for item in leaves(vars(self)) if isinstance(item, AutoCastVariable)}.values())
 
     def flatten(self) -> Iterator["VariableOwner"]:
         """Yield this layer and all layers below it, each of them once."""
@@ -87,10 +94,14 @@ class VariableOwner:
     @property
     def weights(self) -> list[AutoCastVariable]:
         """The variables: the trainable ones of this layer, its others, then those of its children."""
-        found = (sorted(layer._variables, key=lambda v: not v.trainable) for layer in self.flatten())
+        found = (sorted(layer.own_variables(), key=lambda v: not v.trainable) for layer in self.flatten())
         return list({id(v): v for variables in found for v in variables}.values())
 
     variables = weights
+
+    def count_params(self) -> int:
+        """Return how many numbers the variables hold."""
+        return sum(variable.size for variable in self.weights)
 
     @property
     def trainable_weights(self) -> list[AutoCastVariable]:
@@ -104,14 +115,18 @@ class VariableOwner:
         trainable = {id(v) for v in self.trainable_weights}
         return [v for v in self.weights if id(v) not in trainable]
 
+    trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
+
     @property
     def weight_bytes(self) -> int:
         """The size of the variables in the dtypes in which calls read them."""
         return sum(layer._read_bytes() for layer in self.flatten())
 
     def _read_bytes(self) -> int:
-        width = dtypes.parse(self.compute_dtype).itemsize if self._variables else 0
-        return sum(v.size * (width if v.autocast else v.true_dtype.itemsize) for v in self._variables)
+        variables = self.own_variables()
+        width = dtypes.parse(self.compute_dtype).itemsize if variables else 0
+        return sum(v.size * (width if v.autocast else v.true_dtype.itemsize) for v in variables)
 
     def get_weights(self) -> list[Array]:
         """Return the values of :attr:`weights`, read-only and without a copy."""

@@ -1,11 +1,13 @@
 """Optimizers: the protocol, plain gradient descent, and Keras 3's loss scale around any of them."""
 
+import inspect
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from mp_core.arguments import number, positive, positive_integer
 from mp_core.arrays import cast
 from mp_core.autocast import AutoCastVariable
 from mp_core.loss_scale.state import DynamicLossScale, LossScale, all_finite, multiply
@@ -38,6 +40,11 @@ class SGD:
     loss_scale_factor : float, optional
         A fixed loss scale: :meth:`scale_loss` multiplies by it, and gradients are divided by it.
 
+    Raises
+    ------
+    ValueError
+        `learning_rate` is no number, or `loss_scale_factor` no finite one above 0.
+
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
@@ -47,8 +54,8 @@ class SGD:
     """
 
     def __init__(self, learning_rate: float = 0.01, loss_scale_factor: float | None = None) -> None:
-        self.learning_rate = learning_rate
-        self.loss_scale_factor = loss_scale_factor
+        self.learning_rate = number(learning_rate, "learning_rate")
+        self.loss_scale_factor = None if loss_scale_factor is None else positive(loss_scale_factor, "loss_scale_factor")
         self.iterations = 0
 
     def scale_loss(self, loss: Any) -> Any:
@@ -59,7 +66,9 @@ class SGD:
         """Update the variables by their gradients, where these are not None, and count the step."""
         step = self.learning_rate / (self.loss_scale_factor or 1.0)
         for gradient, variable in grads_and_vars:
-            if gradient is not None:
+            if gradient is not None and variable.overwrite_with_gradient:
+                variable.assign(gradient)
+            elif gradient is not None:
                 variable.assign_sub(multiply(cast(gradient, variable.true_dtype), step))
         self.iterations += 1
 
@@ -79,13 +88,22 @@ def deserialize_optimizer(config: dict[str, Any], custom_objects: dict[str, Any]
     Raises
     ------
     ValueError
-        ``class_name`` is neither ``"SGD"`` nor in `custom_objects`.
+        `config` is no such dictionary, ``class_name`` is neither ``"SGD"`` nor in `custom_objects`, or an argument of
+        Keras' that SGD here does not have is on.
     """
     classes = {"SGD": SGD} | (custom_objects or {})
-    name = config.get("class_name")
+    if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+        raise ValueError(f"`config` must be a dictionary that `serialize_optimizer` returned; received {config!r}")
+    name, arguments = config.get("class_name"), config["config"]
     if name not in classes:
         raise ValueError(f"Unknown optimizer class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
-    optimizer: Optimizer = classes[name](**config["config"])
+    if classes[name] is SGD:
+        own = inspect.signature(SGD).parameters
+        for key in arguments.keys() - own.keys() - {"name"}:
+            if arguments[key] and arguments[key] != _INNER_ARGUMENTS.get(key):
+                raise ValueError(f"SGD has no argument `{key}`; received {key}={arguments[key]!r}")
+        arguments = {key: value for key, value in arguments.items() if key in own}
+    optimizer: Optimizer = classes[name](**arguments)
     return optimizer
 
 
@@ -138,7 +156,8 @@ class LossScaleOptimizer:
     Raises
     ------
     ValueError
-        An argument belongs to the inner optimizer, or does not exist.
+        An argument belongs to the inner optimizer, or does not exist; `initial_scale` is no finite number above 0, or
+        `dynamic_growth_steps` no positive integer.
 
     Examples
     --------
@@ -163,11 +182,11 @@ class LossScaleOptimizer:
         _check_arguments(kwargs)
         inner_optimizer.loss_scale_factor = None  # type: ignore[attr-defined]
         self.inner_optimizer = inner_optimizer
-        self.initial_scale = initial_scale
-        self.dynamic_growth_steps = dynamic_growth_steps
+        self.initial_scale = positive(initial_scale, "initial_scale")
+        self.dynamic_growth_steps = positive_integer(dynamic_growth_steps, "dynamic_growth_steps")
         self.name = name or "loss_scale_optimizer"
         self.state = DynamicLossScale(
-            float(initial_scale), period=dynamic_growth_steps, min_loss_scale=0.0, max_loss_scale=math.inf
+            self.initial_scale, period=self.dynamic_growth_steps, min_loss_scale=0.0, max_loss_scale=math.inf
         )
 
     @property
@@ -185,12 +204,26 @@ class LossScaleOptimizer:
         """The steps that the inner optimizer took; skipped ones do not count."""
         return self.inner_optimizer.iterations
 
+    @property
+    def learning_rate(self) -> Any:
+        """The inner optimizer's."""
+        return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
+
     def scale_loss(self, loss: Any) -> Any:
         """Return the loss from which to compute the gradients."""
         return self.state.scale(loss)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable]) -> None:
         """Divide the gradients by the scale in float32 and hand them on if they are finite; adjust the scale."""
+        if len(grads) != len(trainable_variables):
+            raise ValueError(
+                "`grads` and `trainable_variables` must be equally long; "
+                f"received {len(grads)} and {len(trainable_variables)}"
+            )
         finite = all_finite(list(grads))
         if finite:
             scale = np.float32(self.dynamic_scale)
@@ -220,6 +253,6 @@ class LossScaleOptimizer:
 
 def _divided(gradient: Any, variable: AutoCastVariable, scale: np.float32) -> Any:
     """Return the gradient without the scale; a variable that is overwritten with its gradient has none in it."""
-    if gradient is None or getattr(variable, "overwrite_with_gradient", False):
+    if gradient is None or variable.overwrite_with_gradient:
         return gradient
     return np.divide(gradient, scale)

@@ -1,11 +1,13 @@
 """Loss scales as immutable states, and the test whether gradients are finite."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from mp_core import dtypes
+from mp_core.arguments import positive, positive_integer
 from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
@@ -68,6 +70,11 @@ class LossScale:
     loss_scale : float
         The factor.
 
+    Raises
+    ------
+    ValueError
+        `loss_scale` is no number above 0.
+
     Examples
     --------
     >>> loss_scale = LossScale(1024.0)
@@ -76,6 +83,10 @@ class LossScale:
     """
 
     loss_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.loss_scale != math.inf:  # to which Keras' scale may grow
+            positive(self.loss_scale, "loss_scale")
 
     def scale(self, tree: Any) -> Any:
         """Return `tree` with its floating-point leaves multiplied by the factor, each in its own dtype."""
@@ -108,9 +119,14 @@ class DynamicLossScale(LossScale):
     factor : float
         By which it grows and shrinks.
     min_loss_scale : float
-        It shrinks no further than to this.
+        It shrinks no further than to this, and never to 0.
     max_loss_scale : float
         It does not grow if it would exceed this; the count starts again all the same.
+
+    Raises
+    ------
+    ValueError
+        `loss_scale` is no number above 0, `period` no positive integer, or `factor` not above 1.
 
     Examples
     --------
@@ -126,11 +142,17 @@ class DynamicLossScale(LossScale):
     min_loss_scale: float = 1.0
     max_loss_scale: float = _FLOAT32_MAX
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_integer(self.period, "period")
+        if not positive(self.factor, "factor") > 1:
+            raise ValueError(f"`factor` must be above 1; received factor={self.factor!r}")
+
     def adjust(self, grads_finite: bool) -> Self:
         """Return the state of the next step, now that this step's gradients were finite or not."""
         if not grads_finite:
             smaller = _float32(self.loss_scale / self.factor)
-            return replace(self, loss_scale=max(smaller, self.min_loss_scale), counter=0)
+            return replace(self, loss_scale=max(smaller, self.min_loss_scale) or self.loss_scale, counter=0)
         if self.counter + 1 < self.period:
             return replace(self, counter=self.counter + 1)
         larger = _float32(self.loss_scale * self.factor)

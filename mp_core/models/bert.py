@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtype_policies, ops
-from mp_core.arrays import Array
+from mp_core.arrays import Array, as_mask
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
@@ -163,7 +163,7 @@ class BertEncoder:
             A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         ids = np.asarray(ids)
-        mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask, bool)
+        mask = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         self._check_tokens(ids, mask)
         attention_mask = None if mask.all() else mask[:, np.newaxis, :]
         return self._pool(self._network(ids, attention_mask), mask)

@@ -1,8 +1,11 @@
 """Rows and elements: softmax, layer normalization, activations."""
 
+from operator import index
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mp_core.arguments import number
 from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
@@ -38,9 +41,9 @@ def softmax(
     Raises
     ------
     TypeError
-        `x` is not numeric, `mask` not boolean, or `out` of another type.
+        `x` is not numeric, `mask` not boolean, `axis` no integer, or `out` of another type.
     ValueError
-        `axis` is out of range, or shapes do not fit.
+        `axis` is out of range, `scale` is no number, or shapes do not fit.
 
     Examples
     --------
@@ -48,7 +51,7 @@ def softmax(
     array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
     x = as_float(x)
-    axis = _axis(axis, x.ndim)
+    axis, scale = _axis(axis, x.ndim), number(scale, "scale")
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.dtype is F64:
@@ -102,7 +105,7 @@ def layer_norm(
     TypeError
         An argument is not numeric, or `out` is of another type than `x`.
     ValueError
-        Shapes do not fit.
+        Shapes do not fit, or `epsilon` is no number of at least 0.
 
     Examples
     --------
@@ -112,7 +115,7 @@ def layer_norm(
     x = as_float(x)
     if x.ndim == 0:
         raise ValueError("`x` must have at least 1 axis; received shape ()")
-    n = x.shape[-1]
+    n, epsilon = x.shape[-1], number(epsilon, "epsilon", 0.0)
     scale = None if gamma is None else as_vector(gamma, n, "gamma")
     offset = None if beta is None else as_vector(beta, n, "beta")
     other = None
@@ -242,6 +245,10 @@ def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _axis(axis: int, ndim: int) -> int:
+    try:
+        axis = index(axis)
+    except TypeError:
+        raise TypeError(f"`axis` must be an integer; received {axis!r}") from None
     if not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must lie in [{-ndim}, {ndim}) for an array with {ndim} axes; received {axis}")
     return axis + ndim if axis < 0 else axis

@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from mp_core.arguments import positive, positive_integer
 from mp_core.autocast import AutoCastVariable
 from mp_core.loss_scale import (
     DynamicLossScale,
@@ -69,18 +70,19 @@ class LossScaleOptimizer:
         dynamic_growth_steps: int | None = None,
     ) -> None:
         if not isinstance(dynamic, bool):
-            raise TypeError(f'"dynamic" must be a bool, but got: {dynamic!r}')
+            raise TypeError(f'"dynamic" argument to LossScaleOptimizer.__init__ must be a bool, but got: {dynamic!r}')
         if not dynamic and initial_scale is None:
             raise ValueError('"initial_scale" must be specified if "dynamic" is False')
         if not dynamic and dynamic_growth_steps is not None:
             raise ValueError(
                 f'"dynamic_growth_steps" must be None if "dynamic" is False, but got: {dynamic_growth_steps}'
             )
-        self.initial_scale = float(2.0**15 if initial_scale is None else initial_scale)
+        self.initial_scale = positive(2.0**15 if initial_scale is None else initial_scale, "initial_scale")
         self.dynamic_growth_steps: int | None = None
         self._state = LossScale(self.initial_scale)
         if dynamic:
-            self.dynamic_growth_steps = int(2000 if dynamic_growth_steps is None else dynamic_growth_steps)
+            growth = 2000 if dynamic_growth_steps is None else dynamic_growth_steps
+            self.dynamic_growth_steps = positive_integer(int(growth), "dynamic_growth_steps")
             self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
         self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
         self.inner_optimizer = _claimed(inner_optimizer)
@@ -108,6 +110,17 @@ class LossScaleOptimizer:
     @iterations.setter
     def iterations(self, value: int) -> None:
         self.inner_optimizer.iterations = value
+
+    @property
+    def learning_rate(self) -> Any:
+        """The inner optimizer's."""
+        return self.inner_optimizer.learning_rate  # type: ignore[attr-defined]
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
+
+    lr = learning_rate
 
     def get_scaled_loss(self, loss: Any) -> Any:
         """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function."""
@@ -189,5 +202,9 @@ def arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
     if loss_scale["class_name"] == "FixedLossScale":
         return {"dynamic": False, "initial_scale": values["loss_scale_value"]}
     if values["multiplier"] != 2:
-        raise ValueError(f"The multiplier of a dynamic loss scale must be 2 here; received {values['multiplier']}")
+        received = ", ".join(f"{key}={value}" for key, value in values.items())
+        raise ValueError(
+            "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose multiplier is not 2. "
+            f"Got DynamicLossScale: DynamicLossScale({received})"
+        )
     return {"initial_scale": values["initial_loss_scale"], "dynamic_growth_steps": values["increment_period"]}

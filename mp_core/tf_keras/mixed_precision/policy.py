@@ -27,8 +27,8 @@ P = TypeVar("P", bound=DTypePolicy)
 # What to use instead of the policies of TensorFlow 2.0 that end in "_with_float32_vars".
 _REPLACEMENTS = {
     "infer": "'mixed_float16' or 'mixed_bfloat16'",
-    "float16": "'mixed_float16'",
-    "bfloat16": "'mixed_bfloat16'",
+    "float16": "the 'mixed_float16'",
+    "bfloat16": "the 'mixed_bfloat16'",
 }
 
 
@@ -94,7 +94,7 @@ def _check_name(name: Any, received: str) -> None:
         hint = _REPLACEMENTS.get(name.removesuffix("_float32_vars").removesuffix("_with"))
         raise ValueError(
             "Policies ending in '_float32_vars' have been removed from TensorFlow."
-            + (f" Please use {hint} instead." if hint else "")
+            + (f" Please use {hint} policy instead." if hint else "")
             + f" Got policy name: '{name}'"
         )
 

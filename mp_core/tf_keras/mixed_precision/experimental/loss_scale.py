@@ -1,5 +1,6 @@
 """The loss scales of the experimental policies: objects that change, around the states of :mod:`mp_core.loss_scale`."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
@@ -52,7 +53,7 @@ class FixedLossScale(LossScale):
     Raises
     ------
     ValueError
-        The value is no number, or below 1.
+        The value is no finite number of at least 1.
 
     Examples
     --------
@@ -64,8 +65,8 @@ class FixedLossScale(LossScale):
     def __init__(self, loss_scale_value: float) -> None:
         if not isinstance(loss_scale_value, (int, float)):
             raise ValueError(f"loss_scale_value must be a Python int or float. Received: {loss_scale_value!r}")
-        if loss_scale_value < 1:
-            raise ValueError(f"loss_scale_value must be at least 1. Received: {loss_scale_value}")
+        if not 1 <= loss_scale_value < math.inf:
+            raise ValueError(f"loss_scale_value must be at least 1, and finite. Received: {loss_scale_value}")
         self._value = float(loss_scale_value)
 
     def __call__(self) -> np.float32:

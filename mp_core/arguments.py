@@ -1,0 +1,50 @@
+"""Numbers among the arguments of public functions: what they must be, said where they are not."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from operator import index
+from typing import Any
+
+__all__ = ["axis_or_axes", "number", "positive", "positive_integer", "share"]
+
+
+def number(value: Any, argument: str, least: float = -math.inf) -> float:
+    """Return `value` as a float; raise ValueError unless it is a number of at least `least`."""
+    if type(value) is float and value >= least:  # in the time of a small operation
+        return value
+    if not isinstance(value, Real) or not float(value) >= least:
+        bound = f" of at least {least:g}" if least > -math.inf else ""
+        raise ValueError(f"`{argument}` must be a number{bound}; received {argument}={value!r}")
+    return float(value)
+
+
+def positive(value: Any, argument: str) -> float:
+    """Return `value` as a float; raise ValueError unless it is a finite number above 0."""
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ValueError(f"`{argument}` must be a finite number above 0; received {argument}={value!r}")
+    return float(value)
+
+
+def share(value: Any, argument: str) -> float:
+    """Return `value` as a float; raise ValueError unless it is a number from 0 to 1."""
+    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise ValueError(f"`{argument}` must be a number from 0 to 1; received {argument}={value!r}")
+    return float(value)
+
+
+def positive_integer(value: Any, argument: str) -> int:
+    """Return a size as a Python integer; NumPy's integers are fine, booleans are not."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) <= 0:
+        raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
+    return int(value)
+
+
+def axis_or_axes(axis: Any) -> int | list[int]:
+    """Return a layer's argument ``axis`` as a Python integer or a list of them."""
+    try:
+        return [index(i) for i in axis] if isinstance(axis, Sequence) else index(axis)
+    except TypeError:
+        raise TypeError(
+            f"Expected an int or a list/tuple of ints for the argument 'axis', but received instead: {axis!r}"
+        ) from None
