@@ -17,6 +17,7 @@ from mp_core.core.cpu import (
     set_num_threads,
     threads_and_reason,
 )
+from mp_core.core.instructions import kernel_names
 from mp_core.dtype_policies import dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
 
@@ -33,34 +34,6 @@ __all__ = [
     "set_num_threads",
     "show_config",
 ]
-
-# What does the work of each operation, by instruction set: by the part of its name before "_" where it has no entry.
-_FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
-_KERNELS: dict[str, dict[str, str]] = {
-    "matmul float32": _FMA,
-    "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
-    "matmul bfloat16": _FMA | {"avx512_bf16": "vdpbf16ps zmm"},
-    "matmul int8": {
-        "scalar": "32-bit integers",
-        "avx2": "vpmaddwd ymm",
-        "avx2_vnni": "vpdpbusd ymm",
-        "avx512": "vpmaddwd zmm",
-        "avx512_vnni": "vpdpbusd zmm",
-        "avx512_bf16": "vpdpbusd zmm",
-    },
-    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
-    "cast bfloat16, float8": _VECTORS,
-    "quantize": _VECTORS,
-    "softmax": _VECTORS,
-    "layer_norm": _VECTORS,
-    "activations": _VECTORS,
-}
-
-
-def _kernels(name: str) -> dict[str, str]:
-    family = name.partition("_")[0]
-    return {operation: f"{name}: {table.get(name, table[family])}" for operation, table in _KERNELS.items()}
 
 
 @overload
@@ -86,7 +59,7 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
         "isa": isa(),
         "available_isas": list(available_isas()),
         "cpu_features": cpu_features(),
-        "kernels": _kernels(isa()),
+        "kernels": kernel_names(isa()),
         "threads": threads,
         "thread_reason": reason,
         "numpy": np.__version__,

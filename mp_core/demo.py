@@ -239,13 +239,8 @@ def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> flo
 
 def peak_rss_bytes() -> int:
     """Return this process' peak resident memory (getrusage would count the parent's, up to the exec)."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
 def _measure(workers: Sequence[_Worker], show_progress: bool) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from mp_core import dtypes
 from mp_core.arguments import number
 from mp_core.arrays import Array, asarray, cast
 from mp_core.core import quantize as _quantize
+from mp_core.dtype_policies.lookup import class_and_config
 
 __all__ = [
     "AbsMaxQuantizer",
@@ -133,13 +134,9 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
     >>> deserialize({"class_name": "AbsMaxQuantizer", "config": {"axis": 0}}).axis
     (0,)
     """
-    if not isinstance(config, dict):
-        raise ValueError(f"`config` must be a dictionary that `serialize` returned; received {config!r}")
     classes = {"AbsMaxQuantizer": AbsMaxQuantizer} | (custom_objects or {})
-    name = config.get("class_name")
-    if name not in classes:
-        raise ValueError(f"Unknown quantizer class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
-    return classes[name].from_config(config.get("config") or {})
+    found, own = class_and_config(config, classes, "quantizer")
+    return found.from_config(own)
 
 
 def get(identifier: Any, **kwargs: Any) -> Any:

@@ -312,7 +312,7 @@ def test_an_optimizer_of_ones_own():
         (lambda: LossScaleOptimizer(SGD(), initial_scale=-3.0), "`initial_scale` must be"),
         (lambda: LossScaleOptimizer(SGD(), dynamic_growth_steps=-1), "`dynamic_growth_steps` must be"),
         (lambda: LossScaleOptimizer(SGD()).apply([np.inf], []), "must be equally long; received 1 and 0"),
-        (lambda: deserialize_optimizer("SGD"), "`config` must be a dictionary"),
+        (lambda: deserialize_optimizer("SGD"), "A serialized optimizer must be a dictionary"),
         (lambda: deserialize_optimizer({"class_name": "SGD", "config": {"momentum": 0.9}}), "no argument `momentum`"),
     ],
 )

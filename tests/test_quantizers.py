@@ -274,7 +274,7 @@ X = np.ones((3, 4), np.float32)
         (lambda: abs_max_quantize(X, 0, (1, 2, 3)), ValueError, "`value_range` must be two"),
         (lambda: abs_max_quantize_grouped_with_zero_point(X, 2, (7, 7)), ValueError, "`value_range` must be two"),
         (lambda: abs_max_quantize_grouped_with_zero_point(X, True), ValueError, "`block_size` must be a positive"),
-        (lambda: deserialize(None), ValueError, "`config` must be a dictionary"),
+        (lambda: deserialize(None), ValueError, "A serialized quantizer must be a dictionary"),
         (lambda: compute_float8_amax_history(X, 1.0), ValueError, "`amax_history` must have an entry"),
         (lambda: quantize_and_dequantize(X, 1.0, "float8_e5m2", "int32"), TypeError, "`compute_dtype` must be a float"),
         (lambda: fake_quant_with_min_max_vars(X, -3e38, 3e38), ValueError, "`max_vals` - `min_vals` must be finite"),

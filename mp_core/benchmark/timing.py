@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from timeit import Timer
 from typing import Any
 
+from mp_core.tables import aligned
+
 __all__ = ["effort", "measure", "table"]
 
 _SAMPLE = 200e-6  # seconds: as many calls as take that long are one sample
@@ -73,12 +75,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         cells = [row[head] for head in heads] + [_number(row["rates"].get(name), ".1f") for name in contenders]
         lines.append(cells + [_number(row.get("speedup"), ".2f")] * ("speedup" in row))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join(cell.ljust(width) if i < len(heads) else cell.rjust(width) for i, (cell, width) in enumerate(pairs))
-        for pairs in (list(zip(line, widths, strict=True)) for line in lines)
-    ]
-    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+    return aligned(lines, left=range(len(heads)))
 
 
 def _number(value: float | None, form: str) -> str:

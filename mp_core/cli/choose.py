@@ -22,7 +22,13 @@ def add_command(commands: Any) -> None:
     choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
     choose.add_argument("--max-error", type=_budget, required=True, metavar="E", help="the most that --metric may be")
     choose.add_argument("--metric", choices=selection.METRICS, default="max", help="default: %(default)s")
-    choose.add_argument("--policies", nargs="+", type=policy, metavar="POLICY", help="default: all there are")
+    choose.add_argument(
+        "--policies",
+        nargs="+",
+        type=policy,
+        metavar="POLICY",
+        help="default: bfloat16, float16, and float8, int8 and int4 with bfloat16 inputs",
+    )
     choose.add_argument("--json", action="store_true", help="write one JSON object")
     choose.set_defaults(run=_choose)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from mp_core import demo, dtype_policies
 from mp_core.cli.common import DONE, positive
+from mp_core.layers.quantized import MODES
 from mp_core.models import BertEncoder
 
 __all__ = ["add_command", "policy", "read_texts"]
@@ -37,7 +38,7 @@ def policy(name: str) -> str:
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     compute_dtype = chosen.compute_dtype
-    if chosen.quantization_mode in ("ternary", "gptq", "awq"):
+    if chosen.quantization_mode not in (None, *MODES):
         raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {name!r} only names its weights")
     if "float" not in compute_dtype:
         raise argparse.ArgumentTypeError(

@@ -89,7 +89,9 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
     __slots__ = ("_amax_history_length",)
     default_amax_history_length = 1024
 
-    def __init__(self, mode: str, source_name: str | None = None, amax_history_length: int = 1024) -> None:
+    def __init__(
+        self, mode: str, source_name: str | None = None, amax_history_length: int = default_amax_history_length
+    ) -> None:
         super().__init__(mode, source_name)
         if not isinstance(amax_history_length, int):
             raise TypeError(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.dtype_policies.policy import (
     DTypePolicy,
     FloatDTypePolicy,
@@ -87,7 +88,8 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     Raises
     ------
     ValueError
-        ``class_name`` names neither a class of `custom_objects` nor a policy class (own subclasses included).
+        `config` is no such dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy class
+        (own subclasses included).
 
     Examples
     --------
@@ -96,10 +98,8 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     """
     known = sorted(_subclasses(DTypePolicy), key=lambda cls: -len(cls.__mro__))  # a class wins over its subclasses
     classes = {cls.__name__: cls for cls in known} | (custom_objects or {})
-    name = config.get("class_name")
-    if name not in classes:
-        raise ValueError(f"Unknown policy class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
-    return classes[name].from_config(config["config"])
+    found, own = class_and_config(config, classes, "policy")
+    return found.from_config(own)
 
 
 def _subclasses(cls: type[DTypePolicy]) -> Iterator[type[DTypePolicy]]:

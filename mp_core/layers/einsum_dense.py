@@ -134,19 +134,7 @@ class EinsumDense(Layer):
                 f"A quantized EinsumDense needs an equation like '...S,SN->...N'; received {self.equation!r}"
             )
 
-    def fix_inputs(self) -> tuple[AutoCastVariable, AutoCastVariable]:
-        """Quantize each input with a scale and zero point of its own from now on, and return both: two new weights.
-
-        They are ones and zeros; :func:`mp_core.calibrate` gives them values. A built int8 layer that is to load
-        calibrated weights needs this before ``set_weights``.
-
-        Raises
-        ------
-        ValueError
-            The layer does not quantize its inputs, or has fixed inputs already.
-        """
-        self.fixed_inputs = fix_inputs(self)
-        return self.fixed_inputs
+    fix_inputs = fix_inputs
 
 
 def _summed(labels: Equation) -> Labels:

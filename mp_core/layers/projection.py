@@ -31,7 +31,10 @@ def add_kernel(layer: Any, bias_shape: tuple[int, ...] | None) -> None:
 
 
 def fix_inputs(layer: Any) -> tuple[AutoCastVariable, AutoCastVariable]:
-    """Create the scale and zero point with which an int8 `layer` quantizes each of its inputs.
+    """Quantize each input with a scale and zero point of its own from now on, and return both: two new weights.
+
+    They are ones and zeros; :func:`mp_core.calibrate` gives them values. A built int8 layer that is to load calibrated
+    weights needs this before ``set_weights``.
 
     Raises
     ------
@@ -42,10 +45,12 @@ def fix_inputs(layer: Any) -> tuple[AutoCastVariable, AutoCastVariable]:
         state = "fixed already" if layer.quantizes_inputs else "not quantized to compute in int8"
         raise ValueError(f"The inputs of layer '{layer.name}' cannot be fixed: it is {state}")
     shape = (layer.depth,)
-    return (
+    layer.fixed_inputs = (
         layer.add_weight(shape, "ones", "float32", trainable=False, autocast=False, name="inputs_scale"),
         layer.add_weight(shape, "zeros", "int8", trainable=False, autocast=False, name="inputs_zero_point"),
     )
+    fixed: tuple[AutoCastVariable, AutoCastVariable] = layer.fixed_inputs
+    return fixed
 
 
 def project(

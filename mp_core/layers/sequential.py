@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.convolution import Conv2D
 from mp_core.layers.dense import Dense
@@ -72,10 +73,6 @@ class Sequential(Layer):
         """
         classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
         classes |= custom_objects or {}
-        layers = []
-        for entry in config["layers"]:
-            name = entry["class_name"]
-            if name not in classes:
-                raise ValueError(f"Unknown layer class_name={name!r}. Expected one of {', '.join(sorted(classes))}")
-            layers.append(classes[name].from_config(entry["config"]))
+        found = (class_and_config(entry, classes, "layer") for entry in config["layers"])
+        layers = [layer.from_config(own) for layer, own in found]
         return super().from_config(config | {"layers": layers})

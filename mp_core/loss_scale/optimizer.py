@@ -10,6 +10,7 @@ import numpy as np
 from mp_core.arguments import number, positive, positive_integer
 from mp_core.arrays import cast
 from mp_core.autocast import AutoCastVariable
+from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.loss_scale.state import DynamicLossScale, LossScale, all_finite, multiply
 
 __all__ = ["SGD", "LossScaleOptimizer", "Optimizer", "deserialize_optimizer", "serialize_optimizer"]
@@ -91,19 +92,15 @@ def deserialize_optimizer(config: dict[str, Any], custom_objects: dict[str, Any]
         `config` is no such dictionary, ``class_name`` is neither ``"SGD"`` nor in `custom_objects`, or an argument of
         Keras' that SGD here does not have is on.
     """
-    classes = {"SGD": SGD} | (custom_objects or {})
-    if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-        raise ValueError(f"`config` must be a dictionary that `serialize_optimizer` returned; received {config!r}")
-    name, arguments = config.get("class_name"), config["config"]
-    if name not in classes:
-        raise ValueError(f"Unknown optimizer class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
-    if classes[name] is SGD:
+    classes: dict[str, Any] = {"SGD": SGD} | (custom_objects or {})
+    found, arguments = class_and_config(config, classes, "optimizer")
+    if found is SGD:
         own = inspect.signature(SGD).parameters
         for key in arguments.keys() - own.keys() - {"name"}:
             if arguments[key] and arguments[key] != _INNER_ARGUMENTS.get(key):
                 raise ValueError(f"SGD has no argument `{key}`; received {key}={arguments[key]!r}")
         arguments = {key: value for key, value in arguments.items() if key in own}
-    optimizer: Optimizer = classes[name](**arguments)
+    optimizer: Optimizer = found(**arguments)
     return optimizer
 
 

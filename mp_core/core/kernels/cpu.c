@@ -11,7 +11,7 @@ const mp_isa mp_isas[] = {
     {NULL, 0, NULL},
 };
 
-#if defined(__x86_64__) || defined(_M_X64)
+#if defined(__x86_64__)
 
 #include <cpuid.h>
 

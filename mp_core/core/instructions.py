@@ -1,0 +1,32 @@
+"""What does the work of each operation, by instruction set, for people to read."""
+
+__all__ = ["kernel_names"]
+
+# By the part of a set's name before "_" where a row has no entry for it.
+_FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
+_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
+_KERNELS: dict[str, dict[str, str]] = {
+    "matmul float32": _FMA,
+    "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
+    "matmul bfloat16": _FMA | {"avx512_bf16": "vdpbf16ps zmm"},
+    "matmul int8": {
+        "scalar": "32-bit integers",
+        "avx2": "vpmaddwd ymm",
+        "avx2_vnni": "vpdpbusd ymm",
+        "avx512": "vpmaddwd zmm",
+        "avx512_vnni": "vpdpbusd zmm",
+        "avx512_bf16": "vpdpbusd zmm",
+    },
+    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
+    "cast bfloat16, float8": _VECTORS,
+    "quantize": _VECTORS,
+    "softmax": _VECTORS,
+    "layer_norm": _VECTORS,
+    "activations": _VECTORS,
+}
+
+
+def kernel_names(isa: str) -> dict[str, str]:
+    """Return operation -> the kernels of an instruction set and the instructions that count in them."""
+    family = isa.partition("_")[0]
+    return {operation: f"{isa}: {table.get(isa, table[family])}" for operation, table in _KERNELS.items()}
