@@ -98,16 +98,16 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
     return np.ascontiguousarray(array) if array.dtype is dtype else cast(array, dtype)
 
 
-def as_mask(mask: ArrayLike, argument: str = "mask") -> Array:
-    """Return a mask as booleans: bool already, or integers of 1 where an element counts and 0 elsewhere."""
+def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
+    """Return a mask as booleans: bool already, or numbers of `kinds`, 1 where an element counts and 0 elsewhere."""
     given = np.asarray(mask)
-    if given.dtype.kind not in "biu":
+    if given.dtype.kind not in kinds:
         raise TypeError(f"`{argument}` must be bool or integer, true where an element counts; received {given.dtype}")
     keep: Array = given.astype(bool, copy=False)
     if given.dtype != np.bool_ and not np.array_equal(keep, given):
         raise ValueError(
             f"`{argument}` must be 1 (True) where an element counts and 0 elsewhere; "
-            f"received integers from {given.min()} to {given.max()}"
+            f"received numbers from {given.min()} to {given.max()}"
         )
     return keep
 

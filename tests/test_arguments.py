@@ -30,7 +30,7 @@ PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
         (lambda: layers.MultiHeadAttention(2, 3, dropout=7), ValueError, "`dropout` must be a number from 0 to 1"),
         (lambda: layers.EinsumDense("ab,bc->ac", -3), ValueError, "`output_shape` must be a positive integer"),
         (lambda: layers.Dense(2, activation=["relu"]), ValueError, "Could not interpret activation"),
-        (lambda: layers.Softmax()(X, mask=np.array([0.0, 0.0, -1e9])), TypeError, "`mask` must be bool or integer"),
+        (lambda: layers.Softmax()(X, mask=np.array([0.0, 0.0, -1e9])), ValueError, "`mask` must be 1 .True. where"),
         (lambda: layers.Softmax()(X, mask=np.array([0, 0, 2])), ValueError, "`mask` must be 1 .True. where"),
         (
             lambda: mp.convert_file("a", "b", "int8", keep="embeddings"),
@@ -51,7 +51,8 @@ def test_the_argument_is_named(call, error, message):
 
 def test_masks_of_integers():
     expected = layers.Softmax()(X, mask=np.array([True, True, False]))
-    np.testing.assert_array_equal(layers.Softmax()(X, mask=np.array([1, 1, 0])), expected)
+    for dtype in (int, np.float32):
+        np.testing.assert_array_equal(layers.Softmax()(X, mask=np.array([1, 1, 0], dtype)), expected)
 
 
 def test_softmax_over_several_axes(rng):

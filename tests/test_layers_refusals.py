@@ -97,7 +97,7 @@ def test_attention_masks_of_different_rank_keep_their_axes():
 
 MASK_ERRORS = [
     ({"attention_mask": np.zeros((5, 5))}, TypeError, "`attention_mask` must be bool or integer.*received float32"),
-    ({"attention_mask": np.full((5, 5), 2)}, ValueError, "`attention_mask` must be 1 .*received integers from 2 to 2"),
+    ({"attention_mask": np.full((5, 5), 2)}, ValueError, "`attention_mask` must be 1 .*received numbers from 2 to 2"),
     ({"attention_mask": np.ones(5, bool)}, ValueError, r"must have 2 or 3 or 4 axes; received shape \(5,\)"),
     ({"attention_mask": np.ones((1, 1, 2, 5, 5), bool)}, ValueError, "`attention_mask` must have 2 or 3 or 4 axes"),
     ({"query_mask": np.ones((2, 5, 1), bool)}, ValueError, "`query_mask` must have 2 axes"),

@@ -68,9 +68,14 @@ def test_softmax_scale_and_mask(isa, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_a_row_without_any_kept_element_is_uniform(isa, dtype):
-    y = mp.softmax(np.array([[1, 2, 3, 4], [1, 2, 3, 4]], dtype), mask=[[False] * 4, [True] + [False] * 3])
-    np.testing.assert_array_equal(y, np.array([[0.25] * 4, [1, 0, 0, 0]], dtype))
+@pytest.mark.parametrize("n", [4, 16, 19])
+def test_a_row_without_any_kept_element_is_zeros(isa, dtype, n):
+    x, first = np.array([np.arange(n)] * 3, dtype), np.arange(n) < 1
+    y = mp.softmax(x, mask=np.array([first & False, first, first]))
+    np.testing.assert_array_equal(y, np.array([first * 0, first, first], dtype))
+    x[:2, 0] = np.nan
+    y = mp.softmax(x, mask=np.array([first & False, first, first]))
+    assert not y[0].any() and np.isnan(y[1]).all() and y[2, 0] == 1
 
 
 def test_softmax_of_infinities_and_nan(isa):

@@ -65,8 +65,8 @@ class Softmax(Layer):
         self.axis = axis_or_axes(axis)
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the softmax of the inputs where `mask` (bool, or integers of 0 and 1) is True."""
-        keep = None if mask is None else as_mask(mask)
+        """Return the softmax of the inputs where `mask` (bool, or numbers that are 0 or 1) is True, 0 elsewhere."""
+        keep = None if mask is None else as_mask(mask, kinds="biuf")
         if isinstance(self.axis, int):
             return ops.softmax(inputs, axis=self.axis, mask=keep)
         if keep is not None:

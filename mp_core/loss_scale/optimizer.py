@@ -210,6 +210,11 @@ class LossScaleOptimizer:
     def learning_rate(self, value: Any) -> None:
         self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
 
+    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
+        """Let the inner optimizer, if it has this, create what it keeps for the variables."""
+        if hasattr(self.inner_optimizer, "build"):
+            self.inner_optimizer.build(trainable_variables)
+
     def scale_loss(self, loss: Any) -> Any:
         """Return the loss from which to compute the gradients."""
         return self.state.scale(loss)

@@ -13,11 +13,11 @@ __all__ = ["ACTIVATIONS", "layer_norm", "softmax"]
 
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
-    """Return ``exp(scale * x)`` where `keep` is true, divided by its sum."""
+    """Return ``exp(scale * x)`` where `keep` is true, else 0, divided by its sum."""
     y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
     e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
     e /= e.sum(axis=axis, keepdims=True)
-    return e
+    return e if keep is None else e * keep
 
 
 def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:

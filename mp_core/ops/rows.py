@@ -28,8 +28,8 @@ def softmax(
     scale : float
         Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
     mask : array-like of bool, optional
-        Broadcastable against `x`; where False the element counts as the lowest finite value, so that it becomes 0
-        beside any greater one. A row without any True gives the uniform distribution, as in Keras.
+        Broadcastable against `x`; where False the element is 0 in the result; a row without any True is zeros,
+        as in Keras.
     out : ndarray, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
