@@ -39,7 +39,7 @@ cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
 cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
 # ... up to which contiguous columns of it are: how little work it is beside their transposition.
-cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, TILE_ROWS]
+cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, 2 * TILE_ROWS, TILE_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
