@@ -42,7 +42,13 @@ def available_isas():
 
 
 def cpu_features():
-    """Return which of the CPU features that the kernels can use are present: name -> bool."""
+    """Return which of the CPU features that the kernels can use are present: name -> bool.
+
+    Examples
+    --------
+    >>> "avx2+fma+f16c" in cpu_features()
+    True
+    """
     have = mp_cpu_features()
     return {
         "avx2+fma+f16c": bool(have & MP_CPU_AVX2),
@@ -159,6 +165,11 @@ def get_num_threads():
 
     The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
     ``OMP_NUM_THREADS``, then the CPUs this process may run on, bounded by its control group's quota.
+
+    Examples
+    --------
+    >>> get_num_threads() >= 1
+    True
     """
     return threads_and_reason()[0]
 
@@ -175,6 +186,14 @@ def set_num_threads(count):
     ------
     ValueError
         `count` is no positive integer.
+
+    Examples
+    --------
+    >>> before = get_num_threads()
+    >>> set_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> set_num_threads(before)
     """
     global _default
     _default = _positive(count, "count"), "set_num_threads()"
@@ -183,6 +202,16 @@ def set_num_threads(count):
 @contextmanager
 def num_threads(count):
     """Use `count` threads within a ``with`` block, in this thread or task only.
+
+    Parameters
+    ----------
+    count : int
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        `count` is no positive integer.
 
     Examples
     --------

@@ -82,6 +82,17 @@ class BertEncoder:
         ----------
         policy : str or DTypePolicy
             As in :meth:`from_folder`.
+
+        Returns
+        -------
+        BertEncoder
+
+        Raises
+        ------
+        OSError
+            The folder is not there any more.
+        ValueError
+            Its files have changed and do not fit, or `policy` is none.
         """
         other = copy(self)
         other._network = _read_network(self._folder, self._settings, dtype_policies.get(policy))

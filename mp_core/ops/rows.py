@@ -153,6 +153,18 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
     out : ndarray, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, `approximate` no bool, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
+
     Examples
     --------
     >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32))
@@ -168,6 +180,25 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
 def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``max(x, 0)``, in the type of `x`; NaN stays NaN.
 
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
+
     Examples
     --------
     >>> relu(np.array([-1.0, 2.0], np.float32))
@@ -178,6 +209,25 @@ def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
 
 def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``min(max(x, 0), 6)``, in the type of `x`; NaN stays NaN.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
 
     Examples
     --------
@@ -190,6 +240,25 @@ def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
 def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``1 / (1 + exp(-x))``, in the type of `x`.
 
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
+
     Examples
     --------
     >>> sigmoid(np.array([-100.0, 0.0, 1.0], np.float32))
@@ -201,6 +270,25 @@ def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
 def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return ``x / (1 + exp(-x))``, in the type of `x`.
 
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
+
     Examples
     --------
     >>> silu(np.array([0.0, 1.0], np.float32))
@@ -211,6 +299,25 @@ def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
 
 def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
     """Return the hyperbolic tangent, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `out` of another type.
+    ValueError
+        `out` has another shape, or is read-only.
 
     Examples
     --------
