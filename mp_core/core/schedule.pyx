@@ -22,7 +22,7 @@ cdef enum:
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
-    IN_PLACE_ROWS = 8       # the same, where they are read in place, by one tile of rows of a
+    IN_PLACE_ROWS = 8       # the same, where they are read in place, by few rows of a; more if b is near
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
@@ -111,7 +111,7 @@ cdef void choose_way(Product *p) noexcept nogil:
     p.turned = (lies and not p.in_place and p.b_rs == size and p.row_chunk <= TURNED[p.arithmetic]
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
     p.fetched = not p.packed and p.b_cs == size
-    p.common.far = p.n * p.k > CACHED_BYTES
+    p.common.far = p.n * p.k * size > CACHED_BYTES
 
 
 cdef void choose_step(Product *p, int fmt) noexcept nogil:
@@ -124,7 +124,14 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
     elif not made(p) or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     elif p.fetched and (p.in_place or not one_panel):
-        p.step = PIECE_ROWS if not p.in_place else IN_PLACE_ROWS if rows <= TILE_ROWS else 8 * IN_PLACE_ROWS
+        if not p.in_place:
+            p.step = PIECE_ROWS
+        elif rows > TILE_ROWS:
+            p.step = 8 * IN_PLACE_ROWS
+        elif p.common.far or (rows == 1 and p.b_rs % (PAGE // 2) == 0):  # these share few sets of a first-level cache
+            p.step = IN_PLACE_ROWS
+        else:
+            p.step = 4 * IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
         p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
