@@ -5,6 +5,8 @@ typedef struct { uint32_t x[MP_LANES]; } vu32;
 typedef struct { uint16_t x[MP_LANES]; } vu16;
 typedef struct { uint8_t x[MP_LANES]; } vu8;
 typedef vu32 vmask; /* 1 or 0 per lane */
+#undef UNROLL16 /* vectors are in memory, and lanes loops of their own: minutes of compiling for nothing */
+#define UNROLL16
 
 #define MP_EACH(T, EXPRESSION)                                          \
     do {                                                                \
