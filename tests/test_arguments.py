@@ -37,6 +37,7 @@ PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
             ValueError,
             "`keep` must be a sequence",
         ),
+        (lambda: mp.convert_file("a", "b", "int8", keep=3), ValueError, "`keep` must be a sequence"),
         (lambda: mp.convert_file("a", "b", "int8", fail_if="sqnr<30"), ValueError, "`fail_if` must be a sequence"),
         (lambda: mp.convert_file("a", "b", "int8", map=[("a",)]), ValueError, "`map` must be pairs of a pattern"),
         (lambda: mp.convert_file("a", "b", "int8", granularity=64), ValueError, "`granularity` must be a string"),

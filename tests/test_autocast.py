@@ -419,6 +419,8 @@ def test_numbers_and_integers_take_the_dtype_of_the_variable(dtype):
         assert (variable * np.ones(3, np.float64)).dtype == np.float64
         assert np.ldexp(AutoCastVariable(np.ones(3, np.float32), autocast=False), np.arange(3)).dtype == np.float32
     assert (AutoCastVariable(np.arange(3)) + np.arange(3)).dtype == np.arange(3).dtype
+    sums = np.add.reduceat(AutoCastVariable(np.ones(3, np.float32)), np.array([0, 2]))
+    np.testing.assert_array_equal(sums, np.float32([2, 1]))
 
 
 def test_overwrite_with_gradient_is_kept():

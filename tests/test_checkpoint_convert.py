@@ -206,6 +206,11 @@ def test_keep_wins_over_map_and_the_first_map_wins(source, target):
     }
 
 
+def test_patterns_and_conditions_may_come_from_generators(source, target):
+    report = convert_file(source, target, "float16", keep=(p for p in ["^layer"]), fail_if=(c for c in ["sqnr<1"]))
+    assert row_of(report, "layer.weight")["new_dtype"] == "float32"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -267,7 +267,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(out, AutoCastVariable) for out in kwargs.get("out", ())):
             raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
-        convert = dtypes.is_float(self.true_dtype) and ufunc is not np.ldexp
+        indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # integers that are no operands
+        convert = dtypes.is_float(self.true_dtype) and not indices
         arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
         if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
             return ops.matmul(*arrays)

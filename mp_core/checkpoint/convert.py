@@ -117,8 +117,7 @@ def convert_file(
     37.9
     """
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
-    strings(fail_if, "fail_if")
-    thresholds = [Threshold.parse(condition) for condition in fail_if]
+    thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
     target = Path(os.path.realpath(target))
     with Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(source)

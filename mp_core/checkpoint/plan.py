@@ -1,7 +1,7 @@
 """What is to become of each tensor."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Self
@@ -102,10 +102,12 @@ class Planned:
         return self.tensor.dtype if self.dtype is None else self.dtype.name
 
 
-def strings(value: Any, argument: str) -> None:
-    """Raise unless `value` is a sequence of strings; one string would be taken for as many as it has letters."""
-    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+def strings(value: Any, argument: str) -> list[str]:
+    """Return strings as a list; raise for one string, which would be taken for as many as it has letters."""
+    items: list[Any] = [None] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if not all(isinstance(item, str) for item in items):
         raise ValueError(f"`{argument}` must be a sequence of strings; received {value!r}")
+    return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,6 @@ class Rules:
         pairs = list(map.items() if isinstance(map, Mapping) else map)
         if not all(isinstance(pair, Sequence) and len(pair) == 2 and not isinstance(pair, str) for pair in pairs):
             raise ValueError(f"`map` must be pairs of a pattern and a policy; received {map!r}")
-        strings(keep, "keep")
         if granularity is not None and not isinstance(granularity, str):
             raise ValueError(f"`granularity` must be a string such as 'group:64'; received {granularity!r}")
         for name in (policy, *(mapped for _, mapped in pairs)):
@@ -145,7 +146,7 @@ class Rules:
         return cls(
             policy,
             [(_pattern(pattern, "map"), mapped) for pattern, mapped in pairs],
-            [_pattern(pattern, "keep") for pattern in keep],
+            [_pattern(pattern, "keep") for pattern in strings(keep, "keep")],
             None if granularity is None else Granularity.parse(granularity),
             allow_requantize,
             moments or {},
