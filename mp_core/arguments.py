@@ -1,12 +1,12 @@
 """Numbers among the arguments of public functions: what they must be, said where they are not."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from operator import index
 from typing import Any
 
-__all__ = ["axis_or_axes", "number", "positive", "positive_integer", "share"]
+__all__ = ["axes_of", "axis_of", "axis_or_axes", "number", "positive", "positive_integer", "share"]
 
 
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
@@ -38,6 +38,25 @@ def positive_integer(value: Any, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) <= 0:
         raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
     return int(value)
+
+
+def axis_of(axis: Any, ndim: int) -> int:
+    """Return which axis `axis` names, counted from the front, of an array with `ndim`."""
+    try:
+        found = index(axis)
+    except TypeError:
+        raise TypeError(f"`axis` must be an integer; received {axis!r}") from None
+    if not -ndim <= found < ndim:
+        raise ValueError(f"`axis` must lie in [{-ndim}, {ndim}) for an array with {ndim} axes; received {axis}")
+    return found % ndim
+
+
+def axes_of(axis: Any) -> tuple[int, ...]:
+    """Return an axis, or several, as Python integers."""
+    try:
+        return tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
+    except TypeError:
+        raise TypeError(f"`axis` must be an int or a sequence of int; received {axis!r}") from None
 
 
 def axis_or_axes(axis: Any) -> int | list[int]:

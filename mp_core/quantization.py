@@ -1,6 +1,6 @@
 """Quantization to 8 and 4 bits: ``x ~ scale * (q - zero_point)``, written here and nowhere else."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import groupby
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.arguments import axes_of
 from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out
 from mp_core.core import quantize as _quantize
 from mp_core.core.quantize import dequantize, quantize
@@ -321,14 +322,7 @@ def _planned(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_siz
             group_size = 0 if isinstance(group_size, bool) else index(group_size)
         except TypeError:
             raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
-    return _plan(shape, axis if axis is None or type(axis) is int else _integers(axis), group_size)
-
-
-def _integers(axis: int | Sequence[int]) -> int | tuple[int, ...]:
-    try:
-        return tuple(map(index, axis)) if isinstance(axis, Iterable) else index(axis)
-    except TypeError:
-        raise TypeError(f"`axis` must be an int, a sequence of int or None; received {axis!r}") from None
+    return _plan(shape, axis if axis is None or type(axis) is int else axes_of(axis), group_size)
 
 
 def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

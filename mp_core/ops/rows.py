@@ -1,11 +1,9 @@
 """Rows and elements: softmax, layer normalization, activations."""
 
-from operator import index
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import number
+from mp_core.arguments import axis_of, number
 from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
@@ -51,7 +49,7 @@ def softmax(
     array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
     x = as_float(x)
-    axis, scale = _axis(axis, x.ndim), number(scale, "scale")
+    axis, scale = axis_of(axis, x.ndim), number(scale, "scale")
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.dtype is F64:
@@ -349,16 +347,6 @@ def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
         return np.broadcast_to(keep, shape)
     except ValueError:
         raise ValueError(f"`mask` must broadcast to shape {shape}; received {keep.shape}") from None
-
-
-def _axis(axis: int, ndim: int) -> int:
-    try:
-        axis = index(axis)
-    except TypeError:
-        raise TypeError(f"`axis` must be an integer; received {axis!r}") from None
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"`axis` must lie in [{-ndim}, {ndim}) for an array with {ndim} axes; received {axis}")
-    return axis + ndim if axis < 0 else axis
 
 
 def _rows(x: Array, out: Array) -> tuple[Array, Array]:

@@ -1,0 +1,22 @@
+"""Keras' quantizers. Most scales are the reciprocal of :mod:`mp_core.quantization`'s: ``q = x * scale``."""
+
+from mp_core.quantizers.abs_max import abs_max_quantize, abs_max_quantize_grouped_with_zero_point
+from mp_core.quantizers.fake_quant import fake_quant_with_min_max_vars
+from mp_core.quantizers.float8 import compute_float8_amax_history, compute_float8_scale, quantize_and_dequantize
+from mp_core.quantizers.int4 import pack_int4, unpack_int4
+from mp_core.quantizers.quantizer import AbsMaxQuantizer, deserialize, get, serialize
+
+__all__ = [
+    "AbsMaxQuantizer",
+    "abs_max_quantize",
+    "abs_max_quantize_grouped_with_zero_point",
+    "compute_float8_amax_history",
+    "compute_float8_scale",
+    "deserialize",
+    "fake_quant_with_min_max_vars",
+    "get",
+    "pack_int4",
+    "quantize_and_dequantize",
+    "serialize",
+    "unpack_int4",
+]
