@@ -32,7 +32,7 @@ class AbsMaxQuantizer:
 
     Examples
     --------
-    >>> values, scale = AbsMaxQuantizer(axis=0)(np.array([[1.0, -4.0], [2.0, 1.0]], np.float32))
+    >>> values, scale = AbsMaxQuantizer(axis=0)([[1.0, -4.0], [2.0, 1.0]])
     >>> values
     array([[  64, -127],
            [ 127,   32]], dtype=int8)
