@@ -34,7 +34,7 @@ class AbsMaxQuantizer:
     --------
     >>> values, scale = AbsMaxQuantizer(axis=0)([[1.0, -4.0], [2.0, 1.0]])
     >>> values
-    array([[  64, -127],
+    array([[  63, -127],
            [ 127,   32]], dtype=int8)
     """
 
