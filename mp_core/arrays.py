@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core.core import convert as _convert
 from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
-from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, parse
+from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, name_of, parse
 
 __all__ = ["Array", "as_float", "as_mask", "as_vector", "asarray", "cast", "check_out", "may_overlap"]
 
@@ -75,7 +75,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
     if out.shape != shape:
         raise ValueError(f"`out` must have shape {shape}; received {out.shape}")
-    if out.dtype is not dtype and out.dtype.name != dtype.name:
+    if out.dtype is not dtype and name_of(out.dtype) != name_of(dtype):
         raise TypeError(f"`out` must have dtype {dtype}; received {out.dtype}")
     if not out.flags.writeable:
         raise ValueError("`out` must be writeable; received a read-only array")
@@ -114,7 +114,7 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
-    x = x.astype(F32) if isinstance(x, np.ndarray) and x.dtype.name in STORED else asarray(x)
+    x = x.astype(F32) if isinstance(x, np.ndarray) and name_of(x.dtype) in STORED else asarray(x)
     target = _stored(dtype) or parse(dtype)
     if out is None:
         result = np.empty(x.shape, target)
@@ -131,9 +131,9 @@ def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool)
         _convert.convert(x, result, source_format, target_format, saturate)
     else:
         # A signaling NaN becomes a quiet one without a word; of NaN as an integer NumPy warns.
-        invalid: Any = None if "int" in target.name and not saturate else "ignore"
+        invalid: Any = None if "int" in name_of(target) and not saturate else "ignore"
         with np.errstate(over="ignore", invalid=invalid):
-            (_cast_to_stored if target.name in STORED else _cast_by_numpy)(x, result, saturate)
+            (_cast_to_stored if name_of(target) in STORED else _cast_by_numpy)(x, result, saturate)
     return result
 
 
@@ -141,7 +141,9 @@ def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:
     """Return the dtype of :data:`mp_core.dtypes.STORED` that `dtype` names, if any."""
     if isinstance(dtype, str):
         return STORED.get(dtype)
-    return STORED.get(getattr(dtype, "name", getattr(dtype, "__name__", "")))
+    if isinstance(dtype, np.dtype):
+        return STORED.get(name_of(dtype))
+    return STORED.get(getattr(dtype, "__name__", ""))
 
 
 def may_overlap(x: Array, out: Array) -> bool:

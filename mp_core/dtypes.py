@@ -4,6 +4,7 @@ This is the one table of the types mp_core knows. ml_dtypes registers its types 
 unhelpful ``str`` and ``num``, so types are always told apart by ``dtype.name``.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -31,8 +32,6 @@ ALLOWED: dict[str, np.dtype[Any]] = {
 
 # What parse() knows at once. A dtype that came out of a pickle equals its original, but is another object.
 _PARSED: dict[Any, np.dtype[Any]] = {**ALLOWED, **{dtype: dtype for dtype in ALLOWED.values()}}
-_FLOAT_DTYPES = frozenset(ALLOWED[name] for name in _FLOATS)
-_INTEGER_DTYPES = frozenset(ALLOWED[name] for name in _INTEGERS)
 STORED: dict[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (
@@ -88,14 +87,20 @@ def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
     return known
 
 
+@lru_cache(256)
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return ``dtype.name``, which NumPy takes some microseconds to put together."""
+    return dtype.name
+
+
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is one of the six floating-point types of :data:`ALLOWED`."""
-    return dtype in _FLOAT_DTYPES or dtype.name in _FLOATS  # another byte order is another dtype
+    return name_of(dtype) in _FLOATS
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is one of the eight integer types of :data:`ALLOWED`."""
-    return dtype in _INTEGER_DTYPES or dtype.name in _INTEGERS
+    return name_of(dtype) in _INTEGERS
 
 
 def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
@@ -114,16 +119,15 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     >>> result_type(parse("float16"), parse("bfloat16"))
     dtype('float32')
     """
-    if a.name == b.name:
+    one, other = name_of(a), name_of(b)
+    if one == other:
         return a
-    if "float8" in a.name or "float8" in b.name:
-        raise TypeError(
-            f"float8 types never promote implicitly: cast one operand first; received {a.name} and {b.name}"
-        )
+    if "float8" in one or "float8" in other:
+        raise TypeError(f"float8 types never promote implicitly: cast one operand first; received {one} and {other}")
     if is_float(a) and is_float(b):
-        if _WIDTH[a.name] == _WIDTH[b.name]:
+        if _WIDTH[one] == _WIDTH[other]:
             return ALLOWED["float32"]
-        return a if _WIDTH[a.name] > _WIDTH[b.name] else b
+        return a if _WIDTH[one] > _WIDTH[other] else b
     if is_float(a) or is_float(b):
         return a if is_float(a) else b
     return np.result_type(a, b)

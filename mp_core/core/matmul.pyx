@@ -62,20 +62,20 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
         set_packed(&p, packed)
     else:
         b_array = b
-        p.b, p.b_format = cnp.PyArray_BYTES(b_array), FORMATS[b_array.dtype.name]
+        p.b, p.b_format = cnp.PyArray_BYTES(b_array), type_format(b_array)
         p.k, p.n = cnp.PyArray_DIM(b_array, ndim - 2), cnp.PyArray_DIM(b_array, ndim - 1)
         p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
-    p.a_format = A_U8 if a.dtype.name == "uint8" else FORMATS[a.dtype.name]
+    p.a_format = type_format(a)
     p.m, p.a, p.a_size = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
     p.a_rs, p.a_cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
     p.out, p.out_size, p.out_rs = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out), cnp.PyArray_STRIDE(out, ndim - 2)
-    p.common.out_format = <mp_format>OUT_FORMATS[out.dtype.name]
+    p.common.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>type_format(out)
     p.common.activation = <mp_activation>ACTIVATIONS[activation]
     p.bias = <const float *>pointer(bias)
     if residual is not None:
         p.residual, p.residual_size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
         p.residual_rs = cnp.PyArray_STRIDE(residual, ndim - 2)
-        p.common.residual_format = <mp_format>OUT_FORMATS[residual.dtype.name]
+        p.common.residual_format = <mp_format>type_format(residual)
     p.row_scale, p.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
     if row_scale is not None:
         p.common.row_step = cnp.PyArray_SIZE(row_scale) != 1
@@ -121,13 +121,18 @@ def install(dict dtypes not None, results, long_way, long_dynamic):
         _out_formats[name] = _out_formats[dtypes[name]] = number
 
 
-cdef inline int format_of(cnp.ndarray x) noexcept:
-    """The format of a plain array's elements, -1 if it has none."""
+cdef inline int type_format(cnp.ndarray x) noexcept:
+    """The format of an operand's type, -1 if it has none."""
     cdef int fmt, number = cnp.PyArray_TYPE(x)
     for fmt in range(<int>MP_PANEL_FORMATS):
         if _types[fmt] == number:
-            return fmt if cnp.PyArray_ISBEHAVED_RO(x) else -1
+            return fmt
     return -1
+
+
+cdef inline int format_of(cnp.ndarray x) noexcept:
+    """The format of a plain array's elements, -1 if it has none."""
+    return type_format(x) if cnp.PyArray_ISBEHAVED_RO(x) else -1
 
 
 cdef bint set_result(Product *p, object out_dtype, int default) except -1:
@@ -357,7 +362,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     """
     if (not isinstance(b, PackedMatrix) or (<PackedMatrix>b).format != MP_I8 or (<PackedMatrix>b).scale is None
             or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
-        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
+        found = b if isinstance(b, PackedMatrix) else type(b).__name__
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {found}")
     if scale is not None:
         try:
             step = <float>scale

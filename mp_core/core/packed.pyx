@@ -22,6 +22,15 @@ FORMATS = {
     "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN,
     "float8_e5m2": MP_F8_E5M2, "int8": MP_I8, "int4": MP_I4,
 }
+cdef dict _formats = {}  # the same by dtype, of those met so far: NumPy takes microseconds to put a name together
+
+
+cdef int format_of(dtype) except? -1:
+    """The format of a native dtype, -1 if it has none."""
+    fmt = _formats.get(dtype)
+    if fmt is None and dtype.isnative and dtype.name in FORMATS:
+        fmt = _formats[dtype] = FORMATS[dtype.name]
+    return -1 if fmt is None else fmt
 
 
 cdef class PackedMatrix:
@@ -45,12 +54,11 @@ cdef class PackedMatrix:
         Bytes held, scales and column sums included.
     """
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
-        name = getattr(dtype, "name", None)
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
-        if len(self.shape) < 2 or min(self.shape) < 0 or name not in FORMATS or not dtype.isnative:
+        self.format = format_of(dtype) if isinstance(dtype, np.dtype) else -1
+        if len(self.shape) < 2 or min(self.shape) < 0 or self.format < 0:
             raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of native type {', '.join(FORMATS)}; "
                              f"received shape {shape} and dtype {dtype}")
-        self.format = FORMATS[name]
         data_bytes = _data_bytes(self.format, self.shape)
         *batch, self.k, self.n = self.shape
         self.matrices, self.matrix_bytes = prod(batch), mp_column_bytes(self.format, self.k) * self.n
@@ -172,7 +180,7 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
     cdef PackedMatrix packed
     for axis in range(ndim - 2):
         matrices *= cnp.PyArray_DIM(b, <int>axis)
-    p.kernels, p.format = kernels(), FORMATS[dtype.name]
+    p.kernels, p.format = kernels(), format_of(dtype)
     p.k, p.n = shape[ndim - 2], shape[ndim - 1]
     if p.format == MP_I8:
         sums = np.zeros((matrices, p.n), np.int32)

@@ -10,7 +10,7 @@ from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, as
 from mp_core.core import matmul as _matmul
 from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
-from mp_core.dtypes import ALLOWED, dtype_of, is_float, parse, result_type
+from mp_core.dtypes import ALLOWED, dtype_of, is_float, name_of, parse, result_type
 from mp_core.ops import float64
 from mp_core.ops.quantized import has_scale, multipliable, pack_quantized, scales_columns
 from mp_core.quantization import QuantizedArray, quantize
@@ -78,7 +78,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     if b.ndim < 2:
         raise ValueError(f"`b` must have at least 2 axes (..., k, n); received shape {b.shape}")
     target = b.dtype if dtype is None else parse(dtype)
-    if target.name not in _PANELS:
+    if name_of(target) not in _PANELS:
         raise TypeError(f"`dtype` must be one of {', '.join((*_WIDE, *_NARROW))}; received {target.name}")
     if b.dtype is not target:
         if target is I8:
@@ -164,9 +164,12 @@ def _multiply(
             right = np.broadcast_to(right, (*batch, k, n))
     if row_scale is not None and row_scale.size != 1:
         rows_shape = (*out.shape[:-1], 1)
-        row_scale = np.ascontiguousarray(np.broadcast_to(row_scale, rows_shape))
-        row_zero = None if row_zero is None else np.ascontiguousarray(np.broadcast_to(row_zero, rows_shape))
+        row_scale, row_zero = _for_each_row(row_scale, rows_shape), _for_each_row(row_zero, rows_shape)
     _matmul.product(left, right, full, bias, activation, added, row_scale, row_zero)
+
+
+def _for_each_row(x: Array | None, shape: tuple[int, ...]) -> Array | None:
+    return None if x is None else np.ascontiguousarray(x if x.shape == shape else np.broadcast_to(x, shape))
 
 
 def _check_depth(a: np.dtype[Any], k: int, a_zero: bool, b_zero: bool) -> None:
@@ -178,7 +181,8 @@ def _check_depth(a: np.dtype[Any], k: int, a_zero: bool, b_zero: bool) -> None:
 
 def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
     """Return the operands in types that multiply, and the default type of the result."""
-    known = _RESULTS.get((a.dtype.name, "int8" if b.dtype.name == "int4" else b.dtype.name))
+    name = name_of(b.dtype)
+    known = _RESULTS.get((name_of(a.dtype), "int8" if name == "int4" else name))
     if known is not None:
         return a, b, ALLOWED[known]
     if not (is_float(a.dtype) or is_float(b.dtype)):
@@ -188,7 +192,7 @@ def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, A
         )
     promoted = result_type(a.dtype, b.dtype)
     a = a if a.dtype is promoted else cast(a, promoted)
-    if (a.dtype.name, b.dtype.name) not in _RESULTS and b.dtype is not promoted:
+    if (name_of(a.dtype), name) not in _RESULTS and b.dtype is not promoted:
         b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, promoted)
     return a, b, promoted
 

@@ -20,7 +20,7 @@ def has_scale(b: Any) -> bool:
 
 def _scales_rows(q: QuantizedArray) -> bool:
     """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
-    return q.dtype.name in ("int8", "uint8") and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
+    return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
 
 
 def scales_columns(q: QuantizedArray) -> bool:

@@ -36,27 +36,29 @@ V vu32 look_up(vu32 codes, const uint8_t *table) {
     return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 64));
 }
 
-/* Bytes 2 S and 2 S + 1 of every four, from low and high in turn. */
+/* The first two of every four bytes, then the others, in each 128 bits: what interleave() takes apart. */
+V vu32 halves(vu32 word) {
+    return _mm512_shuffle_epi8(word, _mm512_set4_epi32(0x0F0E0B0A, 0x07060302, 0x0D0C0908, 0x05040100));
+}
+
 V vu32 interleave(vu32 low, vu32 high, const int s) {
-    const vu32 first = _mm512_set_epi32(
-        0x7D3D7C3C, 0x79397838, 0x75357434, 0x71317030, 0x6D2D6C2C, 0x69296828, 0x65256424, 0x61216020,
-        0x5D1D5C1C, 0x59195818, 0x55155414, 0x51115010, 0x4D0D4C0C, 0x49094808, 0x45054404, 0x41014000);
-    return _mm512_permutex2var_epi8(low, s ? add_u32(first, set_u32(0x02020202)) : first, high);
+    return s ? _mm512_unpackhi_epi8(low, high) : _mm512_unpacklo_epi8(low, high);
 }
 
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const mp_table *table) {
-    const vu32 high = look_up(word, table->high), sign = set_u32(0x80808080u);
-    return interleave(look_up(word, table->low), _mm512_ternarylogic_epi32(high, word, sign, 0xF8) /* a | b & c */, s);
+    const vu32 codes = halves(word), high = look_up(codes, table->high), sign = set_u32(0x80808080u);
+    return interleave(look_up(codes, table->low), _mm512_ternarylogic_epi32(high, codes, sign, 0xF8) /* a | b & c */, s);
 }
 V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, &e4m3fn_table); }
 V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5m2_table); }
 
 #define MP_NATIVE_I8_PAIRS
 V vu32 pair_from_i8(vu32 word, const int s) {
-    const __mmask64 negative = _mm512_movepi8_mask(word);
+    const vu32 codes = halves(word);
+    const __mmask64 negative = _mm512_movepi8_mask(codes);
     const mp_table *up = &i8_table[0], *down = &i8_table[1];
-    const vu32 low = _mm512_mask_blend_epi8(negative, look_up(word, up->low), look_up(word, down->low));
-    const vu32 high = _mm512_mask_blend_epi8(negative, look_up(word, up->high), look_up(word, down->high));
+    const vu32 low = _mm512_mask_blend_epi8(negative, look_up(codes, up->low), look_up(codes, down->low));
+    const vu32 high = _mm512_mask_blend_epi8(negative, look_up(codes, up->high), look_up(codes, down->high));
     return interleave(low, high, s);
 }
