@@ -1,4 +1,4 @@
-"""Numbers among the arguments of public functions: what they must be, said where they are not."""
+"""Numbers and axes among the arguments of public functions: what they must be, said where they are not."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,31 +6,42 @@ from numbers import Integral, Real
 from operator import index
 from typing import Any
 
-__all__ = ["axes_of", "axis_of", "axis_or_axes", "number", "positive", "positive_integer", "share"]
+__all__ = ["axes_of", "axis_of", "axis_or_axes", "number", "positive", "positive_integer", "share", "whole"]
 
 
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
     """Return `value` as a float; raise ValueError unless it is a number of at least `least`."""
     if type(value) is float and value >= least:  # in the time of a small operation
         return value
-    if not isinstance(value, Real) or not float(value) >= least:
+    found = _float(value)
+    if not found >= least:
         bound = f" of at least {least:g}" if least > -math.inf else ""
         raise ValueError(f"`{argument}` must be a number{bound}; received {argument}={value!r}")
-    return float(value)
+    return found
 
 
 def positive(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a finite number above 0."""
-    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+    found = _float(value)
+    if not 0 < found < math.inf:
         raise ValueError(f"`{argument}` must be a finite number above 0; received {argument}={value!r}")
-    return float(value)
+    return found
 
 
 def share(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a number from 0 to 1."""
-    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+    found = _float(value)
+    if not 0 <= found <= 1:
         raise ValueError(f"`{argument}` must be a number from 0 to 1; received {argument}={value!r}")
-    return float(value)
+    return found
+
+
+def _float(value: Any) -> float:
+    """Return a number as a float, NaN for what is none or beyond float64."""
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def positive_integer(value: Any, argument: str) -> int:
@@ -38,6 +49,11 @@ def positive_integer(value: Any, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) <= 0:
         raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
     return int(value)
+
+
+def whole(value: Any) -> Any:
+    """Return a float without a fraction as an integer, as tf.keras does, and everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def axis_of(axis: Any, ndim: int) -> int:
@@ -51,12 +67,12 @@ def axis_of(axis: Any, ndim: int) -> int:
     return found % ndim
 
 
-def axes_of(axis: Any) -> tuple[int, ...]:
-    """Return an axis, or several, as Python integers."""
+def axes_of(axis: Any, allowed: str = "an int or a sequence of int") -> tuple[int, ...]:
+    """Return an axis, or several, as Python integers; `allowed` is what the error says."""
     try:
         return tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
     except TypeError:
-        raise TypeError(f"`axis` must be an int or a sequence of int; received {axis!r}") from None
+        raise TypeError(f"`axis` must be {allowed}; received {axis!r}") from None
 
 
 def axis_or_axes(axis: Any) -> int | list[int]:

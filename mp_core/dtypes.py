@@ -1,7 +1,7 @@
 """Data types: names <-> NumPy / ml_dtypes dtypes, promotion, limits and the default float type.
 
-This is the one table of the types mp_core knows. ml_dtypes registers its types with NumPy under kind ``V`` with
-unhelpful ``str`` and ``num``, so types are always told apart by ``dtype.name``.
+This is the one table of the types mp_core knows. ml_dtypes registers its types with NumPy under kind ``V`` with an
+unhelpful ``str``: what tells types apart is their name.
 """
 
 from functools import lru_cache
@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["ALLOWED", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
+__all__ = ["ALLOWED", "STORED", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
 
 _FLOATS = {
     "float64": np.float64,
@@ -28,7 +28,7 @@ _INTEGERS = {
 ALLOWED: dict[str, np.dtype[Any]] = {
     name: np.dtype(scalar) for name, scalar in {**_FLOATS, **_INTEGERS, "bool": np.bool_}.items()
 }
-"""Name -> dtype of every type that :func:`mp_core.cast` reads and writes."""
+"""Name -> dtype of every type that mp_core computes with."""
 
 # What parse() knows at once. A dtype that came out of a pickle equals its original, but is another object.
 _PARSED: dict[Any, np.dtype[Any]] = {**ALLOWED, **{dtype: dtype for dtype in ALLOWED.values()}}

@@ -322,14 +322,18 @@ def _planned(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_siz
             group_size = 0 if isinstance(group_size, bool) else index(group_size)
         except TypeError:
             raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
-    return _plan(shape, axis if axis is None or type(axis) is int else axes_of(axis), group_size)
+    return _plan(
+        shape,
+        axis if axis is None or type(axis) is int else axes_of(axis, "an int, a sequence of int or None"),
+        group_size,
+    )
 
 
 def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
     wanted = () if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(sorted(i + ndim if i < 0 else i for i in wanted))
     if any(not 0 <= i < ndim for i in axes) or len(set(axes)) != len(axes):
-        raise ValueError(f"`axis` must name distinct axes of an array with {ndim}; received {axis!r}")
+        raise ValueError(f"`axis` must name distinct axes of an array with {ndim} axes; received {axis!r}")
     return axes
 
 
@@ -347,11 +351,13 @@ def _check_quantized_out(out: Any, x: Array, codes: _Codes, plan: _Plan, with_ze
     wanted = (x.shape, codes.dtype, plan.axes, plan.group_size, with_zeros)
     if has != wanted:
         raise ValueError(f"`out` must have (shape, dtype, axis, group_size, zero points?) {wanted}; received {has}")
-    parts = (out.values, out.scale) if out.zero_point is None else (out.values, out.scale, out.zero_point)
-    for part in parts:
+    parts = {"values": out.values, "scale": out.scale} | (
+        {} if out.zero_point is None else {"zero_point": out.zero_point}
+    )
+    for name, part in parts.items():
         if not part.flags.carray:
-            raise ValueError("`out` must hold writeable C-contiguous arrays")
-    return x.copy() if any(np.may_share_memory(x, part) for part in parts) else x
+            raise ValueError(f"`out` must hold writeable C-contiguous arrays; received another as `{name}`")
+    return x.copy() if any(np.may_share_memory(x, part) for part in parts.values()) else x
 
 
 @lru_cache(1024)
@@ -368,7 +374,7 @@ def _plan(shape: tuple[int, ...], axis: int | tuple[int, ...] | None, group_size
             raise ValueError(f"`group_size` must be positive; received {group_size}")
         if len(axes) != len(shape) - 1:
             raise ValueError(
-                f"`axis` must leave out one axis of an array with {len(shape)} for `group_size`; received {axis!r}"
+                f"`axis` must leave out one axis of an array with {len(shape)} axes for `group_size`; received {axis!r}"
             )
         split = next(i for i in range(len(shape)) if i not in axes)
         outer, length, cols = prod(shape[:split]), shape[split], prod(shape[split + 1 :])
@@ -414,7 +420,7 @@ def _given_scale(scale: Any, plan: _Plan) -> Array:
     array = _given(scale, plan, "scale")
     array = np.asarray(array if array.dtype is F32 else cast(array, F32), order="C")
     if not _quantize.positive_and_finite(array):
-        raise ValueError("`scale` must be positive and finite")
+        raise ValueError(f"`scale` must be positive and finite; received {array.min()} to {array.max()}")
     return array
 
 
@@ -430,4 +436,7 @@ def _check_zeros(array: Array, codes: _Codes) -> None:
     if array.dtype.kind not in "iu":
         raise TypeError(f"`zero_point` must be integers; received dtype {array.dtype}")
     if array.size and not codes.qmin <= array.min() <= array.max() <= codes.qmax:
-        raise ValueError(f"`zero_point` must lie in [{codes.qmin}, {codes.qmax}] for {codes.dtype}")
+        raise ValueError(
+            f"`zero_point` must lie in [{codes.qmin}, {codes.qmax}] for {codes.dtype}; received {array.min()} to "
+            f"{array.max()}"
+        )

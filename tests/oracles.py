@@ -74,15 +74,16 @@ def gamma(n):
 def product_bound(a, b, dtype, out_dtype="float32"):
     """Bound of |C - A B| element by element, for operands that are exact in `dtype`.
 
-    Section 3.1 there: |C - A B| <= gamma_K |A| |B| in any order of summation; products of 16-bit operands are exact in
-    float32 (Blanchard et al., SISC 42(3), 2020), for those of float32 the fused multiply-add leaves one rounding too.
+    That of docs/numerics.md, for blocks of b along k: gamma(min(k, b) + ceil(k / b) - 1) |A| |B|.
     Flushed subnormals (bfloat16, float8) add at most 2 K 2^-126 max(1, |A|, |B|); a last narrowing adds half a step of
     the result.
     """
     a64, b64 = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
     k = a64.shape[-1]
-    bound = gamma(k) * (a64 @ b64)
-    if dtype == "bfloat16" or "float8" in dtype:
+    pairs = dtype == "bfloat16" or "float8" in dtype
+    block = 2048 if pairs else 1024
+    bound = gamma(max(min(k, block) + -(-k // block) - 1, 0)) * (a64 @ b64)
+    if pairs:
         bound += 2 * k * 2.0**-126 * max(1.0, a64.max(initial=0), b64.max(initial=0))
     if out_dtype != "float32":
         exact = np.abs(a.astype(np.float64) @ b.astype(np.float64)) + bound

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core import layers
+from mp_core import layers, tf_keras
+from mp_core.loss_scale import DynamicLossScale
+from mp_core.tf_keras.mixed_precision import experimental
 
 X = np.ones((2, 3), np.float32)
 PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
+GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), np.ones(64, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,12 @@ PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
             TypeError,
             "`b` must be a Packed",
         ),
+        (
+            lambda: mp.ops.fixed_matmul(np.ones((1, 64), np.float32), GROUPED, STEPS, np.zeros(64, np.int32)),
+            TypeError,
+            "`b` must be a PackedMatrix of int8 with scales by column",
+        ),
+        (lambda: mp.layer_norm(X, epsilon=10**400), ValueError, "`epsilon` must be a number of at least 0"),
         (lambda: mp.dtypes.finfo("int8"), TypeError, "`dtype` must be a float type; received int8"),
         (lambda: layers.LayerNormalization(epsilon="a"), ValueError, "`epsilon` must be a number"),
         (lambda: layers.LayerNormalization(axis={}), TypeError, "Expected an int or a list/tuple of ints"),
@@ -42,6 +51,13 @@ PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
         (lambda: mp.convert_file("a", "b", "int8", map=[("a",)]), ValueError, "`map` must be pairs of a pattern"),
         (lambda: mp.convert_file("a", "b", "int8", granularity=64), ValueError, "`granularity` must be a string"),
         (lambda: mp.convert_file("a", "b", "int8", threads=0), ValueError, "`threads` must be a positive integer"),
+        (lambda: mp.convert_file("a", "b", "int8", max_memory="512MiB"), ValueError, "`max_memory` must be a positive"),
+        (lambda: layers.LayerNormalization().build((None, None)), ValueError, "must have a length"),
+        (lambda: layers.Sequential([abs]), TypeError, "`layer` must be a Layer; received <built-in function abs>"),
+        (lambda: tf_keras.mixed_precision.deserialize({}), ValueError, "Unknown policy class_name=None"),
+        (lambda: tf_keras.mixed_precision.deserialize({"class_name": ["a"]}), ValueError, "Unknown policy class_name"),
+        (lambda: experimental.DynamicLossScale(increment_period=2.9), ValueError, "`increment_period` must be"),
+        (lambda: DynamicLossScale(max_loss_scale=np.nan), ValueError, "`max_loss_scale` must be a number"),
         (lambda: mp.verify_files("a", "b", rtol="a"), ValueError, "`rtol` must be a number of at least 0"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_type_that_a_command_cannot_compute_is_wrong_usage(capsys, monkeypatch
 def test_a_wrong_number_of_threads_is_wrong_usage():
     done = mp_core("info", env=os.environ | {"MP_CORE_NUM_THREADS": "garbage"})
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert b"`MP_CORE_NUM_THREADS` must be a positive integer; received 'garbage'" in done.stderr
+    assert b"`MP_CORE_NUM_THREADS` must be an integer from 1 to 1024; received 'garbage'" in done.stderr
 
 
 def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts):

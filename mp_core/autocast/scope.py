@@ -19,7 +19,7 @@ scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
 
 @contextmanager
 def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
-    """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task only.
+    """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task.
 
     Parameters
     ----------

@@ -239,7 +239,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         result = ufunc(self._state[0], as_stored(value, self.true_dtype, self.name))
         return self.assign(result, read_value=read_value, copy=False)
 
-    # Each takes (indices, updates) and returns the variable; repeated indices accumulate.
+    # Each takes (indices, updates) and returns the variable. Repeated indices accumulate; an update of them is the last.
     scatter_update = _scatter(None)
     scatter_add = _scatter(np.add)
     scatter_sub = _scatter(np.subtract)
@@ -257,7 +257,9 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         array = self._state[0]
         if dtype is not None and dtypes.parse(dtype) is not array.dtype:
             array = _frozen_cast(array, dtypes.parse(dtype))
-        return type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
+        copy = type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
+        copy.overwrite_with_gradient = self.overwrite_with_gradient
+        return copy
 
     # ---- protocols
 

@@ -23,11 +23,10 @@ class Pool:
     """Threads, as many as `max_memory` bytes allow, and at most `threads`."""
 
     def __init__(self, threads: int | None, max_memory: int) -> None:
-        if max_memory < MIN_MEMORY:
+        if positive_integer(max_memory, "max_memory") < MIN_MEMORY:
             raise ValueError(f"`max_memory` must be at least {MIN_MEMORY} bytes; received {max_memory}")
         threads = get_num_threads() if threads is None else threads
-        with num_threads(positive_integer(threads, "threads")):
-            self._threads = min(get_num_threads(), max_memory // MIN_MEMORY)
+        self._threads = min(positive_integer(threads, "threads"), max_memory // MIN_MEMORY)
         self._executor = ThreadPoolExecutor(self._threads)
         # glibc returns free memory to the system beyond twice the largest block that was ever freed, and all memory of
         # a box is free after it: without a larger one, the page faults would take most of the time.

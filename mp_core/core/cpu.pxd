@@ -6,6 +6,7 @@ from mp_core.core.header cimport mp_kernels
 # third-level cache, November 2026).
 cdef enum:
     STREAMED = 1 << 24
+    MOST_THREADS = 1024
 
 ctypedef void (*task)(void *context, Py_ssize_t index) noexcept nogil
 

@@ -109,14 +109,15 @@ _scoped = contextvars.ContextVar("mp_core.num_threads", default=0)
 _default = None  # (count, why), found at first use
 
 
-def _positive(value, argument):
+def _count(value, argument):
+    """Return a number of threads."""
     try:
-        count = int(value) if isinstance(value, str) else operator.index(value)
-    except (TypeError, ValueError):
+        count = operator.index(value)
+    except TypeError:
         count = 0
-    if count < 1:
-        raise ValueError(f"`{argument}` must be a positive integer; received {value!r}")
-    return min(count, 1024)
+    if not 1 <= count <= MOST_THREADS:
+        raise ValueError(f"`{argument}` must be an integer from 1 to {MOST_THREADS}; received {value!r}")
+    return count
 
 
 def _cgroup_quota():
@@ -135,18 +136,19 @@ def _cgroup_quota():
 
 
 def _find_default():
-    if os.environ.get("MP_CORE_NUM_THREADS"):
-        return _positive(os.environ["MP_CORE_NUM_THREADS"], "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
+    wanted = os.environ.get("MP_CORE_NUM_THREADS")
+    if wanted:
+        return _count(int(wanted) if wanted.isdecimal() else wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first) > 0:
-        return min(int(first), 1024), "OMP_NUM_THREADS"
+        return min(int(first), MOST_THREADS), "OMP_NUM_THREADS"
     count, why = os.cpu_count() or 1, "CPU count"
     if hasattr(os, "sched_getaffinity"):
         count, why = len(os.sched_getaffinity(0)), "CPU affinity"
     quota = _cgroup_quota()
     if quota is not None and quota < count:
         count, why = max(1, int(quota + 0.5)), "cgroup CPU quota"
-    return count, why
+    return min(count, MOST_THREADS), why
 
 
 def threads_and_reason():
@@ -180,12 +182,12 @@ def set_num_threads(count):
     Parameters
     ----------
     count : int
-        At least 1. The results do not depend on it.
+        From 1 to 1024. The results do not depend on it.
 
     Raises
     ------
     ValueError
-        `count` is no positive integer.
+        `count` is no integer from 1 to 1024.
 
     Examples
     --------
@@ -196,22 +198,22 @@ def set_num_threads(count):
     >>> set_num_threads(before)
     """
     global _default
-    _default = _positive(count, "count"), "set_num_threads()"
+    _default = _count(count, "count"), "set_num_threads()"
 
 
 @contextmanager
 def num_threads(count):
-    """Use `count` threads within a ``with`` block, in this thread or task only.
+    """Use `count` threads within a ``with`` block, in this thread or task.
 
     Parameters
     ----------
     count : int
-        At least 1.
+        From 1 to 1024.
 
     Raises
     ------
     ValueError
-        `count` is no positive integer.
+        `count` is no integer from 1 to 1024.
 
     Examples
     --------
@@ -219,7 +221,7 @@ def num_threads(count):
     ...     get_num_threads()
     1
     """
-    token = _scoped.set(_positive(count, "count"))
+    token = _scoped.set(_count(count, "count"))
     try:
         yield
     finally:

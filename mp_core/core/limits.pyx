@@ -4,16 +4,15 @@ cimport numpy as cnp
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_LANES, MP_LIMIT_VECTORS, MP_PAIRS, MP_QUADS, MP_WIDE, mp_kernels
+from mp_core.core.cpu cimport MOST_THREADS, kernels, parallel_for, threads_for
+from mp_core.core.header cimport MP_LANES, MP_LIMIT_VECTORS, mp_kernels
+from mp_core.core.schedule cimport arithmetic_of
+
+from mp_core.core.packed import FORMATS as _FORMATS
 
 cnp.import_array()
 
-# How products of two operands of a type are computed.
-ARITHMETICS = {
-    "float32": MP_WIDE, "float16": MP_WIDE, "bfloat16": MP_PAIRS, "float8_e4m3fn": MP_PAIRS, "float8_e5m2": MP_PAIRS,
-    "int8": MP_QUADS,
-}
+FORMATS = {name: fmt for name, fmt in _FORMATS.items() if name != "int4"}  # of both operands
 
 
 cdef struct Run:
@@ -21,8 +20,8 @@ cdef struct Run:
     int arithmetic, threads
     Py_ssize_t rounds, share, bytes
     const char *x
-    double operations[1024]
-    uint32_t seen[1024]
+    double operations[MOST_THREADS]
+    uint32_t seen[MOST_THREADS]
 
 
 cdef void multiply_on_thread(void *context, Py_ssize_t index) noexcept nogil:
@@ -47,7 +46,9 @@ def multiply(str dtype not None, Py_ssize_t rounds):
     """Multiply and add, as products of that dtype do, in registers on every thread; return the operations done."""
     cdef Run r
     cdef Py_ssize_t index
-    r.kernels, r.arithmetic, r.rounds = kernels(), ARITHMETICS[dtype], rounds
+    if dtype not in FORMATS:
+        raise ValueError(f"`dtype` must be one of {', '.join(FORMATS)}; received {dtype!r}")
+    r.kernels, r.rounds, r.arithmetic = kernels(), rounds, arithmetic_of(FORMATS[dtype], FORMATS[dtype])
     r.threads = threads_for(1, 0)
     with nogil:
         parallel_for(r.threads, r.threads, multiply_on_thread, &r)

@@ -104,6 +104,7 @@ cdef dict _out_formats = {}                          # dtype or its name -> form
 cdef dict _activations = ACTIVATIONS
 cdef int _int32
 cdef object _long_way, _long_dynamic
+cdef Py_ssize_t MOST_EXACT = (2**31 - 1) // (255 * 128)  # k, of uint8 by int8 as of int8 by int8
 
 
 def install(dict dtypes not None, results, long_way, long_dynamic):
@@ -229,7 +230,7 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
             or not set_result(&p, out_dtype, _results[p.a_format][fmt])):
         return None
     if quantize or p.a_format >= MP_FLOATS:  # integers: the other way knows how deep a product may be
-        if p.k > 65793 or (not quantize and not (bias is None and activation is None and residual is None)):
+        if p.k > MOST_EXACT or (not quantize and not (bias is None and activation is None and residual is None)):
             return None
 
     # The result.
@@ -304,7 +305,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     TypeError
         The operands' types have no product: floats have, with int8 on the right too, int8 @ int8 and uint8 @ int8.
     ValueError
-        The shapes do not fit, or an integer product is too deep to be exact (int8: k > 131071, uint8: k > 65793).
+        The shapes do not fit, `activation` is unknown, or an integer product is too deep to be exact (the numerics page
+        has the limits: int8 k <= 131071, less with uint8 and zero points).
 
     Notes
     -----
@@ -413,7 +415,7 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.nda
     >>> fixed_matmul(np.ones((1, 2), np.float32), w, np.full(2, 0.5, np.float32), np.zeros(2, np.int32)).round(1)
     array([[2.5, 3. ]], dtype=float32)
     """
-    if b.format != MP_I8 or b.scale is None or len(b.shape) != 2:
+    if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
     if (cnp.PyArray_TYPE(steps) != _types[<int>MP_F32]
             or cnp.PyArray_TYPE(zeros) != _int32 or cnp.PyArray_SIZE(steps) != b.k or cnp.PyArray_SIZE(zeros) != b.k

@@ -19,7 +19,11 @@ cdef struct Product:   # what every task reads; strides in bytes
     bint a_direct               # a is read in place: rows with unit stride, of the type that the kernel reads
     const char *b
     Py_ssize_t b_rs, b_cs
-    bint packed, decoded, in_place, turned, fetched
+    bint packed                 # b is a PackedMatrix's panels
+    bint decoded                # ... in a format that is multiplied after it was decoded into scratch
+    bint in_place               # the kernel reads rows of b as they lie,
+    bint turned                 # or contiguous columns
+    bint fetched                # rows of b are contiguous: the next ones can be fetched ahead
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL
     bint sums_wanted
@@ -50,4 +54,5 @@ cdef struct Product:   # what every task reads; strides in bytes
     Py_ssize_t row_scale_bytes
     bint failed
 
+cdef int arithmetic_of(int a_format, int b_format) noexcept nogil
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1

@@ -66,15 +66,15 @@ cdef struct Place:     # where the operands and the result of some rows of one m
     char *out
 
 
-cdef bint made(const Product *p) noexcept nogil:
-    """Whether the kernels multiply something else than what is packed."""
-    return p.decoded or not p.packed
+cdef bint as_packed(const Product *p) noexcept nogil:
+    """Whether the kernels multiply panels as they were packed; else they are made, or b is read as it lies."""
+    return p.packed and not p.decoded
 
 
 cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     """Choose the tasks, chunks of rows by chunks of panels: enough for the threads, as few as the caches allow."""
     cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, wanted, chunks, rows
-    p.row_chunk = SCRATCH_ROWS if made(p) else PACKED_ROWS
+    p.row_chunk = PACKED_ROWS if as_packed(p) else SCRATCH_ROWS
     if not p.a_direct:
         rows = COPY_BYTES // max(p.k * A_SIZE[p.arithmetic], 1) // TILE_ROWS * TILE_ROWS
         p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
@@ -89,7 +89,7 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         if not p.a_direct:
             wanted = threads
             chunks = round_up(chunks, threads) if chunks > 1 else 1
-        if matrices * panels < threads or (not made(p) and matrices * chunks * panels < wanted):
+        if matrices * panels < threads or (as_packed(p) and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
     p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS), p.m)
@@ -119,9 +119,9 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
     cdef Py_ssize_t rows = p.row_chunk, block = p.common.block
     cdef bint one_panel = p.n <= MP_PANEL
     p.together = 1
-    if p.turned or (rows <= TILE_ROWS and (not made(p) or (p.in_place and one_panel))):
+    if p.turned or (rows <= TILE_ROWS and (as_packed(p) or (p.in_place and one_panel))):
         p.step = block if p.tail else p.k  # what precedes the tail is no range of whole blocks
-    elif not made(p) or rows > FEW:
+    elif as_packed(p) or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     elif p.fetched and (p.in_place or not one_panel):
         if not p.in_place:

@@ -20,7 +20,7 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
         raise ValueError(f"A serialized {what} must be a dictionary with a `class_name`; received {config!r}")
     name: Any = config.get("class_name")
     own = config.get("config") or {}
-    if name not in classes:
+    if not isinstance(name, str) or name not in classes:
         raise ValueError(f"Unknown {what} class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
     if not isinstance(own, dict):
         raise ValueError(f"The `config` of a {what} must be a dictionary; received {own!r}")

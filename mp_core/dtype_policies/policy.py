@@ -218,7 +218,7 @@ def _kind(policy: DTypePolicy) -> type[DTypePolicy]:
 
 _default: DTypePolicy | None = None
 scoped_default: ContextVar[DTypePolicy] = ContextVar("mp_core.dtype_policy")
-"""The default inside :func:`policy_scope`, in this thread or task only."""
+"""The default inside :func:`policy_scope`, in this thread or task."""
 
 
 def dtype_policy() -> DTypePolicy:

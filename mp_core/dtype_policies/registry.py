@@ -132,7 +132,7 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
 
 @contextmanager
 def policy_scope(policy: DTypePolicy | str) -> Iterator[DTypePolicy]:
-    """Make `policy` the default inside a ``with`` block, in this thread or task only.
+    """Make `policy` the default inside a ``with`` block, in this thread or task.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """Dense layer over several axes, by an einsum equation."""
 
 import math
+from numbers import Integral
 from typing import Any
 
 from mp_core.arguments import positive_integer
@@ -60,7 +61,7 @@ class EinsumDense(Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.equation = equation
-        shape = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape)
+        shape = (output_shape,) if isinstance(output_shape, Integral) else tuple(output_shape)
         self.output_shape = tuple(n if n is None else positive_integer(n, "output_shape") for n in shape)
         self.activation = activations.get(activation)
         self.bias_axes = bias_axes

@@ -65,8 +65,10 @@ class LayerNormalization(Layer):
             )
         self._rank = rank
         self._is_last = self._axes == [rank - 1]
-        self._lengths = [input_shape[axis] or 0 for axis in self._axes]
-        shape = tuple(self._lengths)
+        shape = tuple(input_shape[axis] for axis in self._axes)
+        if None in shape:
+            raise ValueError(f"the axes that `axis` names must have a length; received input_shape={input_shape}")
+        self._lengths = list(shape)
         self.gamma = self.beta = None
         if self.scale:
             self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, autocast=False, name="gamma")

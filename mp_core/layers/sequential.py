@@ -40,10 +40,14 @@ class Sequential(Layer):
 
     def __init__(self, layers: Sequence[Layer] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.layers = list(layers)
+        self.layers: list[Layer] = []
+        for layer in layers:
+            self.add(layer)
 
     def add(self, layer: Layer) -> None:
         """Append a layer."""
+        if not isinstance(layer, Layer):
+            raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
         self.layers.append(layer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:

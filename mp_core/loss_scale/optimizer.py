@@ -83,7 +83,7 @@ def serialize_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     return {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}
 
 
-def deserialize_optimizer(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Optimizer:
+def deserialize_optimizer(config: dict[str, Any] | None, custom_objects: dict[str, Any] | None = None) -> Optimizer:
     """Return the optimizer of a :func:`serialize_optimizer` dictionary.
 
     Raises
@@ -250,7 +250,7 @@ class LossScaleOptimizer:
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         """Return the optimizer of a configuration."""
-        return cls(**config | {"inner_optimizer": deserialize_optimizer(config["inner_optimizer"], custom_objects)})
+        return cls(**config | {"inner_optimizer": deserialize_optimizer(config.get("inner_optimizer"), custom_objects)})
 
 
 def _divided(gradient: Any, variable: AutoCastVariable, scale: np.float32) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arguments import positive, positive_integer
+from mp_core.arguments import number, positive, positive_integer
 from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
@@ -105,7 +105,7 @@ class LossScale:
 class DynamicLossScale(LossScale):
     """A loss scale that grows after `period` finite steps in a row and shrinks after every other step.
 
-    The factor is a float32 number at every step. The defaults are tf.keras'; Keras 3 has neither limit
+    The factor is a float32 number after its first change. The defaults are tf.keras'; Keras 3 has neither limit
     (``min_loss_scale=0, max_loss_scale=math.inf``).
 
     Parameters
@@ -126,7 +126,8 @@ class DynamicLossScale(LossScale):
     Raises
     ------
     ValueError
-        `loss_scale` is no number above 0, `period` no positive integer, or `factor` not above 1.
+        `loss_scale` is no number above 0, `counter` or a limit none of at least 0, `period` no positive integer, or
+        `factor` not above 1.
 
     Examples
     --------
@@ -145,6 +146,9 @@ class DynamicLossScale(LossScale):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_integer(self.period, "period")
+        number(self.counter, "counter", 0)
+        number(self.min_loss_scale, "min_loss_scale", 0)
+        number(self.max_loss_scale, "max_loss_scale", 0)
         if not positive(self.factor, "factor") > 1:
             raise ValueError(f"`factor` must be above 1; received factor={self.factor!r}")
 

@@ -181,7 +181,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _read_json(path: Path, kind: type) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, kind):
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a {kind.__name__}")

@@ -2,7 +2,7 @@
 
 Every function takes ndarrays, array-likes and anything with ``__dlpack__`` on the CPU, of any shape, stride, alignment
 and byte order, and returns an ndarray. Storage may be narrow; arithmetic is float32 (int32 for int8 products), and the
-result is rounded once. float64 stays float64 throughout, on NumPy's own routines.
+result is rounded once. float64 stays float64 throughout, mostly on NumPy's own routines.
 """
 
 from mp_core.arrays import cast

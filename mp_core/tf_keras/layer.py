@@ -122,7 +122,10 @@ class Layer(layers.Layer):
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._cast_inputs(args, kwargs)
         if self.dtype_policy.name == "_infer":
-            self.dtype_policy = Policy(next(leaves(args[0])).dtype.name)
+            first = next(leaves(args[0]), None)
+            if first is None:
+                raise ValueError(f"The first argument of {self.name} must hold an array; received {args[0]!r}")
+            self.dtype_policy = Policy(first.dtype.name)
         return super()._first_call(args, kwargs)
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

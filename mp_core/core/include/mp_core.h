@@ -47,9 +47,15 @@ enum {
  * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the
  * lower half, the odd ones the upper. Panels follow each other without gaps. By format: bytes of an element as it comes
  * (int4: in a byte), neighbours in a group, bytes of a group. */
-static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {4, 2, 2, 1, 1, 1, 1};
-static const ptrdiff_t mp_group[MP_PANEL_FORMATS] = {1, 1, 2, 4, 4, 4, 8};
-static const ptrdiff_t mp_group_bytes[MP_PANEL_FORMATS] = {4, 2, 4, 4, 4, 4, 4};
+static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {
+    [MP_F32] = 4, [MP_F16] = 2, [MP_BF16] = 2, [MP_F8_E4M3FN] = 1, [MP_F8_E5M2] = 1, [MP_I8] = 1, [MP_I4] = 1,
+};
+static const ptrdiff_t mp_group[MP_PANEL_FORMATS] = {
+    [MP_F32] = 1, [MP_F16] = 1, [MP_BF16] = 2, [MP_F8_E4M3FN] = 4, [MP_F8_E5M2] = 4, [MP_I8] = 4, [MP_I4] = 8,
+};
+static const ptrdiff_t mp_group_bytes[MP_PANEL_FORMATS] = {
+    [MP_F32] = 4, [MP_F16] = 2, [MP_BF16] = 4, [MP_F8_E4M3FN] = 4, [MP_F8_E5M2] = 4, [MP_I8] = 4, [MP_I4] = 4,
+};
 
 /* Bytes of k elements of one column of a panel: panel j starts 64 j times as many into its matrix. */
 static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {

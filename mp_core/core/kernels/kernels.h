@@ -4,7 +4,8 @@
  * the same bits everywhere:
  *   vf32 vu32 vu16 vu8 vmask; set_* load_* store_* (loadn_*, storen_*: the first 0 < n <= 16 lanes, the rest reads 0),
  *   stream_* (to aligned memory, past the caches) and stream_fence, after which other threads see it,
- *   arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
+ *   and_u32, or_u32, xor_u32, shl_u32, shr_u32, sar_u32, add_u32, sub_u32, mul_u32, min_u32, max_u32, as_f32, as_u32,
+ *   floating-point arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
  *   i32_from_f32: to nearest even, in range; of NaN (if not MP_DIVIDES, of what is out of range too) a multiple of 2^16;
@@ -18,8 +19,10 @@
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   if not MP_DIVIDES, of 64 bytes or 32 halves in a vector: min_u16, min_i8, max_i8, any_clear (whether a word has none
  *   of some bits),
- *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first n <= 64),
+ *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first 0 < n < 64),
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
+ *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
+ *   MP_OUT_OF_LINE if the decoders of decode.inc are to be functions of their own, for the compiler's sake,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.
  */

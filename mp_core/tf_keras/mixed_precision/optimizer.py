@@ -7,8 +7,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mp_core.arguments import positive, positive_integer
+from mp_core.arguments import positive, positive_integer, whole
 from mp_core.autocast import AutoCastVariable
+from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.loss_scale import (
     DynamicLossScale,
     LossScale,
@@ -82,7 +83,7 @@ class LossScaleOptimizer:
         self._state = LossScale(self.initial_scale)
         if dynamic:
             growth = 2000 if dynamic_growth_steps is None else dynamic_growth_steps
-            self.dynamic_growth_steps = positive_integer(int(growth), "dynamic_growth_steps")
+            self.dynamic_growth_steps = positive_integer(whole(growth), "dynamic_growth_steps")
             self._state = DynamicLossScale(self.initial_scale, period=self.dynamic_growth_steps)
         self._missed = ["get_scaled_loss", "get_unscaled_gradients"]
         self.inner_optimizer = _claimed(inner_optimizer)
@@ -175,9 +176,9 @@ class LossScaleOptimizer:
             The loss scale has a multiplier other than 2.
         """
         if "loss_scale" in config:
-            config = {"inner_optimizer": config["optimizer"], **arguments_of(config["loss_scale"])}
+            config = {"inner_optimizer": config.get("optimizer"), **arguments_of(config["loss_scale"])}
         optimizer = cls.__new__(cls)
-        inner = deserialize_optimizer(config["inner_optimizer"], custom_objects)
+        inner = deserialize_optimizer(config.get("inner_optimizer"), custom_objects)
         LossScaleOptimizer.__init__(optimizer, **config | {"inner_optimizer": inner})
         return optimizer
 
@@ -198,13 +199,13 @@ def _claimed(optimizer: Any) -> Optimizer:
 
 def arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of :class:`LossScaleOptimizer` for the configuration of an experimental loss scale."""
-    values = loss_scale["config"]
-    if loss_scale["class_name"] == "FixedLossScale":
-        return {"dynamic": False, "initial_scale": values["loss_scale_value"]}
-    if values["multiplier"] != 2:
+    dynamic, values = class_and_config(loss_scale, {"FixedLossScale": False, "DynamicLossScale": True}, "loss scale")
+    if not dynamic:
+        return {"dynamic": False, "initial_scale": values.get("loss_scale_value")}
+    if values.get("multiplier") != 2:
         received = ", ".join(f"{key}={value}" for key, value in values.items())
         raise ValueError(
             "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose multiplier is not 2. "
             f"Got DynamicLossScale: DynamicLossScale({received})"
         )
-    return {"initial_scale": values["initial_loss_scale"], "dynamic_growth_steps": values["increment_period"]}
+    return {"initial_scale": values.get("initial_loss_scale"), "dynamic_growth_steps": values.get("increment_period")}

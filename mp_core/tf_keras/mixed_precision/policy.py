@@ -153,7 +153,7 @@ def set_global_policy(policy: DTypePolicy | str | None) -> None:
 
 @contextmanager
 def policy_scope(policy: DTypePolicy | str | None) -> Iterator[None]:
-    """Make `policy` the default inside a ``with`` block, in this thread or task only.
+    """Make `policy` the default inside a ``with`` block, in this thread or task.
 
     Examples
     --------
@@ -236,8 +236,4 @@ def deserialize(
     """
     if config is None or isinstance(config, str):
         return Policy(config or "_infer")
-    classes: dict[str, type[DTypePolicy]] = {"Policy": Policy, "PolicyV1": Policy, **(custom_objects or {})}
-    policy_type = classes.get(config["class_name"])
-    if policy_type is None:
-        return dtype_policies.deserialize(config)
-    return policy_type.from_config(config["config"])
+    return dtype_policies.deserialize(config, {"Policy": Policy, "PolicyV1": Policy, **(custom_objects or {})})

@@ -170,6 +170,7 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     return (vu32){_mm256_dpbusd_avx_epi32(acc.lo, a.lo, b.lo), _mm256_dpbusd_avx_epi32(acc.hi, a.hi, b.hi)};
 }
 #else
+#define MP_QUADS_BY_TWO
 /* Bytes 0 and 2, then 1 and 3, widened to 16 bits: |255 * 128 * 2| fits in 32 bits, nothing saturates. */
 V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     const vu32 a_even = and_u32(a, set_u32(0x00FF00FFu)), a_odd = MP_SHIFT(_mm256_srli_epi16, a, 8);

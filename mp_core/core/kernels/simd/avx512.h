@@ -135,6 +135,7 @@ V float sum_f32(vf32 x) {
 #ifdef MP_NATIVE_VNNI /* avx512_vnni.h */
 V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) { return _mm512_dpbusd_epi32(acc, a, b); }
 #else
+#define MP_QUADS_BY_TWO
 /* Bytes 0 and 2, then 1 and 3, widened to 16 bits: |255 * 128 * 2| fits in 32 bits, nothing saturates. */
 V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     const vu32 a_even = and_u32(a, set_u32(0x00FF00FFu)), a_odd = _mm512_srli_epi16(a, 8);

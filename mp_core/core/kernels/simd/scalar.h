@@ -7,6 +7,7 @@ typedef struct { uint8_t x[MP_LANES]; } vu8;
 typedef vu32 vmask; /* 1 or 0 per lane */
 #undef UNROLL16 /* vectors are in memory, and lanes loops of their own: minutes of compiling for nothing */
 #define UNROLL16
+#define MP_OUT_OF_LINE
 
 #define MP_EACH(T, EXPRESSION)                                          \
     do {                                                                \

@@ -7,6 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import loss_scale as states
+from mp_core.arguments import number, positive, positive_integer, whole
+from mp_core.dtype_policies.lookup import class_and_config
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
 
@@ -108,9 +110,9 @@ class DynamicLossScale(LossScale):
     def __init__(
         self, initial_loss_scale: float = 2.0**15, increment_period: int = 2000, multiplier: float = 2.0
     ) -> None:
-        self.initial_loss_scale = float(initial_loss_scale)
-        self.increment_period = int(increment_period)
-        self.multiplier = float(multiplier)
+        self.initial_loss_scale = positive(initial_loss_scale, "initial_loss_scale")
+        self.increment_period = positive_integer(whole(increment_period), "increment_period")
+        self.multiplier = number(multiplier, "multiplier")
         self.state = states.DynamicLossScale(
             self.initial_loss_scale, period=self.increment_period, factor=self.multiplier
         )
@@ -158,8 +160,10 @@ def get(identifier: Any) -> LossScale | None:
     if identifier == "dynamic":
         return DynamicLossScale()
     classes: dict[str, type[LossScale]] = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
-    if isinstance(identifier, dict) and identifier.get("class_name") in classes:
-        return classes[identifier["class_name"]].from_config(identifier["config"])
+    name = identifier.get("class_name") if isinstance(identifier, dict) else None
+    if isinstance(name, str) and name in classes:
+        found, own = class_and_config(identifier, classes, "loss scale")
+        return found.from_config(own)
     raise ValueError(f"Could not interpret loss scale identifier: {identifier}")
 
 
