@@ -20,6 +20,7 @@ from mp_core.core.cpu import (
 from mp_core.core.instructions import kernel_names
 from mp_core.dtype_policies import dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
+from mp_core.tables import outline
 
 __all__ = [
     "available_isas",
@@ -69,11 +70,5 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     }
     if as_dict:
         return report
-    for key, value in report.items():
-        if isinstance(value, dict):
-            print(f"{key}:")
-            for name, item in value.items():
-                print(f"  {name}: {item}")
-        else:
-            print(f"{key}: {', '.join(value) if isinstance(value, list) else value}")
+    print("\n".join(outline(report)))
     return None

@@ -1,8 +1,9 @@
-"""Aligned text tables."""
+"""Aligned text: tables and outlines."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-__all__ = ["aligned"]
+__all__ = ["aligned", "outline"]
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
@@ -32,3 +33,23 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
     ]
     lines.insert(1, "-" * max(map(len, lines)))
     return "\n".join(lines)
+
+
+def outline(report: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    r"""Yield a report as lines of a key and its value, nested reports below their key.
+
+    Examples
+    --------
+    >>> print(*outline({"isas": ["avx2", "scalar"], "kernels": {"int8": "vpmaddwd"}}), sep="\n")
+    isas     avx2 scalar
+    kernels
+      int8  vpmaddwd
+    """
+    width = max(map(len, report), default=0)
+    for key, value in report.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}"
+            yield from outline(value, indent + "  ")
+        else:
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            yield f"{indent}{key:{width}}  {text}"

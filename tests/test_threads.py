@@ -168,4 +168,4 @@ def test_show_config_reports_what_is_in_use(capsys):
     assert report["isa"] == config.isa() and report["threads"] == config.get_num_threads()
     assert all(report["isa"] in kernel for kernel in report["kernels"].values())
     assert config.show_config() is None
-    assert "thread_reason: " in capsys.readouterr().out
+    assert "thread_reason  " in capsys.readouterr().out

@@ -239,7 +239,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         result = ufunc(self._state[0], as_stored(value, self.true_dtype, self.name))
         return self.assign(result, read_value=read_value, copy=False)
 
-    # Each takes (indices, updates) and returns the variable. Repeated indices accumulate; an update of them is the last.
+    # Each takes (indices, updates) and returns the variable. Repeated indices accumulate; of updates the last one wins.
     scatter_update = _scatter(None)
     scatter_add = _scatter(np.add)
     scatter_sub = _scatter(np.subtract)

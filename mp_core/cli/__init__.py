@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -90,21 +90,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    report = config.show_config(as_dict=True)
-    print(json.dumps(report, indent=2) if arguments.json else "\n".join(_lines(report)))
+    if arguments.json:
+        print(json.dumps(config.show_config(as_dict=True), indent=2))
+    else:
+        config.show_config()
     return DONE
-
-
-def _lines(report: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield a report as aligned ``key  value`` lines, nested reports below their key."""
-    width = max(map(len, report), default=0)
-    for key, value in report.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}"
-            yield from _lines(value, indent + "  ")
-        else:
-            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-            yield f"{indent}{key:{width}}  {text}"
 
 
 def _demo(arguments: argparse.Namespace) -> int:

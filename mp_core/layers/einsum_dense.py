@@ -1,8 +1,9 @@
 """Dense layer over several axes, by an einsum equation."""
 
 import math
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
@@ -61,7 +62,7 @@ class EinsumDense(Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.equation = equation
-        shape = (output_shape,) if isinstance(output_shape, Integral) else tuple(output_shape)
+        shape = (output_shape,) if isinstance(output_shape, int | np.integer) else tuple(output_shape)
         self.output_shape = tuple(n if n is None else positive_integer(n, "output_shape") for n in shape)
         self.activation = activations.get(activation)
         self.bias_axes = bias_axes

@@ -1,7 +1,6 @@
 """Objects that own variables, directly and through the layers among their attributes."""
 
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,7 @@ class VariableOwner:
         """
         if isinstance(shape, str):
             raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
-        shape = () if shape is None else (shape,) if isinstance(shape, Integral) else tuple(shape)
+        shape = () if shape is None else (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         target = dtypes.parse(standardize_dtype(self.variable_dtype if dtype is None else dtype))
         if initializer is None:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
