@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport STREAMED, parallel_for, threads_for
+from mp_core.core.cpu cimport parallel_for, threads_for
 from mp_core.core.header cimport MP_F32, MP_STREAM, mp_tile
 
 cdef double WORTHWHILE = 1 << 17
@@ -12,8 +12,9 @@ cdef double WORTHWHILE = 1 << 17
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
-    PAGES = 128       # rows, far apart, that are read side by side
-    ROWS = 4          # rows whose columns a kernel takes side by side
+    PAGES = 128         # rows, far apart, that are read side by side
+    ROWS = 4            # rows whose columns a kernel takes side by side
+    FETCHED = 1 << 21   # bytes of an array that a second-level cache does not hold
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
@@ -210,6 +211,10 @@ cdef void convert_share(void *context, Py_ssize_t index) noexcept nogil:
         convert(b, &t, block * (b.cols if b.by_column else 1))
 
 
+cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
+    return b.outer * b.rows * b.cols * b.size
+
+
 cdef int split(Blocks *b, int threads) except -1:
     """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
@@ -217,8 +222,7 @@ cdef int split(Blocks *b, int threads) except -1:
     b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
         (along + threads - 1) // threads)
     b.parts = <int>((along + b.share - 1) // b.share)
-    if b.fetch:
-        b.fetch = NEXT_ROWS if b.by_column else NOTHING
+    b.fetch = NEXT_ROWS if b.by_column and bytes_of(b) >= FETCHED else NOTHING
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -243,11 +247,13 @@ cdef int run(Blocks *b) except -1:
     cdef int threads = threads_for(<double>b.outer * b.rows * b.cols, WORTHWHILE)
     cdef Py_ssize_t tasks, rows
     b.fetch = NOTHING
-    if b.outer * b.rows * b.cols * b.size >= STREAMED:
+    if bytes_of(b) >= FETCHED:
         if b.how == GIVEN:
             b.fetch = NEXT_ROWS if b.by_column else NOTHING
-        else:
-            b.fetch = NEXT_STRIP if b.by_column else NEXT_TILE
+        elif b.by_column and b.cols > STRIP:
+            b.fetch = NEXT_STRIP
+        elif b.outer * b.groups > 1:
+            b.fetch = NEXT_TILE
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
         b.strip = <Py_ssize_t>CHUNK if b.how == GIVEN else <Py_ssize_t>STRIP
