@@ -81,6 +81,43 @@ def test_training_argument_is_for_layers_that_take_it():
     assert layer.seen[2] == {}
 
 
+class Recorder(layers.Layer):
+    """Notes with which `training` it was called."""
+
+    def call(self, inputs, training="unset"):
+        self.seen = training
+        return inputs
+
+
+class Nest(layers.Layer):
+    """A layer whose call says nothing of training."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner, self.told = Recorder(), Recorder()
+
+    def call(self, inputs):
+        return self.told(self.inner(inputs), training=False)
+
+
+def test_training_reaches_the_layers_of_a_layer():
+    nest = Nest()
+    for given, seen in [({}, "unset"), ({"training": True}, True), ({"training": None}, "unset")]:
+        nest(_x(2), **given)
+        assert (nest.inner.seen, nest.told.seen) == (seen, False)
+    layers.Sequential([Nest(), outer := Nest()])(_x(2), training=True)
+    assert outer.inner.seen is True
+
+
+def test_what_is_run_to_build_does_not_train():
+    """A stack builds by running zeros: they must not move the scales of a float8 layer."""
+    seen = []
+    inner = layers.Sequential([layers.Dense(2), recorder := Recorder()])
+    recorder.call = lambda inputs, training=None: seen.append(training) or inputs
+    inner(_x(2, 3), training=True)
+    assert seen == [None, True]
+
+
 def test_output_dtype_of_the_policy():
     layer = layers.Dense(2, dtype="params=float32,compute=bfloat16,output=float32")
     assert layer(_x(1, 3)).dtype == np.float32

@@ -2,7 +2,8 @@
 from mp_core.core.header cimport mp_kernels
 
 # Bytes that no cache holds from one call to the next: such results are streamed past the caches. So 2^25
-# elements of float16 to float32 took 0.6 of the time, back 0.7 (one Zen 4 core, 32 MiB of third-level cache, November 2026).
+# elements of float16 to float32 took 0.6 of the time, back 0.7 (one Zen 4 core with 32 MiB of third-level
+# cache, November 2026).
 cdef enum:
     STREAMED = 1 << 24
     MOST_THREADS = 1024

@@ -13,10 +13,13 @@ import numpy as np
 
 from mp_core.tree import map_leaves
 
-__all__ = ["build_for", "enclosing_path", "placed", "takes_training", "unique_name"]
+__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "takes_training", "unique_name"]
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
+
+handed_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
+"""The ``training`` of the enclosing call in this thread or task, which the layers that it calls take over."""
 
 _names: Counter[str] = Counter()
 _counting = Lock()
@@ -42,12 +45,13 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
             return
         layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
         layer._apply_policy()
-        token = enclosing_path.set(layer._path)
+        outer, training = enclosing_path.set(layer._path), handed_training.set(None)
         try:
             build(layer, *args, **kwargs)
             layer.built = True
         finally:
-            enclosing_path.reset(token)
+            handed_training.reset(training)
+            enclosing_path.reset(outer)
             if not layer.built:
                 layer._path = None
 

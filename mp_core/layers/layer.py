@@ -20,7 +20,14 @@ from mp_core.dtype_policies import (
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
-from mp_core.layers.building import build_for, enclosing_path, placed, takes_training, unique_name
+from mp_core.layers.building import (
+    build_for,
+    enclosing_path,
+    handed_training,
+    placed,
+    takes_training,
+    unique_name,
+)
 from mp_core.layers.quantized import MODES, Form, Matrix, check_quantization_config, form_of, replace_matrix
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
@@ -239,7 +246,24 @@ class Layer(VariableOwner):
         raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype."""
+        """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
+
+        ``training`` reaches :meth:`call`, if it has that argument, and the layers below.
+        """
+        training = handed_training.get()
+        if training is None and "training" not in kwargs:
+            return self._run(args, kwargs)
+        given = kwargs.pop("training", None)
+        training = training if given is None else given
+        if training is not None and takes_training(type(self).call):
+            kwargs["training"] = training
+        token = handed_training.set(training)
+        try:
+            return self._run(args, kwargs)
+        finally:
+            handed_training.reset(token)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.built:
             return self._first_call(args, kwargs)
         if kwargs or len(args) != 1 or type(args[0]) is not np.ndarray:
@@ -264,13 +288,11 @@ class Layer(VariableOwner):
                 build_for(self, *self._cast_inputs(args, kwargs))
         token = enclosing_path.set(self._path or "")
         try:
-            return self(*args, **kwargs)
+            return self._run(args, kwargs)
         finally:
             enclosing_path.reset(token)
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if "training" in kwargs and not takes_training(type(self).call):
-            kwargs = {key: value for key, value in kwargs.items() if key != "training"}
         return map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
 
     def _cast_positional(self, x: Any) -> Any:

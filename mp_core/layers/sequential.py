@@ -55,10 +55,10 @@ class Sequential(Layer):
         x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
         self.call(x)
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the outputs of the last layer."""
         for layer in self.layers:
-            inputs = layer(inputs, training=True) if training else layer(inputs)
+            inputs = layer(inputs, training=training)
         return inputs
 
     def get_config(self) -> dict[str, Any]:

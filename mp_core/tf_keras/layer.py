@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 from mp_core import dtypes, layers
 from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
 from mp_core.dtype_policies import standardize_dtype
-from mp_core.layers.building import takes_training
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize
 from mp_core.tree import leaves, map_leaves
 
@@ -129,11 +128,8 @@ class Layer(layers.Layer):
         return super()._first_call(args, kwargs)
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        call = type(self).call
-        if "training" in kwargs and not takes_training(call):
-            kwargs = {key: value for key, value in kwargs.items() if key != "training"}
         if not args:
-            name = _first_argument(call)
+            name = _first_argument(type(self).call)
             if name not in kwargs:
                 raise ValueError(f"The first argument of {type(self).__name__}.call, `{name}`, must be passed.")
             args, kwargs = (kwargs[name],), {key: value for key, value in kwargs.items() if key != name}
