@@ -38,7 +38,6 @@ cdef extern from "mp_core.h" nogil:
         MP_LIMIT_VECTORS
         MP_PANEL
         MP_TURNED_ROWS
-        MP_FEW_ROWS
         MP_SLACK
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
@@ -113,6 +112,7 @@ cdef extern from "mp_core.h" nogil:
         void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_turned[3][7])(const mp_gemm *g) noexcept nogil
         void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
+        Py_ssize_t few_rows[3][7]
         void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
                         void *dst) noexcept nogil
         void (*unpack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil

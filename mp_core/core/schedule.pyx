@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
-    MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F16, MP_F32, MP_FEW_ROWS, MP_FLOATS, MP_I8, MP_LANES,
+    MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_I8, MP_LANES,
     MP_PAIRS, MP_PANEL, MP_QUADS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, MP_WITHIN, mp_column_bytes, mp_element_bytes,
     mp_gemm, mp_group, mp_group_bytes, mp_tile,
 )
@@ -476,7 +476,8 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     if not p.sums_wanted:
         p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
-    p.decoded = p.m > MP_FEW_ROWS and p.kernels.decode[p.arithmetic][p.b_format] != NULL
+    p.decoded = (p.kernels.decode[p.arithmetic][p.b_format] != NULL
+                 and p.m > p.kernels.few_rows[p.arithmetic][p.b_format])
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
     if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL

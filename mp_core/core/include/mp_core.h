@@ -28,7 +28,7 @@ typedef enum {
 } mp_activation;
 
 /* How products are computed, which is also how the rows of a are read: f32 elements and fused multiply-adds; pairs of
- * bf16; quads of 8-bit integers. A panel in another format than f32, bf16 or int8 is decoded to it on the way. */
+ * bf16; quads of 8-bit integers. A panel in another format than f32, bf16 or int8 is widened or decoded on the way. */
 typedef enum { MP_WIDE, MP_PAIRS, MP_QUADS, MP_ARITHMETICS } mp_arithmetic;
 
 enum {
@@ -36,7 +36,6 @@ enum {
     MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
     MP_TURNED_ROWS = 24, /* rows up to which contiguous columns are multiplied as they lie */
-    MP_FEW_ROWS = 3, /* rows up to which a panel in an undecoded format is multiplied as it is */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -140,7 +139,8 @@ typedef struct {
 
     /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs
      * (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range into the
-     * format that the arithmetic multiplies. Sums of integers: by column of a packed int8 range, added to sums; by row
+     * format that the arithmetic multiplies, which is faster than to decode it in registers beside more than few_rows rows
+     * of a. Sums of integers: by column of a packed int8 range, added to sums; by row
      * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole
      * vectors and groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such
      * elements with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is
@@ -149,6 +149,7 @@ typedef struct {
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    ptrdiff_t few_rows[MP_ARITHMETICS][MP_PANEL_FORMATS];
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);

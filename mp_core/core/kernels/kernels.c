@@ -56,6 +56,7 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
         [MP_PAIRS] = {[MP_F8_E4M3FN] = decode_pairs_e4m3fn, [MP_F8_E5M2] = decode_pairs_e5m2, [MP_I8] = decode_pairs_i8,
                       [MP_I4] = decode_pairs_i4},
     },
+    .few_rows = MP_FEW_ROWS,
     .pack = {[MP_F32] = pack_words, [MP_F16] = pack_halves, [MP_BF16] = pack_pairs, [MP_F8_E4M3FN] = pack_quads,
              [MP_F8_E5M2] = pack_quads, [MP_I8] = pack_quads, [MP_I4] = pack_i4},
     .unpack = {[MP_F32] = unpack_words, [MP_F16] = unpack_halves, [MP_BF16] = unpack_pairs, [MP_F8_E4M3FN] = unpack_quads,

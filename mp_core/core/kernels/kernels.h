@@ -24,7 +24,8 @@
  *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
  *   MP_OUT_OF_LINE if the decoders of decode.inc are to be functions of their own, for the compiler's sake,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
- *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers.
+ *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
+ *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4, November 2026).
  */
 #ifndef MP_KERNELS_H
 #define MP_KERNELS_H
