@@ -128,7 +128,7 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
             p.step = PIECE_ROWS
         elif rows > TILE_ROWS:
             p.step = 8 * IN_PLACE_ROWS
-        elif p.common.far or (rows == 1 and p.b_rs % (PAGE // 2) == 0):  # these share few sets of a first-level cache
+        elif p.common.far and rows > 1:
             p.step = IN_PLACE_ROWS
         else:
             p.step = 4 * IN_PLACE_ROWS
