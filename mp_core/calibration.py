@@ -182,8 +182,8 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
     return seen
 
 
-def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs: Array) -> Any:
-    outputs = call(inputs)  # first: it checks the shape
+def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs: Array, **kwargs: Any) -> Any:
+    outputs = call(inputs, **kwargs)  # first: it checks the shape
     rows = cast(inputs, "float64").reshape(-1, depth)
     if rows.size:
         if path not in seen:

@@ -430,3 +430,14 @@ def test_overwrite_with_gradient_is_kept():
     assert pickle.loads(pickle.dumps(variable)).overwrite_with_gradient
     LossScaleOptimizer(SGD(0.5), 4.0).apply([np.array([2.0])], [variable])
     assert variable.numpy() == 2.0
+
+
+def test_a_variable_is_a_condition():
+    where = AutoCastVariable([True, False])
+    np.testing.assert_array_equal(np.add([1.0, 2.0], [3.0, 4.0], where=where, out=np.zeros(2)), [4, 0])
+    assert np.sum(np.ones(2), where=where) == 1
+
+
+def test_a_list_of_integers_stays_in_the_dtype():
+    whole = [1, 2, 3]
+    assert (AutoCastVariable(np.ones(3), dtype="bfloat16") + whole).dtype.name == "bfloat16"

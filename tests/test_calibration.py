@@ -273,3 +273,22 @@ def test_inputs_are_fixed_once_and_in_int8_only():
     layer.fix_inputs()
     with pytest.raises(ValueError, match="inputs of layer 'dense' cannot be fixed: it is fixed already"):
         layer.fix_inputs()
+
+
+class Handing(layers.Layer):
+    """A layer that hands `training` on."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = layers.Dense(4, name="d")
+
+    def call(self, inputs, training=False):
+        return self.inner(inputs, training=training)
+
+
+def test_a_layer_may_hand_training_on(rng):
+    x = rng.standard_normal((8, 16), np.float32)
+    model = Handing()
+    model(x)
+    calibrated = calibrate(model, x, "int8_from_float32")
+    assert [v.name for v in calibrated.inner.weights if v.name.startswith("inputs")]

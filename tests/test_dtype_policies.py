@@ -585,3 +585,11 @@ def test_attention_example_of_source_001():
 )
 def test_a_literal_prefix_never_hides_a_match(pattern, path, matches):
     assert (DTypePolicyMap("float32", {pattern: "bfloat16"})[path].name == "bfloat16") is matches
+
+
+def test_a_map_among_the_entries_of_a_map_reloads():
+    policies = DTypePolicyMap()
+    policies["a"] = DTypePolicyMap()
+    assert deserialize(serialize(policies)) == policies
+    with pytest.raises(TypeError, match="a path must be a string; received 3"):
+        policies[3]

@@ -117,3 +117,48 @@ def test_settings_of_initializers():
     assert draw({"minval": 5, "maxval": 6, "seed": None}).min() >= 5
     with pytest.raises(ValueError, match="no such settings"):
         draw({"scale": 2})
+
+
+def test_configurations_of_built_keras_attention_load():
+    config = {"num_heads": 2, "key_dim": 4, "attention_axes": [1], "output_shape": (3,)}
+    layer = layers.MultiHeadAttention.from_config(config)
+    x = np.ones((2, 3, 6), np.float32)
+    assert layer(x, x).shape == (2, 3, 3)
+    assert layers.MultiHeadAttention(2, 4, attention_axes=None, output_shape=[5]).output_shape == 5
+    with pytest.raises(ValueError, match="`attention_axes` must be 1 or None; received attention_axes=2"):
+        layers.MultiHeadAttention(2, 4, attention_axes=2)
+
+
+class Double(layers.Layer):
+    def call(self, inputs):
+        return inputs * 2
+
+
+def test_configurations_of_stacks_load():
+    start = {"class_name": "InputLayer", "config": {"batch_shape": (None, 3)}}
+    inner = {"class_name": "Sequential", "config": {"layers": [{"class_name": "Double", "config": {}}]}}
+    stack = layers.Sequential.from_config({"layers": [start, inner]}, custom_objects={"Double": Double})
+    np.testing.assert_array_equal(stack(np.ones((1, 3), np.float32)), 2)
+
+
+def test_the_axes_of_layer_normalization_are_in_the_order_of_the_inputs(rng):
+    x = rng.standard_normal((2, 3, 5), np.float32)
+    layer, same = layers.LayerNormalization(axis=[2, 1]), layers.LayerNormalization(axis=[1, 2])
+    layer.build(x.shape)
+    same.build(x.shape)
+    assert layer.gamma.shape == (3, 5)
+    gamma = rng.standard_normal((3, 5), np.float32)
+    layer.gamma.assign(gamma)
+    same.gamma.assign(gamma)
+    np.testing.assert_array_equal(layer(x), same(x))
+
+
+def test_add_weight_takes_what_keras_passes():
+    layer = layers.Layer()
+    weight = layer.add_weight((2,), "ones", regularizer=None, constraint=None, aggregation="none")
+    assert weight.shape == (2,) and not weight.overwrite_with_gradient
+    assert layer.add_weight((2,), "ones", overwrite_with_gradient=True).overwrite_with_gradient
+    with pytest.raises(ValueError, match="`regularizer` and `constraint` must be None"):
+        layer.add_weight((2,), "ones", regularizer="l2")
+    with pytest.raises(ValueError, match=r"`initializer` must make an array of shape \(2, 3\); received one of \(3,\)"):
+        layer.add_weight((2, 3), lambda shape, dtype: np.ones(3, dtype))

@@ -8,6 +8,7 @@ from oracles import UNIT
 from mp_core import layers
 from mp_core.dtype_policies import (
     DTypePolicy,
+    DTypePolicyMap,
     QuantizedDTypePolicy,
 )
 from mp_core.quantizers import abs_max_quantize
@@ -205,3 +206,20 @@ def test_packed_kernels_follow_assignments():
     np.testing.assert_allclose(layer(x).astype(float), [[6, 6]], rtol=0.02)
     layer.kernel_scale.assign(layer.kernel_scale.numpy() / 2)
     np.testing.assert_allclose(layer(x).astype(float), [[12, 12]], rtol=0.02)
+
+
+def test_a_quantized_layer_keeps_a_policy_that_says_so():
+    layer = layers.Dense(8)
+    layer.build((None, 32))
+    layer.quantize("int8")
+    with pytest.raises(ValueError, match="already quantized"):
+        layer.dtype_policy = "mixed_bfloat16"
+    layer.dtype_policy = "int8_from_mixed_bfloat16"
+    assert layer(np.ones((1, 32), np.float32)).dtype.name == "bfloat16"
+
+
+def test_a_path_in_a_map_need_be_no_regular_expression():
+    layer = layers.Dense(3, name="q(1", dtype=DTypePolicyMap("float32", {"a": "float16"}))
+    layer.build((None, 6))
+    layer.quantize("int8")
+    assert layer.quantized and layer.quantization_mode == "int8"

@@ -328,3 +328,9 @@ def test_configurations_of_keras_optimizers():
     assert optimizer.learning_rate == 0.5
     optimizer.learning_rate = 0.1
     assert optimizer.inner_optimizer.learning_rate == 0.1
+
+
+def test_a_scale_beyond_float16_scales_float16():
+    scaled = LossScale(2.0**17).scale(np.array([0.0, 1e-6, 0.5], np.float16))
+    assert scaled.dtype == np.float16 and scaled[0] == 0 and scaled[1] == np.float16(float(np.float16(1e-6)) * 2.0**17)
+    assert LossScale(2.0**30).unscale(np.float16(65504)) == np.float16(65504 / 2.0**30)

@@ -272,14 +272,17 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # integers that are no operands
         convert = dtypes.is_float(self.true_dtype) and not indices
         arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
+        kwargs = {key: x.value() if isinstance(x, AutoCastVariable) else x for key, x in kwargs.items()}  # where
         if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
             return ops.matmul(*arrays)
         return getattr(ufunc, method)(*arrays, **kwargs)
 
     def _operand(self, x: Any) -> Any:
-        """Give numbers of Python and arrays of integers the variable's dtype, as Keras does; np.float64 is a float."""
+        """Give Python's numbers, and arrays and lists of integers, the variable's dtype, as Keras does."""
         if type(x) is int or isinstance(x, float):
             return np.asarray(x, self.dtype)
+        if isinstance(x, list):
+            x = np.asarray(x)
         integers = isinstance(x, (np.ndarray, np.integer)) and x.dtype.kind in "iu"
         return ops.cast(x, self.dtype) if integers else x
 

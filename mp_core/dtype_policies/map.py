@@ -101,6 +101,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return self._look_up(key) if policy is None else policy
 
     def _look_up(self, path: str) -> DTypePolicy:
+        if not isinstance(path, str):
+            raise TypeError(f"a path must be a string; received {path!r}")
         starts = path.startswith
         keys = [key for key, (prefix, matches) in self._matchers.items() if starts(prefix) and matches(path)]
         if len(keys) > 1:
@@ -134,6 +136,16 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", getattr(pattern, self._match)
         self._hits.clear()
 
+    def replace(self, path: str, policy: DTypePolicy) -> None:
+        """Set the policy of one path, which need be no regular expression, whether it has a key or not."""
+        try:
+            re.compile(path)
+        except re.error:
+            path = re.escape(path)
+        if path in self:
+            del self[path]
+        self[path] = policy
+
     def __delitem__(self, key: str) -> None:
         del self._policies[key], self._matchers[key]
         self._hits.clear()
@@ -153,7 +165,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         if self._argument is None:
             for entry in entries.values():
                 deferred = "source_name" if "source_name" in entry["config"] else "name"
-                entry["config"][deferred] = None
+                if deferred in entry["config"]:  # a map has none
+                    entry["config"][deferred] = None
         match = {} if self._match == "fullmatch" else {"match": self._match}
         return {"default_policy": self._argument, "policy_map": entries} | match
 

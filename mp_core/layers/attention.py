@@ -1,13 +1,14 @@
 """Multi-head attention."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import positive_integer, share
+from mp_core.arguments import axes_of, positive_integer, share
 from mp_core.arrays import Array, as_mask
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
@@ -32,8 +33,10 @@ class MultiHeadAttention(Layer):
     dropout : float
         Of no effect on inference.
     use_bias : bool
-    output_shape : int, optional
+    output_shape : int or sequence of one int, optional
         Length of the last axis of the outputs; default: that of the queries.
+    attention_axes : None, 1 or a sequence of 1
+        Keras'; there are no others.
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
         Those of :class:`Layer`.
@@ -58,7 +61,8 @@ class MultiHeadAttention(Layer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: int | None = None,
+        output_shape: int | Sequence[int] | None = None,
+        attention_axes: int | Sequence[int] | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         **kwargs: Any,
@@ -69,6 +73,10 @@ class MultiHeadAttention(Layer):
         self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
         self.dropout = share(dropout, "dropout")
         self.use_bias = use_bias
+        if attention_axes is not None and axes_of(attention_axes) != (1,):
+            raise ValueError(f"`attention_axes` must be 1 or None; received attention_axes={attention_axes!r}")
+        if isinstance(output_shape, Sequence) and len(output_shape) == 1:
+            output_shape = output_shape[0]
         self.output_shape = None if output_shape is None else positive_integer(output_shape, "output_shape")
         self.kernel_initializer = kernel_initializer
         self.bias_initializer = bias_initializer

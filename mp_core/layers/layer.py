@@ -141,11 +141,11 @@ class Layer(VariableOwner):
     def dtype_policy(self, value: Any) -> None:
         policy = self._get_policy(value)
         mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
-        if not self.built or mode is None:
-            self._set_policy(policy)
-        elif self._is_quantized():
+        if self._is_quantized():
             if self._form not in (None, form_of(policy)):
                 raise self._already_quantized(f"dtype_policy={policy.name}")
+            self._set_policy(policy)
+        elif not self.built or mode is None:
             self._set_policy(policy)
         elif mode == "gptq":
             raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
@@ -157,9 +157,7 @@ class Layer(VariableOwner):
     def _set_policy(self, policy: DTypePolicy) -> None:
         owner = self._dtype_policy
         if isinstance(owner, DTypePolicyMap) and self._path:
-            if self._path in owner:
-                del owner[self._path]
-            owner[self._path] = policy
+            owner.replace(self._path, policy)
         else:
             self._dtype_policy = policy
         self._apply_policy()

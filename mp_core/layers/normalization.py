@@ -57,7 +57,7 @@ class LayerNormalization(Layer):
         """Create gamma and beta for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
-        self._axes = [axis % rank for axis in axes if -rank <= axis < rank]
+        self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)
         if not axes or len(set(self._axes)) != len(axes):
             raise ValueError(
                 f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "

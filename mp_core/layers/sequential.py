@@ -77,6 +77,10 @@ class Sequential(Layer):
         """
         classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
         classes |= custom_objects or {}
-        found = (class_and_config(entry, classes, "layer") for entry in config["layers"])
-        layers = [layer.from_config(own) for layer, own in found]
+        entries = [entry for entry in config["layers"] if entry.get("class_name") != "InputLayer"]  # has only a shape
+        found = [class_and_config(entry, classes, "layer") for entry in entries]
+        layers = [
+            layer.from_config(own, custom_objects) if issubclass(layer, Sequential) else layer.from_config(own)
+            for layer, own in found
+        ]
         return super().from_config(config | {"layers": layers})

@@ -35,7 +35,11 @@ class VariableOwner:
         dtype: DTypeLike | None = None,
         trainable: bool = True,
         autocast: bool = True,
+        regularizer: None = None,
+        constraint: None = None,
+        aggregation: str = "none",
         *,
+        overwrite_with_gradient: bool = False,
         name: str = "variable",
     ) -> AutoCastVariable:
         """Create a variable of this layer.
@@ -52,8 +56,22 @@ class VariableOwner:
             Whether the variable comes first in :attr:`weights`.
         autocast : bool
             Whether it reads in the compute dtype.
+        regularizer, constraint, aggregation
+            Keras'; they must be off.
+        overwrite_with_gradient : bool
+            Whether an optimizer takes its gradient for its new value.
         name : str
+
+        Raises
+        ------
+        ValueError
+            `shape` is a name, `initializer` makes another shape, or an argument that must be off is on.
         """
+        if regularizer is not None or constraint is not None or aggregation not in ("none", None):
+            raise ValueError(
+                "`regularizer` and `constraint` must be None and `aggregation` 'none'; received "
+                f"{regularizer!r}, {constraint!r} and {aggregation!r}"
+            )
         if isinstance(shape, str):
             raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
         shape = () if shape is None else (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
@@ -62,8 +80,11 @@ class VariableOwner:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
         value = initializers.get(initializer)(shape, target)
         value = np.asarray(value).view()
+        if value.shape != shape:
+            raise ValueError(f"`initializer` must make an array of shape {shape}; received one of {value.shape}")
         value.flags.writeable = False  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
+        variable.overwrite_with_gradient = overwrite_with_gradient
         self._variables.append(variable)
         return variable
 

@@ -46,12 +46,19 @@ def _is_finite(x: Array) -> bool:
 
 
 def multiply(tree: Any, factor: float) -> Any:
-    """Return `tree`, its floating-point leaves multiplied by `factor`, each in its own dtype; overflow is no error."""
+    """Return `tree`, its floating-point leaves multiplied by `factor`, each in its own dtype; overflow is no error.
+
+    Leaves of 16 bits are multiplied in float32: `factor` need not be a number of theirs.
+    """
 
     def scaled(x: Any) -> Any:
         if not hasattr(x, "dtype"):
             return x * factor if isinstance(x, float) else x
-        return x * cast(factor, x.dtype) if dtypes.is_float(x.dtype) else x
+        if not dtypes.is_float(x.dtype):
+            return x
+        wide = x.dtype if x.dtype.itemsize >= 4 else dtypes.parse("float32")
+        product = cast(x, wide) * cast(factor, wide)
+        return cast(product, x.dtype)[()] if product.dtype != x.dtype else product
 
     with np.errstate(over="ignore", invalid="ignore"):
         return tree if factor == 1.0 else map_leaves(scaled, tree)
