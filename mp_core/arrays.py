@@ -51,9 +51,14 @@ def asarray(x: Any, argument: str = "x") -> Array:
     return x.astype(ALLOWED[x.dtype.name])  # type: ignore[no-any-return]
 
 
-def _import(x: Any, argument: str) -> Array:
+def refuse_masked(x: Any, argument: str) -> None:
+    """Raise TypeError for an array of :mod:`numpy.ma`."""
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"`{argument}` must not be a masked array: its mask would be lost; fill it first")
+
+
+def _import(x: Any, argument: str) -> Array:
+    refuse_masked(x, argument)
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
@@ -62,7 +67,11 @@ def _import(x: Any, argument: str) -> Array:
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError):
+            pass
+        try:
             return from_capsule(x.__dlpack__(), ALLOWED)
+        except (BufferError, RuntimeError) as error:
+            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from None
     try:
         return np.asarray(x)
     except ValueError as error:
@@ -73,6 +82,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return `out` if it is a writeable ndarray of that shape and type; raise otherwise."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
+    refuse_masked(out, "out")
     if out.shape != shape:
         raise ValueError(f"`out` must have shape {shape}; received {out.shape}")
     if out.dtype is not dtype and name_of(out.dtype) != name_of(dtype):
@@ -100,6 +110,7 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
     """Return a mask as booleans: bool already, or numbers of `kinds`, 1 where an element counts and 0 elsewhere."""
+    refuse_masked(mask, argument)
     given = np.asarray(mask)
     if given.dtype.kind not in kinds:
         raise TypeError(f"`{argument}` must be bool or integer, true where an element counts; received {given.dtype}")
@@ -114,6 +125,7 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
+    refuse_masked(x, "x")
     x = x.astype(F32) if isinstance(x, np.ndarray) and name_of(x.dtype) in STORED else asarray(x)
     target = _stored(dtype) or parse(dtype)
     if out is None:

@@ -15,7 +15,7 @@ from mp_core.arguments import axes_of
 from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out
 from mp_core.core import quantize as _quantize
 from mp_core.core.quantize import dequantize, quantize
-from mp_core.dtypes import ALLOWED, STORED, is_float, parse
+from mp_core.dtypes import ALLOWED, STORED, is_float, name_of, parse
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
 
@@ -220,7 +220,7 @@ def _dequantize_any(q: QuantizedArray, dtype: DTypeLike, out: Array | None) -> A
 
 def _convert(x: Array, q: QuantizedArray, codes: _Codes, plan: _Plan, symmetric: bool, given: bool, back: bool) -> None:
     """Write the codes (and scales, unless `given`) of `q` from the C-contiguous `x`, or `x` from them."""
-    _check_unchanged(q, plan.scale_shape)
+    check_unchanged(q)
     values = q.values if q.values.flags.c_contiguous else np.asarray(q.values, order="C")
     packed, order = codes.packed and plan.in_pairs and plan.order is None, plan.order
     if codes.packed and not packed:
@@ -269,16 +269,20 @@ _quantize.install(FORMATS, QuantizedArray, _recipe, _quantize_any, _dequantize_a
 
 def unpacked_codes(q: QuantizedArray) -> Array:
     """Return the codes of `q`, one to an element: int8 for int4."""
-    _check_unchanged(q, q.scale.shape)
+    check_unchanged(q)
     return _unpack(q.values, q.shape) if q.dtype is _I4 else q.values
 
 
-def _check_unchanged(q: QuantizedArray, scale_shape: tuple[int, ...]) -> None:
-    """Raise if the arrays of `q`, which were checked when it was made, have other shapes now."""
-    shapes = (q.values.shape, q.scale.shape, scale_shape if q.zero_point is None else q.zero_point.shape)
-    expected = (_stored_shape(_CODES[q.dtype.name], q.shape), scale_shape, scale_shape)
-    if shapes != expected:
-        raise ValueError(f"The arrays of a QuantizedArray must keep their shapes {expected}; received {shapes}")
+def check_unchanged(q: QuantizedArray) -> None:
+    """Raise if the arrays of `q`, which were checked when it was made, are others to the kernels now."""
+    codes, scale_shape = _CODES[name_of(q.dtype)], _planned(q.shape, q.axis, q.group_size).scale_shape
+    expected = [(_stored_shape(codes, q.shape), codes.storage), (scale_shape, F32), (scale_shape, I32)]
+    has = [(part.shape, part.dtype) for part in (q.values, q.scale, q.zero_point) if part is not None]
+    if has != expected[: len(has)] or not all(x is None or x.flags.c_contiguous for x in (q.scale, q.zero_point)):
+        raise ValueError(
+            f"The arrays of a QuantizedArray must keep their shapes and types {expected[: len(has)]}, and scales their "
+            f"order in memory; received {has}"
+        )
 
 
 def _pack(codes: Array, packed: Array) -> None:
@@ -406,7 +410,7 @@ def _given(value: Any, plan: _Plan, argument: str) -> Array:
     axes, shape = plan.axes, plan.scale_shape
     if array.shape == shape:
         return array
-    if array.ndim == 1 and len(axes) == 1 and array.size == shape[axes[0]]:
+    if array.ndim == 1 and len(axes) == 1 and plan.group_size is None and array.size == shape[axes[0]]:
         array = array.reshape([-1 if i in axes else 1 for i in range(len(shape))])
     try:
         return np.broadcast_to(array, shape)

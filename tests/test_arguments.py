@@ -1,11 +1,13 @@
 """Wrong arguments of public functions are named, with what came and what is allowed."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import mp_core as mp
 from mp_core import layers, tf_keras
 from mp_core.loss_scale import DynamicLossScale
+from mp_core.quantizers import abs_max_quantize
 from mp_core.tf_keras.mixed_precision import experimental
 
 X = np.ones((2, 3), np.float32)
@@ -32,6 +34,13 @@ GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), 
             "`b` must be a PackedMatrix of int8 with scales by column",
         ),
         (lambda: mp.layer_norm(X, epsilon=10**400), ValueError, "`epsilon` must be a number of at least 0"),
+        (lambda: mp.ops.dynamic_matmul(X, PACKED, scale=10**400), ValueError, "`scale` must be positive and finite"),
+        (lambda: mp.softmax(X, mask=np.ma.array(X > 0, mask=X > 0)), TypeError, "`mask` must not be a masked array"),
+        (lambda: mp.cast(X, "bfloat16", out=np.ma.array(X)), TypeError, "`out` must not be a masked array"),
+        (lambda: mp.cast(np.ma.array(X.astype(ml_dtypes.float8_e4m3fnuz)), "float32"), TypeError, "`x` must not be"),
+        (lambda: abs_max_quantize(X, -1, (-(2**31 - 1), 2**31 - 1), "int32"), ValueError, "`value_range` must be two"),
+        (lambda: abs_max_quantize(X, -1, (-(10**6), 10**6), "float16"), ValueError, "`value_range` must be two"),
+        (lambda: abs_max_quantize(X, -1, (0, 1), "bool"), ValueError, "`value_range` must be two increasing numbers"),
         (lambda: mp.dtypes.finfo("int8"), TypeError, "`dtype` must be a float type; received int8"),
         (lambda: layers.LayerNormalization(epsilon="a"), ValueError, "`epsilon` must be a number"),
         (lambda: layers.LayerNormalization(axis={}), TypeError, "Expected an int or a list/tuple of ints"),

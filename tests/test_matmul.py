@@ -343,3 +343,10 @@ F = np.zeros((2, 3), np.float32)
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_more_axes_than_broadcast_shapes_knows():
+    a, b = np.ones((1,) * 36 + (4, 3), np.float32), np.ones((1,) * 35 + (3, 2), np.float32)
+    np.testing.assert_array_equal(mp.matmul(a[..., ::2, :], b), a[..., ::2, :] @ b)
+    with pytest.raises(ValueError, match="leading axes of `a` and `b` must broadcast"):
+        mp.matmul(np.ones((2, 1, 3)), np.ones((3, 3, 1)))

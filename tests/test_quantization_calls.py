@@ -213,3 +213,20 @@ def test_a_pickle_is_checked_and_has_the_types_by_identity(dtype):
     object.__setattr__(q, "scale", np.ones((1, 1), np.float32))
     with pytest.raises(ValueError, match="`scale` must have shape"):
         pickle.loads(pickle.dumps(q))
+
+
+@pytest.mark.parametrize("part", ["values", "scale", "zero_point"])
+def test_arrays_that_became_others_are_refused(part):
+    """NumPy lets the type of an array be set in place: kernels trust what was checked when the object was made."""
+    packed = mp.pack(mp.quantize(np.ones((4, 2), np.float32), axis=1))
+    for use in (mp.dequantize, lambda q: mp.matmul(q, packed)):
+        q = mp.quantize(np.ones((64, 4), np.float32), axis=0, symmetric=False)
+        array = getattr(q, part)
+        array.dtype = np.uint8 if part == "values" else np.float32 if part == "zero_point" else np.int32
+        with pytest.raises(ValueError, match="arrays of a QuantizedArray must keep"):
+            use(q)
+
+
+def test_a_given_scale_of_groups_lies_as_the_scales_do():
+    q = mp.quantize(np.arange(8.0).reshape(2, 4), axis=0, group_size=2, scale=np.array([1.0, 10.0], np.float32))
+    np.testing.assert_array_equal(q.scale, [[1, 10], [1, 10]])

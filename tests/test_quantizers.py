@@ -311,3 +311,9 @@ def test_zero_points_have_the_range_of_the_codes(dtype, value_range):
 def test_integers_are_floats_to_fake_quantization_and_bytes_hold_two_codes():
     assert fake_quant_with_min_max_vars([1, 9], 0.0, 3.0, num_bits=2).tolist() == [1.0, 3.0]
     assert unpack_int4(np.array([45, 1], np.int8), None).tolist() == [-3, 2, 1, 0]
+
+
+def test_a_block_wider_than_float32_is_scaled_by_parts():
+    values, scale, zero_point = abs_max_quantize_grouped_with_zero_point(np.array([[3e38], [-3e38]], np.float32), 2)
+    assert np.isfinite(scale).all() and values.ravel().tolist() == [7, -8]
+    np.testing.assert_allclose((values - np.float64(zero_point)) * scale, [[3e38], [-3e38]], rtol=0.1)

@@ -369,6 +369,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     if scale is not None:
         try:
             step = <float>scale
+        except OverflowError:
+            step = float("inf")
         except TypeError:
             raise TypeError(f"`scale` must be a number; received {scale!r}") from None
         if not 0 < step < float("inf"):
@@ -417,8 +419,8 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.nda
     """
     if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
-    if (cnp.PyArray_TYPE(steps) != _types[<int>MP_F32]
-            or cnp.PyArray_TYPE(zeros) != _int32 or cnp.PyArray_SIZE(steps) != b.k or cnp.PyArray_SIZE(zeros) != b.k
+    if (cnp.PyArray_TYPE(steps) != _types[<int>MP_F32] or cnp.PyArray_TYPE(zeros) != _int32
+            or (<object>steps).shape != (b.k,) or (<object>zeros).shape != (b.k,)
             or not cnp.PyArray_ISCARRAY_RO(steps) or not cnp.PyArray_ISCARRAY_RO(zeros)):
         raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
                          f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")

@@ -195,5 +195,5 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
         p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
         p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
         with nogil:
-            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL, pack_panel, &p)
+            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL if p.k else 0, pack_panel, &p)
     return packed

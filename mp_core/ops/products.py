@@ -1,5 +1,6 @@
 """Products: check, allocate, call the core."""
 
+import itertools
 import math
 from typing import Any
 
@@ -226,10 +227,10 @@ def _kernel_writes(out: Array, operands: tuple[Any, ...], given: bool) -> bool:
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(a, b)
-    except ValueError:
-        raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}") from None
+    pairs = list(itertools.zip_longest(reversed(a), reversed(b), fillvalue=1))  # np.broadcast_shapes knows 32 axes
+    if any(one != other and 1 not in (one, other) for one, other in pairs):
+        raise ValueError(f"the leading axes of `a` and `b` must broadcast; received {a} and {b}")
+    return tuple(other if one == 1 else one for one, other in reversed(pairs))
 
 
 def _product_float64(a: Array, b: Any, bias: Array | None, activation: str | None, residual: Array | None) -> Array:

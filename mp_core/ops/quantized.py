@@ -8,7 +8,7 @@ from mp_core.arrays import F32, F64, I8, U8, Array, asarray, cast
 from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import is_float
-from mp_core.quantization import QuantizedArray, dequantize, unpacked_codes
+from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, unpacked_codes
 
 __all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns"]
 
@@ -52,6 +52,7 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
         b = pack_quantized(b)
     packed = has_scale(b)
     if isinstance(a, QuantizedArray) and _scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
+        check_unchanged(a)
         return a.values, b, a.scale, a.zero_point
     target = F32
     for x, name in ((a, "a"), (b, "b")):
@@ -80,5 +81,5 @@ def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
         codes -= b.zero_point
     scale: Array = b.scale  # type: ignore[assignment]
     if b.group_size is not None:
-        scale = scale[np.arange(len(codes)) // b.group_size]
+        scale = scale[np.arange(len(codes)) // min(b.group_size, max(len(codes), 1))]
     return cast(codes * scale, dtype)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arguments import axis_of, number
-from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap
+from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap, refuse_masked
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
 from mp_core.ops import float64
@@ -340,6 +340,7 @@ def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
 
 
 def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
+    refuse_masked(mask, "mask")
     keep = np.asarray(mask)
     if keep.dtype != np.bool_:
         raise TypeError(f"`mask` must be boolean; received dtype {keep.dtype}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
@@ -59,7 +60,7 @@ def abs_max_quantize(
     """
     x, target = _wide(inputs), dtypes.parse(dtype)
     axes = tuple(range(x.ndim)) if axis is None else axes_of(axis)
-    low, high = _checked_range(value_range, target)
+    low, high = _checked_range(value_range, target, x.dtype)
     number(epsilon, "epsilon", 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
@@ -121,14 +122,17 @@ def abs_max_quantize_grouped_with_zero_point(
     if x.ndim != 2:
         raise ValueError(f"`inputs` must be a matrix; received shape {x.shape}")
     target = dtypes.parse(dtype)
-    qmin, qmax = _checked_range(value_range, target)
+    qmin, qmax = _checked_range(value_range, target, x.dtype)
     number(epsilon, "epsilon", 0.0)
     size = min(positive_integer(block_size, "block_size"), max(len(x), 1))
     starts = np.arange(0, len(x), size)
     finite = x if np.isfinite(x).all() else np.where(np.isfinite(x), x, x.dtype.type(0))
     low = np.minimum(np.minimum.reduceat(finite, starts), 0)
     high = np.maximum(np.maximum.reduceat(finite, starts), 0)
-    scale = np.maximum((high - low + x.dtype.type(epsilon)) / x.dtype.type(qmax - qmin), np.finfo(x.dtype).tiny)
+    codes = x.dtype.type(qmax - qmin)
+    with np.errstate(over="ignore"):
+        scale = (high - low + x.dtype.type(epsilon)) / codes
+    scale = np.maximum(np.where(np.isfinite(scale), scale, high / codes - low / codes), np.finfo(x.dtype).tiny)
     zero_point = np.clip(np.rint(-low / scale) + qmin, qmin, qmax)
     block = np.arange(len(x)) // size
     codes = np.clip(np.rint(x / scale[block]) + zero_point[block], qmin, qmax)
@@ -141,13 +145,18 @@ def _wide(inputs: ArrayLike) -> Array:
     return x if x.dtype.name in ("float32", "float64") else cast(x, "float32")
 
 
-def _checked_range(value_range: tuple[int, int], target: np.dtype[Any]) -> tuple[int, int]:
-    """Return the lowest and the highest code; raise if `target` is a type of integers that does not hold them."""
+def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute: np.dtype[Any]) -> tuple[int, int]:
+    """Return the lowest and the highest code; raise unless `target` and the type of the computation hold them."""
     low, high = increasing(value_range)
-    limits = np.iinfo(target) if dtypes.is_integer(target) else None
-    if limits is not None and not limits.min <= low < high <= limits.max:
+    if dtypes.is_float(target):
+        limits: Any = ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
+    else:
+        limits = np.iinfo(target) if dtypes.is_integer(target) else np.iinfo(np.uint8)
+    exact = all(float(compute.type(end)) == end for end in (low, high))
+    if not exact or target.name == "bool" or not float(limits.min) <= low < high <= float(limits.max):
         raise ValueError(
-            f"`value_range` must be two increasing numbers that {target.name} holds; received {value_range!r}"
+            f"`value_range` must be two increasing numbers that {target.name} holds, and {compute.name} exactly; "
+            f"received {value_range!r}"
         )
     return low, high
 
