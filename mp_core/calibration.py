@@ -140,10 +140,14 @@ def run_model(model: Model, inputs: Any) -> Any:
 
 
 def layers_by_path(model: Model) -> dict[str, Layer]:
-    """Return the layers of a model by path."""
+    """Return the layers of a model by path; raise ValueError if two have one path."""
     owners = model.layers if isinstance(model, BertEncoder) else [model]
     parts = [part for owner in owners for part in owner.flatten()]
-    return {str(part.path): part for part in parts if isinstance(part, Layer)}
+    layers: dict[str, Layer] = {}
+    for part in parts:
+        if isinstance(part, Layer) and layers.setdefault(str(part.path), part) is not part and part.built:
+            raise ValueError(f"two layers of `model` have the path '{part.path}': give them names of their own")
+    return layers
 
 
 def _kernels(model: Model) -> dict[str, Any]:

@@ -292,3 +292,11 @@ def test_a_layer_may_hand_training_on(rng):
     model(x)
     calibrated = calibrate(model, x, "int8_from_float32")
     assert [v.name for v in calibrated.inner.weights if v.name.startswith("inputs")]
+
+
+def test_layers_have_paths_of_their_own(rng):
+    x = rng.standard_normal((8, 16), np.float32)
+    stack = layers.Sequential([layers.Dense(8, name="x"), layers.Dense(8, name="x")])
+    stack(x)
+    with pytest.raises(ValueError, match="two layers of `model` have the path"):
+        calibrate(stack, x, "int8_from_float32")

@@ -193,3 +193,35 @@ def test_memory_stays_below_the_limit(tmp_path, shape):
     arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8", "--quiet", "--max-memory", "96MiB"]
     peak = int(subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
     assert peak < 96 * 2**20 < size
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "mp_core", *arguments]
+    return subprocess.run(command, capture_output=True, **options)
+
+
+def test_a_closed_standard_error_is_no_failure(model):
+    command = f"{sys.executable} -m mp_core inspect {model} 2>&-"
+    assert subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_names_that_standard_output_cannot_show(tmp_path):
+    save_file({"gewicht_ä": np.ones((2, 64), np.float32)}, tmp_path / "in.safetensors")
+    done = run("inspect", str(tmp_path / "in.safetensors"), env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and rb"gewicht_\xe4" in done.stdout
+
+
+def test_a_long_name_takes_no_room_in_other_rows(capsys, tmp_path):
+    save_file({"x" * 5000: np.ones(2, np.float32), "y": np.ones(2, np.float32)}, tmp_path / "in.safetensors")
+    assert cli.main(["inspect", str(tmp_path / "in.safetensors")]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 400
+
+
+def test_a_report_beside_an_index_is_in_the_model(capsys, tmp_path, model, out):
+    index = tmp_path / "model.safetensors.index.json"
+    files = dict.fromkeys(open_tensors(model), "model.safetensors")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    report = str(tmp_path / "new.json")
+    err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", "--report", report)
+    assert "argument --report: " in err and not Path(out).exists()
+    assert "is a folder" in usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", "")

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -186,6 +187,13 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
             parts |= plan.parts
         schemes = {plan.tensor.name: plan.new_scheme for plan in own if plan.new_scheme is not None}
         shards.append(_Shard(shard, own, *write_header(parts, metadata_of(shard.header, schemes, rules.policy))))
+    for index in checkpoint.indices:
+        names = [name for shard in shards if shard.source.name in index.shards for name in shard.entries]
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise RequestError(
+                    f"{index.name}: {name!r} would be the name of two tensors; keep (--keep) the other one"
+                )
     return shards
 
 

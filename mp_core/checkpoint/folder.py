@@ -99,6 +99,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     for name in sharded:
         _check_link(folder / name, folder)
     names = list(dict.fromkeys([*sharded, *names]))
+    others = [name for name in others if name not in names]  # a shard may have any name
     shards = {name: Shard.open(folder, name) for name in names}
     for index in indices:
         _check_index(folder, index, shards)

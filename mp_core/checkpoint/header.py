@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -92,7 +92,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 def load_json(content: bytes, what: str) -> dict[str, Any]:
     """Parse one JSON object; text that is not UTF-8 and repeated keys are errors, which begin with `what`."""
     try:
-        loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+        loaded = json.loads(content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
     except RecursionError:
         raise ValueError(f"{what}: nested too deeply") from None
     except ValueError as error:
@@ -102,14 +102,25 @@ def load_json(content: bytes, what: str) -> dict[str, Any]:
     return loaded
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) < len(pairs):
         raise ValueError(f"{Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
-    for text in (*names, *names.values()):
-        if isinstance(text, str):
-            text.encode("utf-8")  # JSON can escape half a character
+    for text in _texts([*names, *names.values()]):
+        text.encode("utf-8")  # JSON can escape half a character
     return names
+
+
+def _texts(values: list[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from _texts(value)
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:

@@ -41,7 +41,8 @@ class OutFile:
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
     """Yield a path that does not exist, beside `target`; at the end, nothing is there any more."""
-    temporary = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
+    start = os.fsdecode(os.fsencode(target.name)[:100])  # a name may have 255 bytes
+    temporary = target.with_name(f".{start}.{token_hex(4)}.tmp")
     try:
         yield temporary
     finally:
@@ -56,13 +57,16 @@ def replace(temporary: Path, target: Path, names: Set[str], *, force: bool) -> N
     check_free(target, names, force=force)
     if target.is_dir():  # which rename() does not replace unless it is empty
         old = temporary.with_suffix(".old")
-        os.rename(target, old)
         try:
+            os.rename(target, old)
             os.rename(temporary, target)
-        except BaseException:
-            os.rename(old, target)
+        except BaseException:  # an interrupt, wherever it came
+            if old.exists() and not target.exists():
+                os.rename(old, target)
             raise
-        shutil.rmtree(old)
+        finally:
+            if old.exists():
+                shutil.rmtree(old)
     else:
         os.replace(temporary, target)
     _sync(target.parent)
@@ -86,7 +90,7 @@ def check_free(target: Path, names: Set[str], *, force: bool) -> None:
         raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'no'} folder")
     if not force:
         raise FileExistsError(f"{target} exists; force (--force) replaces it")
-    found = (path for path in target.rglob("*") if not path.is_dir()) if names else ()
+    found = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir()) if names else ()
     other = next((path for path in found if path.relative_to(target).as_posix() not in names), None)
     if other:
         raise FileExistsError(f"{target} holds {other.name!r}, which a conversion would not write: it is not replaced")

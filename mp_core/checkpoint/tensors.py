@@ -115,7 +115,7 @@ class Scheme:
             raise ValueError(f"dtype must be one of {', '.join(_STORED)}; received {dtype!r}")
         if not is_shape(shape) or not shape:
             raise ValueError(f"shape must be a list of one or more sizes; received {shape!r}")
-        if not isinstance(axis, list) or axis != list(range(len(axis))) or len(axis) >= len(shape):
+        if not is_shape(axis) or axis != list(range(len(axis))) or len(axis) >= len(shape):
             raise ValueError(f"axis must be [], [0], [0, 1] ..., without the last one; received {axis!r}")
         if group_size is not None and not (is_group_size(group_size) and len(axis) == len(shape) - 1):
             raise ValueError(
@@ -220,7 +220,12 @@ class File:
 
         scale, *zero_point = (along_lines(entry) for entry in list(tensor.parts.values())[1:])
         lines = Scheme(scheme.dtype, (len(rows), box.end - box.begin), (0,), scheme.group_size, "")
-        return dequantize(lines.array(codes.reshape(len(rows), -1), scale, *zero_point))
+        try:
+            if not (np.isfinite(scale) & (scale > 0)).all():
+                raise ValueError("scales must be positive and finite")
+            return dequantize(lines.array(codes.reshape(len(rows), -1), scale, *zero_point))
+        except ValueError as error:
+            raise ValueError(f"{self.path}: tensor {tensor.name!r}: {error}") from None
 
     def _lines(self, entry: Entry, length: int, box: Box) -> Array:
         """Return the bytes of a box of an entry, seen as lines of this length."""

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or co
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -33,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if sys.stdout is None:  # the process started with it closed
         return CLOSED_PIPE
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of tensors may have characters that it cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         config.get_num_threads()
     except ValueError as error:  # of MP_CORE_NUM_THREADS
@@ -48,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CLOSED_PIPE
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
         parser.error(printable(str(error)))
+    except MemoryError:
+        print(f"{parser.prog}: error: not enough memory", file=sys.stderr)
+        return BAD_INPUT
     except (OSError, ValueError, ImportError) as error:
         print(f"{parser.prog}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return BAD_INPUT

@@ -23,6 +23,7 @@ from mp_core.tables import aligned
 __all__ = ["add_commands"]
 
 _WORST = 5
+_LONGEST = 200
 
 
 def add_commands(commands: Any) -> None:
@@ -147,8 +148,10 @@ def _tolerance(text: str) -> float:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    if arguments.report:
-        _check_report(Path(arguments.report), Path(arguments.source), Path(arguments.output))
+    if arguments.report is not None:
+        source = Path(arguments.source)
+        is_index = source.name.endswith(".safetensors.index.json")
+        _check_report(Path(arguments.report), source.parent if is_index else source, Path(arguments.output))
     with _terminable():
         report = checkpoint.convert_file(
             arguments.source,
@@ -167,10 +170,10 @@ def _convert(arguments: argparse.Namespace) -> int:
             moments=_moments(arguments),
             show_progress=_shows(arguments),
         )
-    if arguments.report:
-        Path(arguments.report).write_text(_json(report), encoding="utf-8")
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
+    if arguments.report is not None:
+        Path(arguments.report).write_text(_json(report), encoding="utf-8")
     return _judged(report)
 
 
@@ -181,6 +184,8 @@ def _check_report(report: Path, *others: Path) -> None:
         raise argparse.ArgumentError(None, f"argument --report: no folder {report.parent}")
     if path.is_dir():
         raise argparse.ArgumentError(None, f"argument --report: {report} is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentError(None, f"argument --report: {report} cannot be written")
     for other in others:
         if Path(os.path.realpath(other)) in (path, *path.parents):
             raise argparse.ArgumentError(None, f"argument --report: {report} is {other}, or in it")
@@ -250,7 +255,17 @@ def _head(row: Mapping[str, Any]) -> list[str]:
     shape = " x ".join(map(str, row["shape"]))
     new = row.get("new_dtype", row["dtype"])
     sizes = [f"{row[key] / 1e6:.3f}" for key in ("bytes", "new_bytes") if key in row]
-    return [printable(row["name"]), shape, row["dtype"] if new == row["dtype"] else f"{row['dtype']} > {new}", *sizes]
+    return [
+        _short(printable(row["name"])),
+        shape,
+        row["dtype"] if new == row["dtype"] else f"{row['dtype']} > {new}",
+        *sizes,
+    ]
+
+
+def _short(name: str) -> str:
+    """Return a name as a column has room for it: all rows are as long as the longest."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}...{name[-_LONGEST // 2 :]}"
 
 
 _HEAD = ["tensor", "shape", "type", "MB", "new MB"]
