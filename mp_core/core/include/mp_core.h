@@ -137,14 +137,14 @@ typedef struct {
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
 
-    /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs
-     * (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range into the
-     * format that the arithmetic multiplies, which is faster than to decode it in registers beside more than few_rows rows
-     * of a. Sums of integers: by column of a packed int8 range, added to sums; by row
-     * of a ^ a_flip. gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole
-     * vectors and groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such
-     * elements with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is
-     * MP_PANEL. NULL where there is no such function. */
+    /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and
+     * cs (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range
+     * into the format that the arithmetic multiplies, which is faster than to decode it in registers beside more than
+     * few_rows rows of a. Sums of integers: by column of a packed int8 range, added to sums; by row of a ^ a_flip.
+     * gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole vectors and
+     * groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such elements
+     * with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is MP_PANEL.
+     * NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
