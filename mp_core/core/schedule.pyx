@@ -84,8 +84,10 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         chunks = round_up(chunks, threads)
     elif threads > 1:
         # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
-        # But each copies its rows of a if they are not read in place.
+        # But each copies its rows of a if they are not read in place, and memory is read well in whole rows of b.
         wanted = threads * <Py_ssize_t>max(2., min(16., <double>matrices * p.m * p.n * p.k / WORTHWHILE))
+        if not p.packed and p.b_cs == mp_element_bytes[p.b_format] and p.m <= IN_PLACE[p.arithmetic]:
+            wanted = threads
         if not p.a_direct:
             wanted = threads
             chunks = round_up(chunks, threads) if chunks > 1 else 1
