@@ -4,6 +4,7 @@ import pytest
 from oracles import ACTIVATIONS, FLOATS, assert_same_bits, integers, nearest, product_bound, values
 
 import mp_core as mp
+from mp_core.core.matmul import product
 
 # Zero, one, odd, the tails of every tile (6 rows, 16 lanes, 64 columns, groups of 2 and 4), blocks of k (1024, 2048).
 SHAPES = [
@@ -350,3 +351,10 @@ def test_more_axes_than_broadcast_shapes_knows():
     np.testing.assert_array_equal(mp.matmul(a[..., ::2, :], b), a[..., ::2, :] @ b)
     with pytest.raises(ValueError, match="leading axes of `a` and `b` must broadcast"):
         mp.matmul(np.ones((2, 1, 3)), np.ones((3, 3, 1)))
+
+
+@pytest.mark.parametrize("wrong", ["a", "b", "out"])
+def test_the_core_indexes_no_table_by_an_unknown_type(wrong):
+    operands = {name: np.ones((2, 2), np.int64 if name == wrong else np.float32) for name in ("a", "b", "out")}
+    with pytest.raises(TypeError, match="no kernel multiplies int64"):
+        product(*operands.values(), None, None, None, None, None)

@@ -11,9 +11,9 @@ import numpy as np
 
 from mp_core.arrays import F64, Array, cast
 
-_LOST = 1e-290
-
 __all__ = ["Sums", "Threshold", "as_float64", "count"]
+
+_LOST = 1e-290  # a sum of squares below has lost digits, or all of it, to underflow
 
 
 def as_float64(x: Array) -> Array:

@@ -62,20 +62,20 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
         set_packed(&p, packed)
     else:
         b_array = b
-        p.b, p.b_format = cnp.PyArray_BYTES(b_array), type_format(b_array)
+        p.b, p.b_format = cnp.PyArray_BYTES(b_array), known_format(b_array)
         p.k, p.n = cnp.PyArray_DIM(b_array, ndim - 2), cnp.PyArray_DIM(b_array, ndim - 1)
         p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
-    p.a_format = type_format(a)
+    p.a_format = known_format(a)
     p.m, p.a, p.a_size = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
     p.a_rs, p.a_cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
     p.out, p.out_size, p.out_rs = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out), cnp.PyArray_STRIDE(out, ndim - 2)
-    p.common.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>type_format(out)
+    p.common.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>known_format(out)
     p.common.activation = <mp_activation>ACTIVATIONS[activation]
     p.bias = <const float *>pointer(bias)
     if residual is not None:
         p.residual, p.residual_size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
         p.residual_rs = cnp.PyArray_STRIDE(residual, ndim - 2)
-        p.common.residual_format = <mp_format>type_format(residual)
+        p.common.residual_format = <mp_format>known_format(residual)
     p.row_scale, p.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
     if row_scale is not None:
         p.common.row_step = cnp.PyArray_SIZE(row_scale) != 1
@@ -129,6 +129,14 @@ cdef inline int type_format(cnp.ndarray x) noexcept:
         if _types[fmt] == number:
             return fmt
     return -1
+
+
+cdef int known_format(cnp.ndarray x) except -1:
+    """The format of an operand's type; raise if it has none: the kernels' tables are indexed by it."""
+    cdef int fmt = type_format(x)
+    if fmt < 0:
+        raise TypeError(f"no kernel multiplies {(<object>x).dtype}")
+    return fmt
 
 
 cdef inline int format_of(cnp.ndarray x) noexcept:

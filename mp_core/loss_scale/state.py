@@ -56,9 +56,9 @@ def multiply(tree: Any, factor: float) -> Any:
             return x * factor if isinstance(x, float) else x
         if not dtypes.is_float(x.dtype):
             return x
-        wide = x.dtype if x.dtype.itemsize >= 4 else dtypes.parse("float32")
-        product = cast(x, wide) * cast(factor, wide)
-        return cast(product, x.dtype)[()] if product.dtype != x.dtype else product
+        if x.dtype.itemsize >= 4:
+            return x * cast(factor, x.dtype)
+        return cast(cast(x, "float32") * np.float32(factor), x.dtype)[()]
 
     with np.errstate(over="ignore", invalid="ignore"):
         return tree if factor == 1.0 else map_leaves(scaled, tree)
