@@ -174,7 +174,7 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
     """Run the model and return the inputs of these layers of it."""
     seen: dict[str, _Inputs] = {}
     for path, layer in layers.items():
-        layer.call = partial(_recorded, seen, path, layer.depth, layer.call)
+        layer.call = partial(_recorded, seen, path, layer, layer.call)
     if isinstance(model, BertEncoder):
         model.encode(sample, batch_size=1)  # padding is no input
     else:
@@ -186,9 +186,10 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
     return seen
 
 
-def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs: Array, **kwargs: Any) -> Any:
+def _recorded(seen: dict[str, _Inputs], path: str, layer: Any, call: Any, inputs: Array, **kwargs: Any) -> Any:
     outputs = call(inputs, **kwargs)  # first: it checks the shape
-    rows = cast(inputs, "float64").reshape(-1, depth)
+    depth = layer.depth
+    rows = cast(layer.rows_of(inputs), "float64").reshape(-1, depth)
     if rows.size:
         if path not in seen:
             seen[path] = _Inputs(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
@@ -198,7 +199,7 @@ def _recorded(seen: dict[str, _Inputs], path: str, depth: int, call: Any, inputs
 
 def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:
     """Round the kernel for these inputs, with steps and zero points for them where the layer quantizes them."""
-    matrix = cast(kernel, "float64").reshape(layer.depth, -1)
+    matrix = layer._matrix.arranged(cast(kernel, "float64"))
     if not np.isfinite(matrix).all():
         raise ValueError(f"`model` must have finite kernels; that of layer '{layer.path}' has Inf or NaN")
     moments = inputs.moments

@@ -70,10 +70,11 @@ def test_inputs_with_outliers_lose_much_less_than_with_a_scale_per_row(rng):
     [
         (layers.EinsumDense("abcd,cde->abe", (None, 5), bias_axes="e", name="layer"), (3, 4, 2, 8)),
         (layers.EinsumDense("...b,bc->...c", 5, bias_axes="c", name="layer"), (3, 4, 16)),
+        (layers.EinsumDense("abc,dcb->ad", (5,), bias_axes="d", name="layer"), (12, 2, 8)),
         (layers.Dense(5, name="layer"), (3, 4, 16)),
     ],
 )
-@pytest.mark.parametrize("policy", ["int8_from_float32", INT8, "int8_from_bfloat16"])
+@pytest.mark.parametrize("policy", ["int8_from_float32", INT8, "int8_from_bfloat16", "int8/weight_only_from_float32"])
 def test_every_kind_of_layer_and_type(rng, layer, shape, policy):
     x = rng.standard_normal(shape).astype(np.float32)
     exact = layer(x)

@@ -48,6 +48,11 @@ EQUATIONS = [  # equation, input shape, output_shape, bias_axes, kernel shape, b
     ("abc,cd->adb", (2, 3, 4), (5, None), "d", (4, 5), (5, 1)),
     ("abc,bd->adc", (2, 3, 4), (5, None), None, (3, 5), None),
     ("ab...,bd->ad...", (2, 3, 4, 5), (6, None, None), None, (3, 6), None),
+    ("abc,dce->abde", (2, 3, 4), (None, 5, 6), "de", (5, 4, 6), (5, 6)),
+    ("abcd,edc->eba", (2, 3, 4, 5), (6, 3, 2), "e", (6, 5, 4), (6, 1, 1)),
+    ("abc,cde->aedb", (2, 3, 4), (6, 5, None), "de", (4, 5, 6), (6, 5, 1)),
+    ("abc,acd->abd", (2, 3, 4), (None, 5), "d", (2, 4, 5), (5,)),
+    ("ab,c->abc", (2, 3), (None, 5), "c", (5,), (5,)),
 ]
 
 

@@ -157,7 +157,7 @@ QUANTIZE_ERRORS = [
     (lambda: _embedding().quantize("float8"), NotImplementedError, TWO + "mode=float8"),
     (lambda: _embedding("float8_from_float32"), NotImplementedError, TWO + "quantization_mode=float8"),
     (lambda: _embedding("awq/4/64_from_float32"), NotImplementedError, TWO + "quantization_mode=awq"),
-    (lambda: layers.EinsumDense("abc,bd->adc", (5, None), dtype="int8_from_float32").build((1, 2, 3)),
+    (lambda: layers.EinsumDense("abc,acd->abd", (None, 5), dtype="int8_from_float32").build((1, 2, 3)),
      NotImplementedError, "A quantized EinsumDense needs an equation"),
 ]  # fmt: skip
 
@@ -181,7 +181,7 @@ def test_a_stack_quantizes_every_layer_that_can_or_none():
     stack = layers.Sequential([layers.Embedding(9, 6), layers.Dense(4), layers.LayerNormalization()])
     ids = np.array([[1, 2]])
     stack(ids)
-    refusing = layers.Sequential([*stack.layers, layers.EinsumDense("abc,bd->adc", (5, None))])
+    refusing = layers.Sequential([*stack.layers, layers.EinsumDense("abc,acd->abd", (None, 5))])
     refusing(ids)
     with pytest.raises(NotImplementedError, match="needs an equation"):
         refusing.quantize("int8")

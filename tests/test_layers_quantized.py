@@ -123,6 +123,44 @@ def test_einsum_products_of_codes_are_their_formula(mode):
     assert (np.abs(_wide(y) - exact) <= bound).all()
 
 
+ORDERS = [  # equation, input shape, output_shape, kernel shape, the kernel as matrix and back
+    ("btd,ndh->btnh", (2, 3, 16), (None, 3, 5)),
+    ("abcd,edc->aeb", (2, 3, 4, 8), (5, None)),
+    ("abc,cde->aedb", (2, 3, 16), (6, 5, None)),
+    ("...ab,bca->...c", (2, 3, 4, 8), 5),
+]
+
+
+def _stored_order(layer):
+    """The kernel that the codes of an EinsumDense stand for, in its own order, by the formulas of Keras."""
+    inputs, kernel, out = layer.equation.replace("->", ",").split(",")
+    scale = _wide(layer.kernel_scale)
+    if layer.quantization_mode == "int8":
+        labels = [label for label in out if label in kernel]
+        steps = scale.squeeze().transpose([labels.index(label) for label in kernel if label in labels])
+        return _wide(layer.kernel) / np.expand_dims(steps, [kernel.index(label) for label in kernel if label in inputs])
+    return _matrix(layer, columns=layer._matrix.columns).reshape(layer._matrix.shape)
+
+
+@pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY])
+@pytest.mark.parametrize(("equation", "shape", "output_shape"), ORDERS)
+def test_kernels_in_any_order_of_axes(equation, shape, output_shape, mode, source):
+    layer = layers.EinsumDense(equation, output_shape, dtype=source)
+    x = _x(*shape)
+    layer(x)
+    layer.quantize(mode)
+    x, kernel = _wide(x.astype(layer.compute_dtype)), _stored_order(layer)
+    exact, magnitude = np.einsum(equation, x, kernel), np.einsum(equation, np.abs(x), np.abs(kernel))
+    y = layer(x.astype(layer.compute_dtype))
+    # 0.5 / 127 of the largest input for every input of a row that is quantized; 0.02 covers bfloat16, twice.
+    bound = (0.02 if layer.compute_dtype == "bfloat16" else 1e-5) * magnitude
+    if mode == "int8":
+        bound += np.abs(x).max() / 254 * np.einsum(equation, np.ones_like(x), np.abs(kernel))
+    assert y.dtype == layer.compute_dtype and y.shape == exact.shape
+    assert (np.abs(_wide(y) - exact) <= bound).all()
+
+
 @pytest.mark.parametrize("depth", [0, 1, 5, 44, 300])
 @pytest.mark.parametrize("units", [1, 2, 7, 64])
 @pytest.mark.parametrize("block", [1, 8, 64, 128, 10**30])

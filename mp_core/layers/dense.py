@@ -101,4 +101,8 @@ class Dense(Layer):
         outputs = project(self, inputs, self.bias, fused, training)
         return outputs if fused or self.activation is None else self.activation(outputs)
 
+    def rows_of(self, inputs: Array) -> Array:
+        """Return the inputs as the rows that the kernel multiplies: as they are."""
+        return inputs
+
     fix_inputs = fix_inputs

@@ -1,14 +1,15 @@
 """Dense layer over several axes, by an einsum equation."""
 
+import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.contraction import Equation, Labels, einsum, parse
+from mp_core.contraction import Equation, einsum, parse
 from mp_core.layers import activations
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
@@ -19,6 +20,8 @@ __all__ = ["EinsumDense"]
 
 class EinsumDense(Layer):
     """``activation(einsum(equation, inputs, kernel) + bias)``.
+
+    A layer can be quantized if no axis is in inputs, kernel and output at once: then it is one product of matrices.
 
     Parameters
     ----------
@@ -71,84 +74,105 @@ class EinsumDense(Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""
-        labels = parse(self.equation, len(input_shape))
+        labels, order = parse(self.equation, len(input_shape)), _order(self.equation, len(input_shape))
         sizes = _sizes(labels, input_shape, self.output_shape)
-        self._labels = labels
-        self._is_product = _is_product(labels)
-        summed = _summed(labels)
-        self._summed_axes = len(summed)
+        self._rank = len(input_shape)
         self._lengths = {label: sizes[label] for label in labels.a if label in labels.b}
-        self._summed = tuple(sizes[label] for label in summed)
-        self.depth = math.prod(self._summed)
-        self._tail = tuple(sizes[label] for label in labels.b[self._summed_axes :])
-        if not set(self.bias_axes or "") <= set(labels.out):
+        shape = tuple(sizes[label] for label in labels.b)
+        lengths = [shape[axis] for axis in order.kernel]
+        self._tail = lengths[order.summed :]
+        self.depth, columns = math.prod(lengths[: order.summed]), math.prod(self._tail)
+        scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
+        self._matrix = Matrix("kernel", shape, self.depth, columns, 0, scale_shape, order.kernel)
+        bias_axes = set(self.bias_axes or "")
+        if not bias_axes <= set(labels.out):
             raise ValueError(
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
-        shape = tuple(sizes[label] for label in labels.b)
-        scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
-        self._matrix = Matrix("kernel", shape, self.depth, math.prod(self._tail), axis=0, scale_shape=scale_shape)
         bias_shape = None
-        if self.bias_axes:
-            labelled = labels.out[min(labels.out.index(label) for label in self.bias_axes) :]
-            bias_shape = tuple(sizes[label] if label in self.bias_axes else 1 for label in labelled)
+        if bias_axes:
+            labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]
+            bias_shape = tuple(sizes[label] if label in bias_axes else 1 for label in labelled)
         add_kernel(self, bias_shape)
-        self._fuses_bias = self._is_product and self.bias is not None and self.bias.shape == self._tail
+        by_column = bias_shape is not None and bias_axes <= set(labels.b) and math.prod(bias_shape) == columns
+        self._fuses_bias = order.is_product and by_column
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs; with `training`, a float8 layer moves its scales on afterwards."""
-        outputs: Array
-        fused = None
-        if self.bias is not None and not self._fuses_bias:
-            outputs = self._multiply(inputs, None, None, training) + read_bias(self, self.bias)
-        else:
-            fused = activations.FUSED.get(self.activation) if self._is_product else None
-            outputs = self._multiply(inputs, self.bias, fused, training)
-        return outputs if fused or self.activation is None else self.activation(outputs)
-
-    def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
         if not self._fits(inputs.shape):
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the axes of '
                 f"{self.equation!r} to have lengths {self._lengths}, but received input with shape {inputs.shape}"
             )
-        if not self._is_product:
+        outputs: Array
+        fused = None
+        if self.bias is not None and not self._fuses_bias:
+            outputs = self._multiply(inputs, None, None, training) + read_bias(self, self.bias)
+        else:
+            product = _order(self.equation, inputs.ndim).is_product
+            fused = activations.FUSED.get(self.activation) if product else None
+            outputs = self._multiply(inputs, self.bias, fused, training)
+        return outputs if fused or self.activation is None else self.activation(outputs)
+
+    def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
+        order = _order(self.equation, inputs.ndim)
+        if not order.is_product:
             return einsum(self.equation, inputs, self.kernel.value())
-        leading = inputs.shape[: inputs.ndim - self._summed_axes]
-        rows = inputs.reshape(*leading, self.depth)
+        rows = self.rows_of(inputs)
         outputs = project(self, rows, bias, activation, training)
-        return outputs.reshape(*leading, *self._tail)
+        return outputs.reshape(*rows.shape[:-1], *self._tail).transpose(order.outputs)
+
+    def rows_of(self, inputs: Array) -> Array:
+        """Return the inputs as the rows that the matrix of the kernel multiplies, shape (..., depth)."""
+        order = _order(self.equation, inputs.ndim)
+        arranged = inputs.transpose(order.inputs)
+        return arranged.reshape(*arranged.shape[: inputs.ndim - order.summed], self.depth)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
-        labels = self._labels.a
-        same_rank = len(shape) == len(labels)
-        if self._is_product:  # any leading axes may be the ellipsis
-            return shape[-self._summed_axes :] == self._summed and (same_rank or "..." in self.equation)
-        return same_rank and all(
-            self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True)
-        )
+        if len(shape) != self._rank and not self.equation.rpartition("->")[2].strip().startswith("..."):
+            return False  # an ellipsis elsewhere may be among the axes of the bias
+        try:
+            labels = parse(self.equation, len(shape)).a
+        except ValueError:
+            return False
+        return all(self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True))
 
     def _check_mode(self, mode: str) -> None:
         super()._check_mode(mode)
-        if not self._is_product:
+        if not _order(self.equation, self._rank).is_product:
             raise NotImplementedError(
-                f"A quantized EinsumDense needs an equation like '...S,SN->...N'; received {self.equation!r}"
+                "A quantized EinsumDense needs an equation that sums an axis of inputs and kernel, and in which "
+                f"inputs, kernel and output have no axis in common; received {self.equation!r}"
             )
 
     fix_inputs = fix_inputs
 
 
-def _summed(labels: Equation) -> Labels:
-    """Return the labels that are summed over, in the kernel's order."""
-    return tuple(label for label in labels.b if label not in labels.out)
+class _Order(NamedTuple):
+    """The axes of inputs, kernel and output in the order of a product of matrices."""
+
+    inputs: tuple[int, ...]  # those of the rows, then those that are summed over
+    kernel: tuple[int, ...]  # those that are summed over, then those of the columns
+    outputs: tuple[int, ...]  # of rows and columns, as they come in the output
+    summed: int
+    is_product: bool  # of one matrix: no axis is in inputs, kernel and output, or summed alone
 
 
-def _is_product(labels: Equation) -> bool:
-    """Whether it is ``...S,SN->...N``: then it is one matrix product, without any transposition."""
-    summed = _summed(labels)
-    kept, rest = labels.a[: len(labels.a) - len(summed)], labels.b[len(summed) :]
-    return bool(summed) and labels == (kept + summed, summed + rest, kept + rest) and not set(kept) & set(rest)
+@functools.lru_cache(maxsize=256)
+def _order(equation: str, input_axes: int) -> _Order:
+    a, b, out = parse(equation, input_axes)
+    summed = tuple(label for label in b if label not in out)
+    rows = tuple(label for label in out if label not in b)
+    columns = tuple(label for label in out if label in b)
+    product = rows + columns
+    return _Order(
+        tuple(a.index(label) for label in rows + summed if label in a),
+        tuple(b.index(label) for label in summed + columns),
+        tuple(product.index(label) for label in out),
+        len(summed),
+        bool(summed) and set(a) == {*rows, *summed},
+    )
 
 
 def _sizes(

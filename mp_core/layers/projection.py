@@ -123,7 +123,7 @@ def _float_kernel(layer: Any) -> PackedMatrix | Array:
     read = kernel.dtype
 
     def make(stored: Array) -> PackedMatrix | Array:
-        return _pack(stored.reshape(m.rows, m.columns), read)
+        return _pack(m.arranged(stored), read)
 
     packed: PackedMatrix | Array = kernel.derived(("packed", read), make)
     return packed
@@ -142,9 +142,19 @@ def _quantized(layer: Any) -> QuantizedArray | Array:
     m, form = layer._matrix, layer._form
     stored, scale = layer.kernel.numpy(), ops.cast(layer.kernel_scale.numpy(), "float32")
     if form.mode == "int8":
-        return QuantizedArray(stored.reshape(m.rows, m.columns), 1.0 / scale.reshape(1, -1), None, (1,))
+        return QuantizedArray(m.arranged(stored), 1.0 / scale.reshape(1, -1), None, (1,))
+    q = _nibbles(layer, stored, scale)
+    if m.in_order:
+        return q
+    floats: Array = m.arranged(dequantize(q, "float32") if isinstance(q, QuantizedArray) else q)
+    return floats
+
+
+def _nibbles(layer: Any, stored: Array, scale: Array) -> QuantizedArray | Array:
+    """Return int4 codes, two to a byte, of the kernel in its own order, cut into the rows of its matrix."""
+    m, block_size = layer._matrix, layer._form.block
     shape = (m.rows, m.columns)
-    if form.block < 0:
+    if block_size < 0:
         return QuantizedArray(stored.view(np.uint8), 1.0 / scale.reshape(1, -1), None, (1,), None, _INT4, shape)
     zero, (block, size) = layer.kernel_zero.numpy(), block_index(layer, len(scale))
     group = None if len(scale) == 1 else size
@@ -198,8 +208,8 @@ def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: 
 
 
 def _float8(layer: Any, _: None) -> PackedMatrix:
-    m, scale = layer._matrix, layer.kernel_scale.numpy()
-    codes = quantize(layer.kernel.numpy().reshape(m.rows, m.columns), dtype="float8_e4m3fn", scale=scale)
+    kernel = layer._matrix.arranged(layer.kernel.numpy())
+    codes = quantize(kernel, dtype="float8_e4m3fn", scale=layer.kernel_scale.numpy())
     return ops.pack(QuantizedArray(codes.values, codes.scale * layer.inputs_scale.numpy(), None, ()))
 
 

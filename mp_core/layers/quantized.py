@@ -55,7 +55,10 @@ class Matrix:
     axis : int
         The axis of the matrix whose elements share scales: 0 for a kernel, 1 for a table.
     scale_shape : tuple of int
-        The shape in which Keras stores the scales of int8 codes.
+        The shape in which Keras stores the scales of int8 codes, one for each column of the matrix of a kernel.
+    order : tuple of int
+        The axes of the variable as they follow each other in the matrix: first those of its rows. int4 codes are, as in
+        Keras, those of the variable in its own order, cut into as many rows.
     """
 
     name: str
@@ -64,6 +67,21 @@ class Matrix:
     columns: int
     axis: int
     scale_shape: tuple[int, ...]
+    order: tuple[int, ...] = (0, 1)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the variable lies in memory as its matrix does."""
+        return self.order == tuple(range(len(self.order)))
+
+    def arranged(self, stored: Array) -> Array:
+        """Return the matrix of what has the elements of the variable, in its own order."""
+        return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
+
+    def restored(self, matrix: Array) -> Array:
+        """Return the variable of a matrix: the inverse of :meth:`arranged`."""
+        parts = matrix.reshape([self.shape[axis] for axis in self.order])
+        return parts.transpose(np.argsort(self.order))
 
 
 @dataclass(frozen=True)
@@ -119,7 +137,7 @@ def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
         add_scaling(layer, policy)
     else:
         variable = getattr(layer, m.name)
-        values = _encoded(variable.numpy().reshape(m.rows, m.columns), m, form, layer.variable_dtype)
+        values = _encoded(variable.numpy(), m, form, layer.variable_dtype)
         layer._variables[:] = [other for other in layer._variables if other is not variable]
         _add_codes(layer, form, values)
     layer._form, layer.quantized = form, True
@@ -130,7 +148,7 @@ def assign_matrix(layer: Any, weights: Any) -> None:
     m, form = layer._matrix, layer._form
     values = {m.name: weights}
     if form is not None:
-        values = _encoded(np.asarray(weights).reshape(m.rows, m.columns), m, form, layer.variable_dtype)
+        values = _encoded(np.asarray(weights), m, form, layer.variable_dtype)
     for name, value in values.items():
         getattr(layer, name).assign(value)
 
@@ -177,12 +195,13 @@ def _variables(m: Matrix, form: Form) -> dict[str, tuple[tuple[int, ...], str | 
     }
 
 
-def _encoded(matrix: Array, m: Matrix, form: Form, dtype: str) -> dict[str, Array]:
+def _encoded(values: Array, m: Matrix, form: Form, dtype: str) -> dict[str, Array]:
     """Return name -> value, by Keras' formulas, for scales that are stored in `dtype`."""
     scale_name = f"{m.name}_scale"
     if form.mode == "int8":
-        codes, scale = _abs_max(matrix, m.axis, (-127, 127), dtype)
-        return {m.name: codes.reshape(m.shape), scale_name: scale.reshape(m.scale_shape)}
+        codes, scale = _abs_max(m.arranged(values), m.axis, (-127, 127), dtype)
+        return {m.name: m.restored(codes), scale_name: scale.reshape(m.scale_shape)}
+    matrix = values.reshape(m.rows, m.columns)
     if form.block < 0:
         codes, scale = _abs_max(matrix, m.axis, (-8, 7), dtype)
         return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale.reshape(-1)}
@@ -204,22 +223,25 @@ def _abs_max(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str)
 
 
 def code_grid(layer: Any) -> tuple[Array, Array, tuple[int, int]]:
-    """Return step and zero point of every place of the kernel of `layer`, in float64, and the range of its codes."""
+    """Return step and zero point of every place of the matrix of `layer`, in float64, and the range of its codes."""
     m, form = layer._matrix, layer._form
+    shape = m.rows, m.columns
     scale = cast(layer.kernel_scale.numpy(), "float64").reshape(-1, m.columns)
-    if form.mode == "int8" or form.block < 0:
-        step, zero = 1 / scale, np.zeros((1, m.columns))
+    if form.mode == "int8":
+        return np.broadcast_to(1 / scale, shape), np.zeros(shape), (-127, 127)
+    if form.block < 0:
+        step, zero = 1 / scale, np.zeros(scale.shape)
     else:
         block, _ = block_index(layer, len(scale))
         step, zero = scale[block], cast(layer.kernel_zero.numpy(), "float64")[block]
-    shape = m.rows, m.columns
-    return np.broadcast_to(step, shape), np.broadcast_to(zero, shape), (-127, 127) if form.mode == "int8" else (-8, 7)
+    return m.arranged(np.broadcast_to(step, shape)), m.arranged(np.broadcast_to(zero, shape)), (-8, 7)
 
 
 def assign_codes(layer: Any, codes: Array) -> None:
     """Give the kernel of `layer` these codes, of the shape of its matrix; scales and zero points stay."""
-    codes = codes.astype(np.int8)
-    layer.kernel.assign(codes.reshape(layer._matrix.shape) if layer._form.mode == "int8" else pack_int4(codes, -1)[0])
+    m = layer._matrix
+    stored = m.restored(codes.astype(np.int8))
+    layer.kernel.assign(stored if layer._form.mode == "int8" else pack_int4(stored.reshape(m.rows, m.columns), -1)[0])
 
 
 def block_index(layer: Any, blocks: int) -> tuple[Array, int | None]:
