@@ -30,8 +30,10 @@ ALLOWED: dict[str, np.dtype[Any]] = {
 }
 """Name -> dtype of every type that mp_core computes with."""
 
-# What parse() knows at once. A dtype that came out of a pickle equals its original, but is another object.
-_PARSED: dict[Any, np.dtype[Any]] = {**ALLOWED, **{dtype: dtype for dtype in ALLOWED.values()}}
+# What parse() knows at once: names, dtypes, scalar types. A dtype out of a pickle equals its original, but is another.
+_PARSED: dict[Any, np.dtype[Any]] = {
+    spelling: dtype for name, dtype in ALLOWED.items() for spelling in (name, dtype, dtype.type)
+}
 STORED: dict[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (

@@ -306,7 +306,7 @@ def _readable(x: ArrayLike) -> Array:
 
 def _name(dtype: Any) -> str:
     try:
-        return dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        return dtype if isinstance(dtype, str) else name_of(np.dtype(dtype))
     except (TypeError, ValueError):
         return str(dtype)
 

@@ -114,3 +114,28 @@ def test_masked_codes_are_refused():
     masked = np.ma.array(np.ones((2, 2), np.int8), mask=True)
     with pytest.raises(TypeError, match=r"`values` must be an ndarray of int8.*MaskedArray"):
         mp.QuantizedArray(masked, np.ones((1, 1), np.float32), None, ())
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_type_may_be_given_as_name_dtype_or_scalar_type(name):
+    dtype = mp.dtypes.parse(name)
+    x = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
+    q = mp.quantize(x)
+    for spelling in (name, dtype, dtype.type):
+        assert mp.cast(x, spelling).dtype is dtype
+        assert mp.matmul(x, x, out_dtype=spelling).dtype is dtype
+        assert mp.dequantize(q, spelling).dtype is dtype
+        assert mp.pack(x, dtype=spelling).dtype is dtype
+        if name.startswith("float8"):
+            assert mp.quantize(x, dtype=spelling).dtype is dtype
+    for spelling in ("int8", np.dtype("int8"), np.int8):
+        assert mp.quantize(x, dtype=spelling).dtype is q.dtype
+
+
+@pytest.mark.parametrize("wrong", [list, object, {}, [1], 3, "float3", np.complex64, type])
+def test_what_is_no_type_is_refused(wrong):
+    x = np.ones((2, 2), np.float32)
+    for call in (mp.cast, lambda x, t: mp.matmul(x, x, out_dtype=t), lambda x, t: mp.dequantize(mp.quantize(x), t),
+                 lambda x, t: mp.quantize(x, dtype=t)):  # fmt: skip
+        with pytest.raises(TypeError, match="dtype` must be one of"):
+            call(x, wrong)

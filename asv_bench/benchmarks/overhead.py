@@ -20,11 +20,20 @@ class Overhead:
     def time_cast_64(self):
         mp.cast(self.x, "bfloat16", out=self.out)
 
+    def time_cast_64_to_a_scalar_type(self):
+        mp.cast(self.x, np.float16)
+
+    def time_quantize_64_to_a_scalar_type(self):
+        mp.quantize(self.x, dtype=np.int8)
+
     def time_matmul_1x64x64_packed(self):
         mp.matmul(self.row, self.packed)
 
     def time_matmul_1x64x64_packed_out(self):
         mp.matmul(self.row, self.packed, out=self.product)
+
+    def time_matmul_1x64x64_packed_to_a_scalar_type(self):
+        mp.matmul(self.row, self.packed, out_dtype=np.float32)
 
     def time_softmax_64(self):
         mp.softmax(self.x)

@@ -119,7 +119,7 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
 
 
 # The short way of cast: what it knows of types, and the long way for everything that it does not serve.
-cdef dict _numbers = {}     # dtype or its name -> format
+cdef dict _numbers = {}     # dtype, its name or its scalar type -> format
 cdef int _types[F64 + 1]    # format -> NumPy's type number
 cdef object _long_way
 
@@ -129,7 +129,7 @@ def install(dict dtypes not None, long_way):
     global _long_way
     _long_way = long_way
     for name, number in FORMATS.items():
-        _numbers[name] = _numbers[dtypes[name]] = number
+        _numbers[name] = _numbers[dtypes[name]] = _numbers[dtypes[name].type] = number
         _types[<int>number] = dtypes[name].num
 
 
@@ -181,7 +181,7 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     cdef cnp.ndarray source, result
     cdef int type_number
     # Contiguous arrays of float types, apart from each other: a handful of comparisons, then the kernel.
-    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) else None
+    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype, type)) else None
     if target is None or type(x) is not cnp.ndarray:
         return _long_way(x, dtype, out, saturate)
     source, c.dst_format, c.src_format = x, target, 0

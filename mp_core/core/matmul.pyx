@@ -100,7 +100,7 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
 
 cdef int _types[MP_PANEL_FORMATS]                    # format -> NumPy's type number; A_U8 stands for uint8
 cdef int _results[MP_PANEL_FORMATS][MP_FLOATS + 1]   # formats of a and b (int8 last) -> format of the result, or -1
-cdef dict _out_formats = {}                          # dtype or its name -> format
+cdef dict _out_formats = {}                          # dtype, its name or its scalar type -> format
 cdef dict _activations = ACTIVATIONS
 cdef int _int32
 cdef object _long_way, _long_dynamic
@@ -119,7 +119,7 @@ def install(dict dtypes not None, results, long_way, long_dynamic):
     for (a, b), result in results.items():
         _results[<int>formats[a]][<int>formats[b]] = OUT_FORMATS[result]
     for name, number in OUT_FORMATS.items():
-        _out_formats[name] = _out_formats[dtypes[name]] = number
+        _out_formats[name] = _out_formats[dtypes[name]] = _out_formats[dtypes[name].type] = number
 
 
 cdef inline int type_format(cnp.ndarray x) noexcept:
@@ -149,7 +149,7 @@ cdef bint set_result(Product *p, object out_dtype, int default) except -1:
     if out_dtype is None:
         p.common.out_format = <mp_format>default
         return True
-    number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype)) else None
+    number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype, type)) else None
     if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
         return False
     p.common.out_format = <mp_format>number

@@ -80,7 +80,7 @@ def install(dict formats not None, result, recipe, long_quantize, long_dequantiz
     global _result, _recipe, _long_quantize, _long_dequantize
     for dtype, number in formats.items():
         if number < MP_FLOATS:
-            _numbers[dtype] = _numbers[dtype.name] = number
+            _numbers[dtype] = _numbers[dtype.name] = _numbers[dtype.type] = number
             _types[<int>number] = dtype.num
     _result, _recipe, _long_quantize, _long_dequantize = result, recipe, long_quantize, long_dequantize
 
@@ -221,7 +221,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     cdef int ndim, fmt = MP_FLOATS
     cdef bint with_zeros
     # Arguments of the usual types, whose recipe is known, and a contiguous array apart from `out`: then the kernels.
-    if (type(x) is cnp.ndarray and type(dtype) is str and type(symmetric) is bool
+    if (type(x) is cnp.ndarray and isinstance(dtype, (str, cnp.dtype, type)) and type(symmetric) is bool
             and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)):
         source = x
         fmt = format_of(source)
@@ -292,7 +292,7 @@ def dequantize(q, dtype="float32", *, out=None):
     cdef Recipe r
     cdef cnp.ndarray x
     cdef dict fields
-    number = _numbers.get(dtype) if type(dtype) is str or isinstance(dtype, cnp.dtype) else None
+    number = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype, type)) else None
     if number is None or type(q) is not _result:
         return _long_dequantize(q, dtype, out)
     fields = q.__dict__
