@@ -40,6 +40,9 @@ cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n
     if c.dst_format == MP_F32 and c.src_format != F64 and not c.mode & MP_SATURATE:
         c.kernels.widen[c.src_format](src, <float *>dst, n, c.mode)
         return
+    if c.dst_format == MP_BF16 and c.src_format in (MP_F8_E4M3FN, MP_F8_E5M2) and not c.mode & MP_SATURATE:
+        c.kernels.to_bf16[c.src_format](src, dst, n)
+        return
     while i < n:
         count = min(n - i, <Py_ssize_t>CHUNK)
         if c.src_format != F64:

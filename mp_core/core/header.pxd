@@ -106,6 +106,7 @@ cdef extern from "mp_core.h" nogil:
     ctypedef struct mp_kernels:
         const char *isa
         void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
+        void (*to_bf16[5])(const void *src, void *dst, Py_ssize_t n) noexcept nogil
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         void (*gemm[3][7])(const mp_gemm *g) noexcept nogil

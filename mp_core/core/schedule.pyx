@@ -205,9 +205,8 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
 
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
     """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
-    cdef Py_ssize_t i, q, count
+    cdef Py_ssize_t i, q
     cdef Py_ssize_t rs = p.a_rs, k = p.k
-    cdef float middle[256]
     if p.a_cs != p.a_size:
         if p.a_size > 1:
             p.kernels.pack[<int>(MP_F32 if p.a_size == 4 else MP_F16)](rows, p.k, a, p.a_rs, p.a_cs, gathered)
@@ -222,12 +221,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
         if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
             p.kernels.widen[p.a_format](a, <float *>to, k, 0)
         elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
-            q = 0
-            while q < k:
-                count = min(k - q, <Py_ssize_t>256)
-                p.kernels.widen[p.a_format](a + q, middle, count, 0)
-                p.kernels.narrow[<int>MP_BF16](middle, to + q * 2, count, 0)
-                q += count
+            p.kernels.to_bf16[p.a_format](a, to, k)
         else:
             memcpy(to, a, k * A_SIZE[p.arithmetic])
         a += rs

@@ -130,10 +130,11 @@ typedef struct {
 typedef struct {
     const char *isa;
 
-    /* Casts. widen is exact; narrow rounds once, to nearest even, NaN stays NaN. round_odd takes f64 to f32 rounding to
-     * odd, so that narrow(round_odd(x)) is x rounded once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src
-     * where the elements are equally wide. */
+    /* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only (else NULL); narrow rounds once,
+     * to nearest even; NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded
+     * once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. */
     void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
+    void (*to_bf16[MP_FLOATS])(const void *src, void *dst, ptrdiff_t n);
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
 

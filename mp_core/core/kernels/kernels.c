@@ -31,6 +31,7 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
     .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
 #include "formats.def"
 #undef MP_FLOAT
+    .to_bf16 = {[MP_F8_E4M3FN] = to_bf16_e4m3fn, [MP_F8_E5M2] = to_bf16_e5m2},
     .round_odd = round_odd,
     .gemm = {
         [MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16, [MP_BF16] = gemm_wide_bf16,
