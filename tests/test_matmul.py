@@ -233,6 +233,25 @@ def test_out(isa, layout, dtype, rng):
     assert_same_bits(np.ascontiguousarray(out), mp.matmul(a, b))
 
 
+@pytest.mark.parametrize("start", [0, 1, 4, 16, 60])
+@pytest.mark.parametrize(("m", "k"), [(1, 640), (1, 1023), (2, 704), (6, 1024)])
+def test_columns_of_int8_may_begin_anywhere_in_a_cache_line(isa, start, m, k, rng):
+    a, ld = rng.integers(-128, 128, (m, k), np.int8), -(-k // 64) * 64
+    memory = rng.integers(-128, 128, 21 * ld + 128, np.int8)
+    first = -memory.ctypes.data % 64 + start
+    b = memory[first : first + 21 * ld].reshape(21, ld)[:, :k].T
+    np.testing.assert_array_equal(mp.matmul(a, b), a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("m", "k", "n"), [(30, 32, 128), (128, 33, 32), (192, 1040, 48), (193, 64, 64), (128, 64, 50)])
+def test_small_matrices_are_read_in_place_with_the_same_bits(isa, dtype, m, k, n, rng):
+    a, b = values(rng, (3, m, k), dtype), values(rng, (3, k, n), dtype)
+    expected = mp.matmul(a, mp.pack(b))
+    assert_same_bits(mp.matmul(a, b), expected)
+    assert_same_bits(mp.matmul(a[1], b[1], bias=np.ones(n)), mp.matmul(a[1], mp.pack(b[1]), bias=np.ones(n)))
+
+
 @pytest.mark.parametrize("which", ["a", "b"])
 def test_out_may_overlap_an_operand(which, rng):
     a, b = values(rng, (20, 20), "float32"), values(rng, (20, 20), "float32")

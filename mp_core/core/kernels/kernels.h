@@ -12,7 +12,8 @@
  *   widen_*, narrow_* (the low bits),
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
- *   transpose_u32: 16 vectors as a matrix, in place,
+ *   transpose_u32: 16 vectors as a matrix, in place; sums_u32: the sums of their lanes, if there is a faster way than by
+ *   transposing them (MP_NATIVE_SUMS),
  *   interleave_u8: byte i of each of four in the 32 bits of lane i, if there is a fast way (MP_NATIVE_U8),
  *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
  *   (MP_NATIVE_I4_PAIRS; decode.inc),
@@ -48,6 +49,15 @@ V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     const vu32 odd = set_u32(0xFFFF0000u);
     acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
     return fma_f32(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);
+}
+#endif
+
+#ifndef MP_NATIVE_SUMS
+V vu32 sums_u32(vu32 *r) {
+    transpose_u32(r);
+    vu32 total = r[0];
+    for (int i = 1; i < MP_LANES; i++) total = add_u32(total, r[i]);
+    return total;
 }
 #endif
 
