@@ -185,6 +185,66 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
     return True
 
 
+cdef bint set_right(Product *p, object b, cnp.ndarray left, bint quantize, int *batch_axes) except -1:
+    """Set the right operand, a matrix or as many as there are on the left; False if the short way does not serve it."""
+    cdef PackedMatrix packed
+    cdef cnp.ndarray right
+    cdef int axis, axes, fmt, ndim = cnp.PyArray_NDIM(left)
+    cdef cnp.npy_intp *dims = cnp.PyArray_DIMS(left)
+    if type(b) is PackedMatrix:
+        packed = b
+        axes = <int>len(packed.shape) - 2
+        if (packed.zero_point is not None and not quantize) or (packed.scale is not None and p.a_format > MP_BF16):
+            return False
+        for axis in range(axes):
+            if axes != ndim - 2 or packed.shape[axis] != dims[axis]:
+                return False
+        set_packed(p, packed)
+    elif type(b) is cnp.ndarray:
+        right = b
+        axes, fmt = cnp.PyArray_NDIM(right) - 2, format_of(right)
+        if fmt < 0 or axes < 0 or (axes and (axes != ndim - 2
+                                             or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), axes))):
+            return False
+        p.b, p.b_format = cnp.PyArray_BYTES(right), fmt
+        p.k, p.n = cnp.PyArray_DIM(right, axes), cnp.PyArray_DIM(right, axes + 1)
+        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, axes), cnp.PyArray_STRIDE(right, axes + 1)
+    else:
+        return False
+    batch_axes[0] = axes
+    return True
+
+
+cdef cnp.ndarray result_for(object out, int ndim, cnp.npy_intp *shape, int type_number, cnp.ndarray left, object b):
+    """Return a new array, or `out` if it is one like that, apart from the operands; None if it is not."""
+    cdef cnp.ndarray result
+    if out is None:
+        return cnp.PyArray_EMPTY(ndim, shape, type_number, 0)
+    if type(out) is not cnp.ndarray:
+        return None
+    result = out
+    if (cnp.PyArray_TYPE(result) != type_number or not cnp.PyArray_ISCARRAY(result) or cnp.PyArray_NDIM(result) != ndim
+            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(result), shape, ndim) or not apart(result, left)):
+        return None
+    operand = b if type(b) is cnp.ndarray else (<PackedMatrix>b).scale
+    return result if operand is None or apart(result, operand) else None
+
+
+cdef Py_ssize_t set_batch(Product *p, cnp.ndarray left, object b, cnp.ndarray result, object residual,
+                          int axes) except -1:
+    """Set the bytes between matrices, which p.batch has room for; return how many matrices there are."""
+    cdef Py_ssize_t matrices = 1
+    cdef int axis
+    p.batch_axes = axes
+    for axis in range(axes - 1, -1, -1):
+        p.batch[axis].length = cnp.PyArray_DIM(left, axis)
+        p.batch[axis].a, p.batch[axis].out = cnp.PyArray_STRIDE(left, axis), cnp.PyArray_STRIDE(result, axis)
+        p.batch[axis].b = cnp.PyArray_STRIDE(<cnp.ndarray>b, axis) if type(b) is cnp.ndarray else matrices
+        p.batch[axis].residual = 0 if residual is None else cnp.PyArray_STRIDE(<cnp.ndarray>residual, axis)
+        matrices *= cnp.PyArray_DIM(left, axis)
+    return matrices
+
+
 cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint quantize, scale, zeros):
     """A contiguous array by a matrix, or arrays of as many matrices, of types that need no cast. None for all other
     products."""
@@ -192,8 +252,7 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     cdef Axis batch[64]
     cdef cnp.npy_intp shape[64]
     cdef cnp.npy_intp *dims
-    cdef cnp.ndarray left, right = None, result
-    cdef PackedMatrix packed = None
+    cdef cnp.ndarray left, result
     cdef Py_ssize_t matrices = 1
     cdef float given
     cdef int ndim, axis, fmt, batch_axes = 0
@@ -210,30 +269,10 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     elif scale is not None:
         given = scale
         p.row_scale = &given
-
-    # The right operand, and what the pair of types gives.
-    if type(b) is PackedMatrix:
-        packed = b
-        batch_axes = <int>len(packed.shape) - 2
-        if (packed.zero_point is not None and not quantize) or (packed.scale is not None and p.a_format > MP_BF16):
-            return None
-        for axis in range(batch_axes):
-            if batch_axes != ndim - 2 or packed.shape[axis] != dims[axis]:
-                return None
-        set_packed(&p, packed)
-        fmt = p.b_format if p.b_format != MP_I4 else MP_I8
-    elif type(b) is cnp.ndarray:
-        right = b
-        batch_axes = cnp.PyArray_NDIM(right) - 2
-        if batch_axes != 0 and (batch_axes < 0 or batch_axes != ndim - 2
-                                or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), batch_axes)):
-            return None
-        p.b, fmt = cnp.PyArray_BYTES(right), format_of(right)
-        p.b_format, p.k, p.n = fmt, cnp.PyArray_DIM(right, batch_axes), cnp.PyArray_DIM(right, batch_axes + 1)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, batch_axes), cnp.PyArray_STRIDE(right, batch_axes + 1)
-    else:
+    if not set_right(&p, b, left, quantize, &batch_axes):
         return None
-    if (fmt < 0 or fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k
+    fmt = p.b_format if p.b_format != MP_I4 else MP_I8
+    if (fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k
             or (batch_axes == 0 and not cnp.PyArray_IS_C_CONTIGUOUS(left))
             or not set_result(&p, out_dtype, _results[p.a_format][fmt])):
         return None
@@ -241,22 +280,11 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
         if p.k > MOST_EXACT or (not quantize and not (bias is None and activation is None and residual is None)):
             return None
 
-    # The result.
     memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
     shape[ndim - 1] = p.n
     fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
-    if out is None:
-        result = cnp.PyArray_EMPTY(ndim, shape, fmt, 0)
-    elif type(out) is cnp.ndarray:
-        result = out
-        if (cnp.PyArray_TYPE(result) != fmt or not cnp.PyArray_ISCARRAY(result) or cnp.PyArray_NDIM(result) != ndim
-                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(result), shape, ndim) or not apart(result, left)
-                or (right is not None and not apart(result, right))
-                or (packed is not None and packed.scale is not None and not apart(result, packed.scale))):
-            return None
-    else:
-        return None
-    if not set_epilogue(&p, bias, activation, residual, result, out is not None):
+    result = result_for(out, ndim, shape, fmt, left, b)
+    if result is None or not set_epilogue(&p, bias, activation, residual, result, out is not None):
         return None
 
     p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
@@ -267,16 +295,9 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
         for axis in range(ndim - 1):
             p.m *= shape[axis]
     else:
-        p.m = shape[ndim - 2]
+        p.m, p.batch = shape[ndim - 2], batch
         p.a_rs, p.a_cs = cnp.PyArray_STRIDE(left, ndim - 2), cnp.PyArray_STRIDE(left, ndim - 1)
-        p.batch, p.batch_axes = batch, batch_axes
-        for axis in range(batch_axes - 1, -1, -1):
-            batch[axis].length = shape[axis]
-            batch[axis].a = cnp.PyArray_STRIDE(left, axis)
-            batch[axis].b = matrices if right is None else cnp.PyArray_STRIDE(right, axis)
-            matrices *= shape[axis]
-            batch[axis].out = cnp.PyArray_STRIDE(result, axis)
-            batch[axis].residual = 0 if residual is None else cnp.PyArray_STRIDE(<cnp.ndarray>residual, axis)
+        matrices = set_batch(&p, left, b, result, residual, batch_axes)
     multiply(&p, matrices)
     return result
 
