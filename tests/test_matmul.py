@@ -234,7 +234,7 @@ def test_out(isa, layout, dtype, rng):
 
 
 @pytest.mark.parametrize("start", [0, 1, 4, 16, 60])
-@pytest.mark.parametrize(("m", "k"), [(1, 640), (1, 1023), (2, 704), (6, 1024)])
+@pytest.mark.parametrize(("m", "k"), [(1, 640), (1, 1023), (2, 704), (5, 300), (7, 1024), (12, 600)])
 def test_columns_of_int8_may_begin_anywhere_in_a_cache_line(isa, start, m, k, rng):
     a, ld = rng.integers(-128, 128, (m, k), np.int8), -(-k // 64) * 64
     memory = rng.integers(-128, 128, 21 * ld + 128, np.int8)

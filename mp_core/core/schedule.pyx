@@ -40,8 +40,9 @@ cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
 cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
-# ... up to which contiguous columns of it are: how little work it is beside their transposition.
-cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, 2 * TILE_ROWS, TILE_ROWS]
+# ... up to which contiguous columns of it are: how little work it is beside their transposition; short ones of integers
+# only up to a tile, since their sums end in 16 lanes.
+cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, 2 * TILE_ROWS, 2 * TILE_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -77,6 +78,8 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     """Choose the tasks, chunks of rows by chunks of panels: enough for the threads, as few as the caches allow."""
     cdef Py_ssize_t panels = (p.n + MP_PANEL - 1) // MP_PANEL, wanted, chunks, rows
     p.row_chunk = PACKED_ROWS if as_packed(p) else SCRATCH_ROWS
+    if not as_packed(p) and p.arithmetic == MP_QUADS and p.k <= PANEL_BYTES // MP_PANEL:  # one range: no accumulators
+        p.row_chunk *= 2
     if not p.a_direct:
         rows = COPY_BYTES // max(p.k * A_SIZE[p.arithmetic], 1) // TILE_ROWS * TILE_ROWS
         p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
@@ -114,7 +117,8 @@ cdef void choose_way(Product *p) noexcept nogil:
                   and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL)
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1
-    p.turned = (lies and not p.in_place and p.b_rs == size and p.row_chunk <= TURNED[p.arithmetic]
+    p.turned = (lies and not p.in_place and p.b_rs == size
+                and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else TILE_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
     p.fetched = not p.packed and p.b_cs == size
     p.common.far = p.n * p.k * size > CACHED_BYTES
