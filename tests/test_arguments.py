@@ -132,7 +132,11 @@ def test_a_type_may_be_given_as_name_dtype_or_scalar_type(name):
         assert mp.quantize(x, dtype=spelling).dtype is q.dtype
 
 
-@pytest.mark.parametrize("wrong", [list, object, {}, [1], 3, "float3", np.complex64, type])
+class Unhashable(type):
+    __hash__ = None
+
+
+@pytest.mark.parametrize("wrong", [list, object, {}, [1], 3, "float3", np.complex64, type, Unhashable("U", (), {})])
 def test_what_is_no_type_is_refused(wrong):
     x = np.ones((2, 2), np.float32)
     for call in (mp.cast, lambda x, t: mp.matmul(x, x, out_dtype=t), lambda x, t: mp.dequantize(mp.quantize(x), t),

@@ -421,3 +421,14 @@ def test_a_signaling_nan_becomes_a_quiet_one_without_a_warning(signaling, target
         warnings.simplefilter("error")
         result = mp.cast(x, target)
     assert result[0] == 1 and result[1] != result[1]
+
+
+@pytest.mark.parametrize("source", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(("target", "bits", "quiet"), [("bfloat16", np.uint16, 0x40), ("float16", np.uint16, 0x200),
+                                                       ("float32", np.uint32, 0x400000)])  # fmt: skip
+def test_every_nan_of_8_bits_becomes_a_quiet_one(isa, source, target, bits, quiet):
+    codes = np.tile(np.arange(256, dtype=np.uint8), 2)[:511].view(source)
+    nan = np.isnan(codes.astype(np.float32))
+    result = mp.cast(codes, target)
+    np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), nan)
+    assert nan.any() and (result.view(bits)[nan] & quiet).all()

@@ -70,6 +70,33 @@ def test_einsum_dense(equation, shape, output_shape, bias_axes, kernel, bias, po
     assert (np.abs(y.astype(float) - np.maximum(exact, 0)) <= _tolerance(policy, 12, magnitude)).all()
 
 
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize(
+    ("equation", "output_shape", "bias_axes"),
+    [("a...b,bc->a...c", 5, "c"), ("...b,bc->...c", 5, None), ("a...b,bc->ca...", (5, None), None)],
+)
+def test_a_built_einsum_dense_takes_other_ranks(equation, output_shape, bias_axes, quantized):
+    layer = layers.EinsumDense(equation, output_shape, bias_axes=bias_axes)
+    layer.build((2, 3, 4))
+    if quantized:
+        layer.quantize("int8")
+    for shape in ((2, 4), (2, 3, 4), (2, 3, 2, 4)):
+        x = _x(*shape)
+        scale = layer.kernel_scale.numpy().reshape(-1) if quantized else 1
+        exact = np.einsum(equation, x, layer.kernel.numpy() / scale)
+        np.testing.assert_allclose(layer(x), exact, atol=0.05 if quantized else 1e-5)
+    fixed = layers.EinsumDense("a...b,bc->a...c", 5, bias_axes="a")
+    fixed.build((2, 3, 4))
+    with pytest.raises(ValueError, match="incompatible with the layer"):
+        fixed(_x(2, 3, 3, 4))
+
+
+def test_an_einsum_dense_may_sum_every_axis():
+    layer = layers.EinsumDense("b,b->", ())
+    x = _x(4)
+    np.testing.assert_allclose(layer(x), x @ layer.kernel.numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_embedding_casts_the_rows_it_reads(policy):
     table = _x(10, 4)

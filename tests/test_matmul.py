@@ -233,6 +233,16 @@ def test_out(isa, layout, dtype, rng):
     assert_same_bits(np.ascontiguousarray(out), mp.matmul(a, b))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("m", [1, 30])
+def test_plain_uint8_on_the_right_is_a_number_and_no_code(isa, dtype, m, rng):
+    a, b = values(rng, (m, 9), dtype, 1), rng.integers(0, 256, (9, 16)).astype(np.uint8)
+    assert_same_bits(mp.matmul(a, b), mp.matmul(a, mp.cast(b, "float32"), out_dtype=mp.matmul(a, b).dtype))
+    for kind in (np.int8, np.uint8):
+        with pytest.raises(TypeError, match=r"`b` int8; received u?int8 and uint8"):
+            mp.matmul(np.ones((2, 9), kind), b)
+
+
 @pytest.mark.parametrize("start", [0, 1, 4, 16, 60])
 @pytest.mark.parametrize(("m", "k"), [(1, 640), (1, 1023), (2, 704), (5, 300), (7, 1024), (12, 600)])
 def test_columns_of_int8_may_begin_anywhere_in_a_cache_line(isa, start, m, k, rng):
@@ -250,6 +260,8 @@ def test_small_matrices_are_read_in_place_with_the_same_bits(isa, dtype, m, k, n
     expected = mp.matmul(a, mp.pack(b))
     assert_same_bits(mp.matmul(a, b), expected)
     assert_same_bits(mp.matmul(a[1], b[1], bias=np.ones(n)), mp.matmul(a[1], mp.pack(b[1]), bias=np.ones(n)))
+    slice_of_more = np.concatenate([b[1]] * 5, axis=1)[:, n : 2 * n]
+    assert_same_bits(mp.matmul(a[1], slice_of_more), expected[1])
 
 
 @pytest.mark.parametrize("which", ["a", "b"])

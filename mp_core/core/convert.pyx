@@ -184,7 +184,7 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     cdef cnp.ndarray source, result
     cdef int type_number
     # Contiguous arrays of float types, apart from each other: a handful of comparisons, then the kernel.
-    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype, type)) else None
+    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type else None
     if target is None or type(x) is not cnp.ndarray:
         return _long_way(x, dtype, out, saturate)
     source, c.dst_format, c.src_format = x, target, 0

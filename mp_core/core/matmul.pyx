@@ -149,7 +149,8 @@ cdef bint set_result(Product *p, object out_dtype, int default) except -1:
     if out_dtype is None:
         p.common.out_format = <mp_format>default
         return True
-    number = _out_formats.get(out_dtype) if isinstance(out_dtype, (str, cnp.dtype, type)) else None
+    cdef bint known = isinstance(out_dtype, (str, cnp.dtype)) or type(out_dtype) is type
+    number = _out_formats.get(out_dtype) if known else None
     if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
         return False
     p.common.out_format = <mp_format>number
@@ -203,7 +204,7 @@ cdef bint set_right(Product *p, object b, cnp.ndarray left, bint quantize, int *
     elif type(b) is cnp.ndarray:
         right = b
         axes, fmt = cnp.PyArray_NDIM(right) - 2, format_of(right)
-        if fmt < 0 or axes < 0 or (axes and (axes != ndim - 2
+        if fmt < 0 or fmt > MP_I8 or axes < 0 or (axes and (axes != ndim - 2
                                              or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), axes))):
             return False
         p.b, p.b_format = cnp.PyArray_BYTES(right), fmt

@@ -221,7 +221,8 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     cdef int ndim, fmt = MP_FLOATS
     cdef bint with_zeros
     # Arguments of the usual types, whose recipe is known, and a contiguous array apart from `out`: then the kernels.
-    if (type(x) is cnp.ndarray and isinstance(dtype, (str, cnp.dtype, type)) and type(symmetric) is bool
+    if (type(x) is cnp.ndarray and (isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type)
+            and type(symmetric) is bool
             and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)):
         source = x
         fmt = format_of(source)
@@ -292,7 +293,7 @@ def dequantize(q, dtype="float32", *, out=None):
     cdef Recipe r
     cdef cnp.ndarray x
     cdef dict fields
-    number = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype, type)) else None
+    number = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type else None
     if number is None or type(q) is not _result:
         return _long_dequantize(q, dtype, out)
     fields = q.__dict__

@@ -23,7 +23,7 @@ cdef enum:
     PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by few rows of a; more if b is near
-    NEAR_BYTES = 1 << 18    # of b that stays in the second-level cache: float32 reads it in place for more rows of a
+    NEAR_BYTES = 1 << 18    # from end to end of a b that stays in the second-level cache: more rows of a in float32 read it
     NEAR_ROWS = 192         # ... up to here, where a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
@@ -109,7 +109,7 @@ cdef void choose_way(Product *p) noexcept nogil:
     cdef Py_ssize_t size = mp_element_bytes[p.b_format]
     cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
                       and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
-    cdef bint near = p.arithmetic == MP_WIDE and p.n % MP_LANES == 0 and p.k * p.n * size <= NEAR_BYTES
+    cdef bint near = p.arithmetic == MP_WIDE and p.n % MP_LANES == 0 and p.k * p.b_rs <= NEAR_BYTES
     # Whole vectors reach up to 63 bytes beyond a row: into the next one, or a gap before it that is less than a page.
     p.in_place = (lies and p.b_cs == size and p.n >= MP_LANES and p.b_rs >= p.n * size
                   and (p.n % MP_LANES == 0 or p.b_rs - p.n * size < PAGE)

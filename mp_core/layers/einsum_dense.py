@@ -21,7 +21,8 @@ __all__ = ["EinsumDense"]
 class EinsumDense(Layer):
     """``activation(einsum(equation, inputs, kernel) + bias)``.
 
-    A layer can be quantized if no axis is in inputs, kernel and output at once: then it is one product of matrices.
+    A layer can be quantized if it is one product of matrices: if inputs and kernel both have the axes that are summed,
+    and no other axis in common.
 
     Parameters
     ----------
@@ -89,6 +90,8 @@ class EinsumDense(Layer):
             raise ValueError(
                 f"`bias_axes` must be axes of the output of {self.equation!r}; received {self.bias_axes!r}"
             )
+        before = self.equation.partition("->")[2].partition("...")[0]
+        self._takes_any_rank = "..." in self.equation and not bias_axes & set(before)  # or the bias has elided axes
         bias_shape = None
         if bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]
@@ -120,18 +123,18 @@ class EinsumDense(Layer):
             return einsum(self.equation, inputs, self.kernel.value())
         rows = self.rows_of(inputs)
         outputs = project(self, rows, bias, activation, training)
-        return outputs.reshape(*rows.shape[:-1], *self._tail).transpose(order.outputs)
+        return outputs.reshape((*rows.shape[:-1], *self._tail)).transpose(order.outputs)
 
     def rows_of(self, inputs: Array) -> Array:
         """Return the inputs as the rows that the matrix of the kernel multiplies, shape (..., depth)."""
         order = _order(self.equation, inputs.ndim)
         arranged = inputs.transpose(order.inputs)
-        return arranged.reshape(*arranged.shape[: inputs.ndim - order.summed], self.depth)
+        return arranged.reshape((*arranged.shape[: inputs.ndim - order.summed], self.depth))
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         """Whether inputs of this shape have the lengths of the kernel; einsum itself would broadcast a length of 1."""
-        if len(shape) != self._rank and not self.equation.rpartition("->")[2].strip().startswith("..."):
-            return False  # an ellipsis elsewhere may be among the axes of the bias
+        if len(shape) != self._rank and not self._takes_any_rank:
+            return False
         try:
             labels = parse(self.equation, len(shape)).a
         except ValueError:
@@ -142,8 +145,8 @@ class EinsumDense(Layer):
         super()._check_mode(mode)
         if not _order(self.equation, self._rank).is_product:
             raise NotImplementedError(
-                "A quantized EinsumDense needs an equation that sums an axis of inputs and kernel, and in which "
-                f"inputs, kernel and output have no axis in common; received {self.equation!r}"
+                "A quantized EinsumDense needs an equation whose inputs and kernel both have the axes that are summed, "
+                f"and no other axis in common; received {self.equation!r}"
             )
 
     fix_inputs = fix_inputs
