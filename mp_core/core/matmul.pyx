@@ -204,8 +204,9 @@ cdef bint set_right(Product *p, object b, cnp.ndarray left, bint quantize, int *
     elif type(b) is cnp.ndarray:
         right = b
         axes, fmt = cnp.PyArray_NDIM(right) - 2, format_of(right)
-        if fmt < 0 or fmt > MP_I8 or axes < 0 or (axes and (axes != ndim - 2
-                                             or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), axes))):
+        if fmt < 0 or fmt > MP_I8 or axes < 0:
+            return False
+        if axes and (axes != ndim - 2 or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), axes)):
             return False
         p.b, p.b_format = cnp.PyArray_BYTES(right), fmt
         p.k, p.n = cnp.PyArray_DIM(right, axes), cnp.PyArray_DIM(right, axes + 1)

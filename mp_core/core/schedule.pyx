@@ -23,8 +23,8 @@ cdef enum:
     PIECE_BYTES = 1 << 15   # ... in the first
     PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by few rows of a; more if b is near
-    NEAR_BYTES = 1 << 18    # from end to end of a b that stays in the second-level cache: more rows of a in float32 read it
-    NEAR_ROWS = 192         # ... up to here, where a panel's making costs no more than its rows far apart
+    NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
+    NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
