@@ -93,7 +93,7 @@ def test_layers_without_an_implementation_are_left_out(rng):
     class Both(layers.Layer):
         def build(self, input_shape):
             self.image = layers.Conv2D(2, 3, name="image")
-            self.odd = layers.EinsumDense("abcd,de->aebc", (3, None, None), name="odd")  # no matrix product: no int8
+            self.odd = layers.EinsumDense("abcd,bde->abce", (None, None, 3), name="odd")  # many products: no int8
 
         def call(self, inputs):
             return self.odd(self.image(inputs))
