@@ -120,7 +120,10 @@ cdef void choose_way(Product *p) noexcept nogil:
     p.turned = (lies and not p.in_place and p.b_rs == size
                 and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else TILE_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
-    p.fetched = not p.packed and p.b_cs == size
+    if p.packed:  # float16 is converted meanwhile, which leaves no time to fetch
+        p.fetched = p.row_chunk > FEW and p.b_format != MP_F16
+    else:
+        p.fetched = p.b_cs == size
     p.common.far = p.n * p.k * size > CACHED_BYTES
 
 
@@ -245,17 +248,34 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
     return length
 
 
+cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t first, Py_ssize_t column,
+                              Py_ssize_t n) noexcept nogil:
+    """Where the range of k that starts at first is, in the packed panel of n columns that starts at column."""
+    return (at.b + column * mp_column_bytes(p.b_format, p.k)
+            + first // mp_group[p.b_format] * mp_group_bytes[p.b_format] * n)
+
+
 cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
                      Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
     """Let g fetch the rows of b that follow its own: of the next panel in work together, of all, of others."""
+    cdef Py_ssize_t n
     column += MP_PANEL
     if column >= last_column:
         first, column = first + g.k, first_column
     if first >= p.k:
         first, column = 0, last_column
-    g.fetch = at.b + first * p.b_rs + column * p.b_cs if column < p.n else NULL
+    n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+    if n <= 0:
+        g.fetch = NULL
+        return
     g.fetch_rows = min(p.k - first, p.step)
-    g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL) * p.b_cs, p.b_rs
+    if p.packed:
+        g.fetch = packed_range(p, at, first, column, n)
+        g.fetch_width = n * mp_group_bytes[p.b_format] // mp_group[p.b_format]
+        g.fetch_step = g.fetch_width
+    else:
+        g.fetch = at.b + first * p.b_rs + column * p.b_cs
+        g.fetch_width, g.fetch_step = n * p.b_cs, p.b_rs
 
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
@@ -329,8 +349,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
             g.col_sum = at.sums + column if at.sums != NULL else NULL
             if p.packed:
-                g.b = (at.b + column * mp_column_bytes(p.b_format, p.k)
-                       + first // mp_group[p.b_format] * mp_group_bytes[p.b_format] * g.n)
+                g.b = packed_range(p, at, first, column, g.n)
             elif p.turned:
                 g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
                 p.kernels.gemm_turned[p.arithmetic][p.b_format](g)
@@ -338,11 +357,11 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             else:
                 g.b = made
                 p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
-                if p.fetched:
-                    fetch_next(p, g, at, first, column, first_column, last_column)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+            if p.fetched:
+                fetch_next(p, g, at, first, column, first_column, last_column)
             if p.decoded:
                 p.kernels.decode[p.arithmetic][p.b_format](length, g.n, g.b, decoded)
                 g.b = decoded

@@ -15,6 +15,7 @@
  *   transpose_u32: 16 vectors as a matrix, in place; sums_u32: the sums of their lanes, if there is a faster way than by
  *   transposing them (MP_NATIVE_SUMS),
  *   interleave_u8: byte i of each of four in the 32 bits of lane i, if there is a fast way (MP_NATIVE_U8),
+ *   likewise interleave_rows: 64 bytes of each of four rows, rs bytes apart, to four such vectors (MP_NATIVE_ROWS),
  *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
  *   (MP_NATIVE_I4_PAIRS; decode.inc),
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
@@ -26,7 +27,7 @@
  *   MP_OUT_OF_LINE if the decoders of decode.inc are to be functions of their own, for the compiler's sake,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
- *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4, November 2026).
+ *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
  */
 #ifndef MP_KERNELS_H
 #define MP_KERNELS_H
@@ -65,6 +66,13 @@ V vu32 sums_u32(vu32 *r) {
 V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     const vu32 ab = or_u32(widen_u8(a), shl_u32(widen_u8(b), 8));
     return or_u32(ab, or_u32(shl_u32(widen_u8(c), 16), shl_u32(widen_u8(d), 24)));
+}
+#endif
+
+#ifndef MP_NATIVE_ROWS
+V void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
+    UNROLL for (int i = 0; i < 4; i++, src += MP_LANES)
+        quads[i] = interleave_u8(load_u8(src), load_u8(src + rs), load_u8(src + 2 * rs), load_u8(src + 3 * rs));
 }
 #endif
 

@@ -139,6 +139,18 @@ V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));
 }
 
+/* Words go to where the interleaving of bytes, then of pairs of them, leaves them in order. */
+#define MP_NATIVE_ROWS
+V void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
+    const vu32 order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    vu32 r[4];
+    UNROLL for (int q = 0; q < 4; q++) r[q] = _mm512_permutexvar_epi32(order, load_u32(src + q * rs));
+    const vu32 low01 = _mm512_unpacklo_epi8(r[0], r[1]), high01 = _mm512_unpackhi_epi8(r[0], r[1]);
+    const vu32 low23 = _mm512_unpacklo_epi8(r[2], r[3]), high23 = _mm512_unpackhi_epi8(r[2], r[3]);
+    quads[0] = _mm512_unpacklo_epi16(low01, low23), quads[1] = _mm512_unpackhi_epi16(low01, low23);
+    quads[2] = _mm512_unpacklo_epi16(high01, high23), quads[3] = _mm512_unpackhi_epi16(high01, high23);
+}
+
 V uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
@@ -203,11 +215,11 @@ V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_lo
 #ifdef MP_NATIVE_BYTES
 #define MP_FEW_ROWS {                                                                                          \
         [MP_WIDE] = {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},    \
-        [MP_PAIRS] = {[MP_F8_E4M3FN] = 48, [MP_F8_E5M2] = 48, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX},            \
+        [MP_PAIRS] = {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX},            \
     }
 #else
 #define MP_FEW_ROWS {                                                                                          \
         [MP_WIDE] = {[MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},    \
-        [MP_PAIRS] = {[MP_F8_E4M3FN] = 6, [MP_F8_E5M2] = 6, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},     \
+        [MP_PAIRS] = {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},     \
     }
 #endif
