@@ -33,11 +33,13 @@ class Cell:
     ratios: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # column: the best of these over the best of those
     limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: so many times what the timer takes
     wrong: set[str] = field(default_factory=set)
+    sample: float = 200e-6  # seconds of each contender and round
 
 
 def compare(cell: Cell) -> dict[str, object]:
     """Measure a cell and return its row, ready for JSON."""
-    seconds = measure(cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()})
+    everyone = cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()}
+    seconds = measure(everyone, sample=cell.sample)
     taken = {name: seconds[name] for name in cell.contenders}
     least = {name: times * min(seconds[name]) for name, (_, times) in cell.limits.items()}
 

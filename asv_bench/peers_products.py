@@ -29,6 +29,7 @@ ONE_THREAD = "packed, 1 thread"
 
 # What a result may be off by, relative to itself: half a unit in the last place.
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+SAMPLE, AWAKE = 200e-6, 4e-3  # seconds of a sample; of several threads, who rested: most of it they are awake
 REST = 25e-3  # seconds in which idle threads of the contender before fall asleep: OpenBLAS spins for 2^26 ticks
 
 HEADING = (
@@ -70,7 +71,8 @@ def cell(shape: str, name: str, threads: int) -> Cell:
         ratios["threads"] = ((PACKED,), (ONE_THREAD,))
     multiply, read = multiply_limit(name, threads), read_limit(-(-b.nbytes // 256) * 256, threads)
     limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, b.nbytes / read.work)}
-    return Cell({"shape": shape, "dtype": name, "threads": threads}, work, timers, ratios, limits, missing)
+    key = {"shape": shape, "dtype": name, "threads": threads}
+    return Cell(key, work, timers, ratios, limits, missing, SAMPLE if threads == 1 else AWAKE)
 
 
 def contenders(a: np.ndarray, b: np.ndarray, threads: int) -> dict[str, Callable[[], object]]:

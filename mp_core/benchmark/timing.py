@@ -9,22 +9,25 @@ from mp_core.tables import aligned
 
 __all__ = ["effort", "measure", "table"]
 
-_SAMPLE = 200e-6  # seconds: as many calls as take that long are one sample
 _SLOW = 0.5  # seconds: who takes longer is timed once
 
 
-def measure(timers: Mapping[str, Timer], *, budget: float = 1.0, rounds: int = 15) -> dict[str, list[float]]:
+def measure(
+    timers: Mapping[str, Timer], *, budget: float = 1.0, rounds: int = 15, sample: float = 200e-6
+) -> dict[str, list[float]]:
     """Time everyone in turn, round by round, and return the seconds per call of each: one entry a round.
 
     Parameters
     ----------
     timers : mapping of str to timeit.Timer
-        Who takes part. Each sample is of as many calls as take 200 us, after an untimed one.
+        Who takes part.
     budget : float
         Seconds to spend, unless fewer than `rounds` rounds fit in them.
     rounds : int
         The least number of rounds; there are at most 301. Whoever takes more than half a second is timed once only,
         and that counts in every round.
+    sample : float
+        Seconds: as many calls as take that long are timed together, after an untimed one.
 
     Examples
     --------
@@ -36,8 +39,8 @@ def measure(timers: Mapping[str, Timer], *, budget: float = 1.0, rounds: int = 1
     calls, slow = {}, {}
     for name, timer in timers.items():
         calls[name] = 1
-        while (taken := timer.timeit(calls[name])) < _SAMPLE:
-            calls[name] = max(2 * calls[name], int(1.2 * _SAMPLE / taken * calls[name]))
+        while (taken := timer.timeit(calls[name])) < sample:
+            calls[name] = max(2 * calls[name], int(1.2 * sample / taken * calls[name]))
         if calls[name] == 1 and taken > _SLOW:
             slow[name] = taken
     seconds: dict[str, list[float]] = {name: [] for name in calls}
