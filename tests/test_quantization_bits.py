@@ -123,6 +123,44 @@ def test_float8_ties_are_where_the_rounded_quotient_has_them(isa, dtype, rng):
     np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
+def float8_codes(x, scale, dtype):
+    with np.errstate(over="ignore", invalid="ignore"):
+        quotient = np.clip(x / scale, -LARGEST[dtype], LARGEST[dtype])
+    return np.where(np.isnan(quotient), np.float32(0), quotient).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("cols", [64, 100, 16, 256])
+def test_float8_codes_near_a_middle_are_those_of_the_quotient(isa, dtype, cols, rng):
+    """Up to 4 floats to either side of every middle of two codes, among numbers that have their codes at once."""
+    codes = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    codes = np.unique(codes[np.isfinite(codes)])
+    shape = (1280, cols)
+    middles = rng.choice((codes[1:] + codes[:-1]) / 2, shape)
+    scale = np.float32(np.exp2(rng.uniform(-59, 59, (len(middles), 1))))
+    steps = rng.integers(-4, 5, shape, np.int32)
+    near = ((middles * scale.astype(np.float64)).astype(np.float32).view(np.int32) + steps).view(np.float32)
+    odd = np.array([np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -1e-45, 0.0, -0.0], np.float32)
+    some = rng.random(shape)
+    x = np.where(some < 1 / 64, near, rng.choice([1, 20, -300], shape) * rng.uniform(1, 1.1, shape) * scale).astype(
+        np.float32
+    )
+    x = np.where(some > 1 - 1 / 512, rng.choice(odd, shape), x)
+    expected = float8_codes(x, scale, dtype)
+    assert_same_bits(mp.quantize(x, axis=0, scale=scale, dtype=dtype).values, expected)
+    assert_same_bits(mp.quantize(np.ascontiguousarray(x.T), axis=1, scale=scale.T, dtype=dtype).values, expected.T)
+    assert_same_bits(mp.quantize(x, scale=scale[0], dtype=dtype).values, float8_codes(x, scale[0], dtype))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_large_float8_arrays_are_written_past_the_caches(axis, rng):
+    some = rng.standard_normal((97, 640)).astype(np.float32)
+    x = np.resize(some, (97 * (1 + (1 << 24) // some.size), 640))
+    q = mp.quantize(x, axis=axis, dtype="float8_e4m3fn")
+    scale = q.scale[:97] if axis == 0 else q.scale
+    assert_same_bits(q.values, np.resize(float8_codes(some, scale, "float8_e4m3fn"), x.shape))
+
+
 def test_any_layout_gives_the_same_codes(rng):
     x = rng.standard_normal((20, 30)).astype(np.float32)
     expected = mp.quantize(x, axis=1)

@@ -20,7 +20,7 @@
  *   (MP_NATIVE_I4_PAIRS; decode.inc),
  *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
  *   if not MP_DIVIDES, of 64 bytes or 32 halves in a vector: min_u16, min_i8, max_i8, any_clear (whether a word has none
- *   of some bits),
+ *   of some bits), any_set (whether one has some of them),
  *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first 0 < n < 64),
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,

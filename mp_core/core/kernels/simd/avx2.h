@@ -98,6 +98,7 @@ V int any_clear(vu32 x, vu32 bits) {
     const vu32 kept = and_u32(x, bits);
     return _mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi32(kept.lo, zero), _mm256_cmpeq_epi32(kept.hi, zero))) != 0;
 }
+V int any_set(vu32 x, vu32 bits) { return !_mm256_testz_si256(x.lo, bits.lo) || !_mm256_testz_si256(x.hi, bits.hi); }
 V __m256i narrow_two(vu32 a, vu32 b) {
     const vu32 x = sar_u32(a, 16), y = sar_u32(b, 16);
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(x.lo, x.hi), _mm256_packs_epi32(y.lo, y.hi));

@@ -75,6 +75,7 @@ V vu32 min_u16(vu32 a, vu32 b) { return _mm512_min_epu16(a, b); }
 V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
 V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
 V int any_clear(vu32 x, vu32 bits) { return _mm512_testn_epi32_mask(x, bits) != 0; }
+V int any_set(vu32 x, vu32 bits) { return _mm512_test_epi32_mask(x, bits) != 0; }
 V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
     const vu32 pair = _mm512_setr_epi32(0x00030001, 0x00070005, 0x000B0009, 0x000F000D, 0x00130011, 0x00170015, 0x001B0019,
                                         0x001F001D, 0x00230021, 0x00270025, 0x002B0029, 0x002F002D, 0x00330031, 0x00370035,
