@@ -1,5 +1,10 @@
-# What the entry points ask of their arrays.
+# What the entry points ask of their arrays and types.
 cimport numpy as cnp
+
+
+cdef inline bint may_be_key(object dtype) noexcept:
+    """Whether a table of types can be asked for it: a name, a dtype or a class. Others may not be hashable."""
+    return isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type
 
 
 cdef inline bint apart(cnp.ndarray out, cnp.ndarray x) noexcept:

@@ -3,6 +3,7 @@
 cimport numpy as cnp
 from libc.string cimport memcpy
 
+from mp_core.core.arrays cimport may_be_key
 from mp_core.core.cpu cimport STREAMED, kernels, parallel_for, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_FLOATS, MP_SATURATE, MP_STREAM, mp_kernels,
@@ -184,7 +185,7 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     cdef cnp.ndarray source, result
     cdef int type_number
     # Contiguous arrays of float types, apart from each other: a handful of comparisons, then the kernel.
-    target = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type else None
+    target = _numbers.get(dtype) if may_be_key(dtype) else None
     if target is None or type(x) is not cnp.ndarray:
         return _long_way(x, dtype, out, saturate)
     source, c.dst_format, c.src_format = x, target, 0

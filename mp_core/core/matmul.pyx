@@ -4,7 +4,7 @@ cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
-from mp_core.core.arrays cimport apart
+from mp_core.core.arrays cimport apart, may_be_key
 from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_GELU, MP_GELU_TANH, MP_I4, MP_I8, MP_I32, MP_LINEAR, MP_PANEL_FORMATS, MP_RELU,
     MP_RELU6, MP_SIGMOID, MP_SILU, MP_TANH, mp_activation, mp_format,
@@ -149,8 +149,7 @@ cdef bint set_result(Product *p, object out_dtype, int default) except -1:
     if out_dtype is None:
         p.common.out_format = <mp_format>default
         return True
-    cdef bint known = isinstance(out_dtype, (str, cnp.dtype)) or type(out_dtype) is type
-    number = _out_formats.get(out_dtype) if known else None
+    number = _out_formats.get(out_dtype) if may_be_key(out_dtype) else None
     if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
         return False
     p.common.out_format = <mp_format>number

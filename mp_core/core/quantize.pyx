@@ -5,7 +5,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memmove
 
-from mp_core.core.arrays cimport apart
+from mp_core.core.arrays cimport apart, may_be_key
 from mp_core.core.blocks cimport ASYMMETRIC, POSITIVE, SYMMETRIC, Blocks, run
 from mp_core.core.cpu cimport STREAMED, kernels
 from mp_core.core.header cimport (
@@ -221,8 +221,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     cdef int ndim, fmt = MP_FLOATS
     cdef bint with_zeros
     # Arguments of the usual types, whose recipe is known, and a contiguous array apart from `out`: then the kernels.
-    if (type(x) is cnp.ndarray and (isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type)
-            and type(symmetric) is bool
+    if (type(x) is cnp.ndarray and may_be_key(dtype) and type(symmetric) is bool
             and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)):
         source = x
         fmt = format_of(source)
@@ -293,7 +292,7 @@ def dequantize(q, dtype="float32", *, out=None):
     cdef Recipe r
     cdef cnp.ndarray x
     cdef dict fields
-    number = _numbers.get(dtype) if isinstance(dtype, (str, cnp.dtype)) or type(dtype) is type else None
+    number = _numbers.get(dtype) if may_be_key(dtype) else None
     if number is None or type(q) is not _result:
         return _long_dequantize(q, dtype, out)
     fields = q.__dict__
