@@ -145,3 +145,14 @@ def test_scaled_float8_beside_float8_is_dequantized_in_any_layout(isa, rng):
     expected = mp.matmul(a.astype(np.float32), mp.dequantize(q))
     for left in (a, np.asfortranarray(a)):
         assert_same_bits(mp.matmul(left, mp.pack(q)), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize(("k", "n"), [(512, 1), (512, 65), (512, 129), (9000, 1)])
+def test_panels_of_any_width_beside_many_rows(isa, dtype, k, n, rng):
+    """What is fetched ahead of a panel of one column is less than a byte a row of int4."""
+    packed = mp.pack(mp.quantize(rng.standard_normal((k, n)), axis=1, dtype=dtype))
+    x = rng.standard_normal((60, k)).astype(np.float32)
+    many = mp.matmul(x, packed)
+    for row in (0, 59):
+        assert_same_bits(many[row : row + 1], mp.matmul(x[row : row + 1], packed))

@@ -78,7 +78,7 @@ typedef struct {
     ptrdiff_t step;              /* bytes from one group to the next */
     int far;                     /* b is in no cache (turned integers: read further ahead) */
     const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
-    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... of fetch_width bytes, fetch_step bytes apart */
+    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
