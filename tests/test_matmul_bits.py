@@ -101,6 +101,23 @@ def test_odd_lengths(dtype, k, n, rng, best_isa):
                 assert_same_bits(mp.matmul(a[:rows], right), expected)
 
 
+@pytest.mark.parametrize("dtype", [*WIDE, "int8"])
+@pytest.mark.parametrize(
+    ("k", "n", "apart", "offset"),
+    [(1300, 75, 2048, 0), (1300, 75, 2048, 4), (2200, 64, 4096, 12), (300, 33, 301, 1), (1024, 8300, 1024, 0)],
+)
+def test_columns_in_pieces(dtype, k, n, apart, offset, rng, best_isa):
+    """Contiguous columns, pages apart or not, that begin within a cache line; more of them than caches hold."""
+    memory = np.zeros(offset + n * apart, dtype)
+    b = memory[offset:].reshape(n, apart)[:, :k].T
+    a, b[...] = operands(rng, dtype, k, n)
+    expected = mp.matmul(a[:25], mp.pack(b))
+    for isa in cpu.available_isas():
+        cpu.set_isa(isa)
+        for rows in range(1, 26) if n < 100 and isa != "scalar" else (1, 3):
+            assert_same_bits(mp.matmul(a[:rows], b), expected[:rows])
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1026, 1027, 2047, 2048, 2049, 2051, 3072, 4096, 4101])
 @pytest.mark.parametrize("n", [16, 17, 33, 63, 130])

@@ -26,6 +26,7 @@ cdef enum:
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
+    CACHED_COLUMNS = 1 << 24  # ... if its columns are turned, which ask for less of them at a time
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
@@ -40,9 +41,9 @@ cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
 cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
-# ... up to which contiguous columns of it are: how little work it is beside their transposition; short ones of integers
-# only up to a tile, since their sums end in 16 lanes.
-cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, 2 * TILE_ROWS, 2 * TILE_ROWS]
+# ... up to which contiguous columns of it are turned: how little work it is beside their transposition; short ones of
+# integers only up to a tile, since their sums end in 16 lanes.
+cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, 2 * TILE_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -124,7 +125,7 @@ cdef void choose_way(Product *p) noexcept nogil:
         p.fetched = p.row_chunk > FEW and p.b_format != MP_F16
     else:
         p.fetched = p.b_cs == size
-    p.common.far = p.n * p.k * size > CACHED_BYTES
+    p.common.far = p.n * p.k * size > (CACHED_COLUMNS if p.turned and p.arithmetic != MP_QUADS else CACHED_BYTES)
 
 
 cdef void choose_step(Product *p, int fmt) noexcept nogil:

@@ -47,7 +47,7 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
         [MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
     },
     .gemm_turned = {
-        [MP_WIDE] = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16},
+        [MP_WIDE] = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16, [MP_BF16] = gemm_turned_wide_bf16},
         [MP_PAIRS] = {[MP_BF16] = gemm_turned_pairs_bf16},
         [MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
     },

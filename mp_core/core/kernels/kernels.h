@@ -13,7 +13,8 @@
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   transpose_u32: 16 vectors as a matrix, in place; sums_u32: the sums of their lanes, if there is a faster way than by
- *   transposing them (MP_NATIVE_SUMS),
+ *   transposing them (MP_NATIVE_SUMS); load_columns: 16 words from each of 16 places cs bytes apart, transposed, likewise
+ *   (MP_NATIVE_COLUMNS); low_halves, high_halves: those of the words of two vectors, one after the other,
  *   interleave_u8: byte i of each of four in the 32 bits of lane i, if there is a fast way (MP_NATIVE_U8),
  *   likewise interleave_rows: 64 bytes of each of four rows, rs bytes apart, to four such vectors (MP_NATIVE_ROWS),
  *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
@@ -59,6 +60,13 @@ V vu32 sums_u32(vu32 *r) {
     vu32 total = r[0];
     for (int i = 1; i < MP_LANES; i++) total = add_u32(total, r[i]);
     return total;
+}
+#endif
+
+#ifndef MP_NATIVE_COLUMNS
+V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) r[i] = load_u32(from + i * cs);
+    transpose_u32(r);
 }
 #endif
 

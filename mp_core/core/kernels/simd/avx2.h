@@ -85,6 +85,8 @@ V vu16 narrow_u16(vu32 x) { /* the low halves; vpackusdw would saturate, so the 
     const vu32 low = and_u32(x, set_u32(0xFFFFu));
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low.lo, low.hi), 0xD8);
 }
+V vu32 low_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(a), narrow_u16(b)}; }
+V vu32 high_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(shr_u32(a, 16)), narrow_u16(shr_u32(b, 16))}; }
 V vu8 narrow_u8(vu32 x) {
     const vu16 low = narrow_u16(and_u32(x, set_u32(0xFFu)));
     return _mm_packus_epi16(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));

@@ -76,12 +76,22 @@ V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
 V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
 V int any_clear(vu32 x, vu32 bits) { return _mm512_testn_epi32_mask(x, bits) != 0; }
 V int any_set(vu32 x, vu32 bits) { return _mm512_test_epi32_mask(x, bits) != 0; }
-V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
+/* The halves of the words of a, then of b. */
+V vu32 low_halves(vu32 a, vu32 b) {
+    const vu32 pair = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000A0008, 0x000E000C, 0x00120010, 0x00160014, 0x001A0018,
+                                        0x001E001C, 0x00220020, 0x00260024, 0x002A0028, 0x002E002C, 0x00320030, 0x00360034,
+                                        0x003A0038, 0x003E003C);
+    return _mm512_permutex2var_epi16(a, pair, b);
+}
+V vu32 high_halves(vu32 a, vu32 b) {
     const vu32 pair = _mm512_setr_epi32(0x00030001, 0x00070005, 0x000B0009, 0x000F000D, 0x00130011, 0x00170015, 0x001B0019,
                                         0x001F001D, 0x00230021, 0x00270025, 0x002B0029, 0x002F002D, 0x00330031, 0x00370035,
-                                        0x003B0039, 0x003F003D); /* the odd halves of two vectors */
-    const vu32 low = _mm512_permutex2var_epi16(a, pair, b), high = _mm512_permutex2var_epi16(c, pair, d);
-    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi16(low, high));
+                                        0x003B0039, 0x003F003D);
+    return _mm512_permutex2var_epi16(a, pair, b);
+}
+V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) {
+    const vu32 packed = _mm512_packs_epi16(high_halves(a, b), high_halves(c, d));
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
 }
 V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (1ull << n) - 1, x); }
 
@@ -93,8 +103,8 @@ V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"
 
-/* 16 x 16 words, in place: pairs of words, pairs of pairs, then quarters of registers. */
-V void transpose_u32(vu32 *r) {
+/* In each quarter of four vectors that follow each other, the 4 x 4 words: pairs of words, then pairs of pairs. */
+V void transpose_quarters(vu32 *r) {
     vu32 t[MP_LANES];
     UNROLL for (int i = 0; i < MP_LANES; i += 2) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
@@ -105,6 +115,12 @@ V void transpose_u32(vu32 *r) {
             r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
             r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
         }
+}
+
+/* 16 x 16 words, in place. */
+V void transpose_u32(vu32 *r) {
+    vu32 t[MP_LANES];
+    transpose_quarters(r);
     UNROLL for (int i = 0; i < 4; i++)
         UNROLL for (int j = 0; j < 2; j++) {
             t[8 * j + i] = _mm512_shuffle_i32x4(r[8 * j + i], r[8 * j + i + 4], 0x88);
@@ -114,6 +130,23 @@ V void transpose_u32(vu32 *r) {
         r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
         r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
     }
+}
+
+/* The loads put half of a row above half of the one four before it, which spares a step of transpose_u32. */
+#define MP_NATIVE_COLUMNS
+V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
+    vu32 t[MP_LANES];
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) {
+        const char *const row = from + (i % 8 + i % 8 / 4 * 4) * cs + i / 8 * 32;
+        const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)row));
+        t[i] = _mm512_mask_broadcast_i64x4(low, 0xF0, _mm256_loadu_si256((const void *)(row + 4 * cs)));
+    }
+    transpose_quarters(t);
+    UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int j = i; j < MP_LANES; j += 8) {
+            r[j] = _mm512_shuffle_i32x4(t[j], t[j + 4], 0x88);
+            r[j + 4] = _mm512_shuffle_i32x4(t[j], t[j + 4], 0xDD);
+        }
 }
 
 /* Half the work of transposing first: what is shuffled is added at once. */

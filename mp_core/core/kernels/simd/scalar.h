@@ -69,6 +69,14 @@ V vu32 widen_u8(vu8 a) { MP_EACH(vu32, a.x[i]); }
 V vu32 widen_i8(vu8 a) { MP_EACH(vu32, (uint32_t)(int8_t)a.x[i]); }
 V vu16 narrow_u16(vu32 a) { MP_EACH(vu16, (uint16_t)a.x[i]); }
 V vu8 narrow_u8(vu32 a) { MP_EACH(vu8, (uint8_t)a.x[i]); }
+V vu32 low_halves(vu32 a, vu32 b) {
+    const uint32_t *const x[2] = {a.x, b.x};
+    MP_EACH(vu32, (x[i / 8][i % 8 * 2] & 0xFFFF) | x[i / 8][i % 8 * 2 + 1] << 16);
+}
+V vu32 high_halves(vu32 a, vu32 b) {
+    const uint32_t *const x[2] = {a.x, b.x};
+    MP_EACH(vu32, x[i / 8][i % 8 * 2] >> 16 | (x[i / 8][i % 8 * 2 + 1] & 0xFFFF0000u));
+}
 
 /* 16 x 16 words, in place. */
 V void transpose_u32(vu32 *r) {
