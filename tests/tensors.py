@@ -1,12 +1,19 @@
 """A checkpoint of all types and shapes, and how the tests of checkpoints read files and reports."""
 
 import json
+import struct
 
 import ml_dtypes
 import numpy as np
 
 RNG = np.random.default_rng(3)
 LINE = 2**16  # the most elements that are worked on at once
+
+
+def safetensors(header, data=b"", length=None):
+    """Bytes of a file, by the letter: of a header that may be wrong, and a length that may lie."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
 def normal(*shape, dtype="float32"):

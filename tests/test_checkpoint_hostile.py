@@ -12,17 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tensors import safetensors
 
 import mp_core as mp
 from mp_core import cli
 from mp_core.checkpoint import convert_file, inspect_file, open_tensors
 
 pytestmark = pytest.mark.usefixtures("young_process")
-
-
-def safetensors(header, data=b"", length=None):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
 def tensor(dtype="F32", shape=(2,), offsets=(0, 8)):

@@ -2,12 +2,13 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tensors import normal, row_of
+from tensors import normal, row_of, safetensors
 
-from mp_core.checkpoint import convert_file, inspect_file, verify_files
+from mp_core.checkpoint import convert_file, inspect_file, open_tensors, verify_files
 
 
 def test_an_inspection_counts_by_the_definitions(tmp_path):
@@ -47,6 +48,39 @@ def test_verification_measures_what_conversion_did(source, target, policy):
         )
     lossy = [row["name"] for row in converted["tensors"] if row["rel_rmse"] > 0]
     assert [line.split(":")[0] for line in verify_files(source, target)["failed"]] == lossy
+
+
+def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
+    """Scales of other quantizers, rotations as complex numbers: their files are read, too."""
+    codes = {"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+    header = {code: {"dtype": code, "shape": [2], "data_offsets": [2 * i, 2 * i + 2]} for i, code in enumerate(codes)}
+    header["rotation"] = {"dtype": "C64", "shape": [1, 2], "data_offsets": [6, 22]}
+    header["weight"] = {"dtype": "F32", "shape": [2, 2], "data_offsets": [22, 38]}
+    rotation, weight = np.array([[3 + 4j, np.nan - 7j]], np.complex64), np.eye(2, dtype=np.float32)
+    ones = b"".join(np.array([1, 2]).astype(getattr(ml_dtypes, name)).tobytes() for name in codes.values())
+    data = ones + rotation.tobytes() + weight.tobytes()
+    source, target = tmp_path / "source.safetensors", tmp_path / "target.safetensors"
+    source.write_bytes(safetensors(header, data))
+
+    report = inspect_file(source)
+    assert {row["name"]: row["dtype"] for row in report["tensors"]} == {
+        **codes,
+        "rotation": "complex64",
+        "weight": "float32",
+    }
+    assert [row_of(report, code)["max_abs"] for code in codes] == [2, 2, 2]
+    assert row_of(report, "rotation")["max_abs"] == 7 and row_of(report, "rotation")["nan"] == 1
+
+    convert_file(source, target, "int8")
+    kept = open_tensors(target)
+    assert b"".join(kept[name].tobytes() for name in (*codes, "rotation")) == data[:22]
+    assert [line.split(":")[0] for line in verify_files(source, target)["failed"]] == []
+    changed = bytearray(source.read_bytes())
+    changed[-17] ^= 1  # of the last imaginary part
+    (tmp_path / "changed.safetensors").write_bytes(changed)
+    assert [line.split(":")[0] for line in verify_files(source, tmp_path / "changed.safetensors")["failed"]] == [
+        "rotation"
+    ]
 
 
 def test_verification_names_what_differs(tmp_path):

@@ -219,6 +219,16 @@ def test_bench_prints_and_writes_the_table(capsys, tmp_path):
     assert len(lines) == len(report["rows"]) == 6
 
 
+@pytest.mark.parametrize("command", ["bench", "demo"])
+def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
+    for path, reason in (tmp_path / "absent" / "t.json", "no folder"), (tmp_path, "is a folder"):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([command, "--json", str(path)])
+        out, error = capsys.readouterr()
+        assert (stopped.value.code, out) == (2, "")
+        assert "argument --json: " in error and reason in error
+
+
 def test_bench_limits_measures_the_machine(capsys, monkeypatch):
     rows = [{"limit": "read, memory", "unit": "GB/s", "rates": {"1": 30.0, "2": 40.0}}]
     monkeypatch.setattr(benchmark, "limits", lambda quick: rows if quick else None)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.dtypes import ALLOWED
+from mp_core.dtypes import ALLOWED, STORED
 
 __all__ = [
     "CODES",
@@ -45,9 +45,14 @@ CODES = {
     "U16": "uint16",
     "U8": "uint8",
     "BOOL": "bool",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "C64": "complex64",
 }
-"""The file's name of a type -> ours."""
+"""The file's name of a type -> ours. The last four are only kept: no policy converts them."""
 
+_DTYPES = {code: {"complex64": np.dtype(np.complex64), **STORED, **ALLOWED}[name] for code, name in CODES.items()}
 _CODE = {name: code for code, name in CODES.items()}
 MAX_JSON = 100_000_000
 """Bytes of the longest header or index that is read: the limit of the safetensors library."""
@@ -172,7 +177,7 @@ def _entry(value: Any, data: int) -> Entry:
     code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(code, str) or code not in CODES:
         raise _UnknownDtypeError(f"{code}" if isinstance(code, str) and code.isprintable() else repr(code))
-    dtype = ALLOWED[CODES[code]]
+    dtype = _DTYPES[code]
     if not is_shape(shape) or prod(max(n, 1) for n in shape) * dtype.itemsize >= _MAX_BYTES:
         raise ValueError("shape must be a list of at most 64 sizes, less than 2^63 bytes in all")
     if not is_shape(offsets) or len(offsets) != 2 or offsets[1] - offsets[0] != prod(shape) * dtype.itemsize:

@@ -35,7 +35,8 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
         A file is missing or cannot be read.
     ValueError
         A file is truncated or corrupt, or a tensor has a dtype other than float64/32/16, bfloat16, float8_e4m3fn,
-        float8_e5m2, signed or unsigned integers, bool.
+        float8_e5m2, signed or unsigned integers, bool, or those that are only kept: float8_e8m0fnu, float8_e4m3fnuz,
+        float8_e5m2fnuz, complex64.
 
     Examples
     --------

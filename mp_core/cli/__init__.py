@@ -17,7 +17,17 @@ import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
 from mp_core.cli import checkpoints, choose, embed
-from mp_core.cli.common import BAD_INPUT, CLOSED_PIPE, DONE, FAILED, INTERRUPTED, USAGE, positive, printable
+from mp_core.cli.common import (
+    BAD_INPUT,
+    CLOSED_PIPE,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    check_output,
+    positive,
+    printable,
+)
 
 __all__ = ["main"]
 
@@ -106,21 +116,31 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    _check_json(arguments)
     report = demo.run(arguments.policies, threads=arguments.threads, show_progress=sys.stderr.isatty())
     print(demo.table(report))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    _write_json(arguments, report)
     for failure in report["failed"]:
         print(f"mp-core: failed: {failure}", file=sys.stderr)
     return FAILED if report["failed"] else DONE
 
 
 def _bench(arguments: argparse.Namespace) -> int:
+    _check_json(arguments)
     report: dict[str, Any] = {"version": mp_core.__version__, "isa": config.isa(), "threads": config.get_num_threads()}
     print(", ".join(f"{key} {value}" for key, value in report.items()))
     quick = arguments.quick
     report["rows"] = benchmark.limits(quick=quick) if arguments.limits else benchmark.run(arguments.ops, quick=quick)
     print(benchmark.table(report["rows"]))
+    _write_json(arguments, report)
+    return DONE
+
+
+def _check_json(arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        check_output("--json", Path(arguments.json))
+
+
+def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return DONE

@@ -15,7 +15,7 @@ from typing import Any
 from mp_core import checkpoint, demo
 from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
-from mp_core.cli.common import DONE, FAILED, TERMINATED, positive, printable
+from mp_core.cli.common import DONE, FAILED, TERMINATED, check_output, positive, printable
 from mp_core.cli.embed import read_texts
 from mp_core.models import BertEncoder
 from mp_core.tables import aligned
@@ -179,13 +179,8 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 def _check_report(report: Path, *others: Path) -> None:
     """Raise before the conversion if the report would be lost after it, or would overwrite what it is about."""
+    check_output("--report", report)
     path = Path(os.path.realpath(report))
-    if not path.parent.is_dir():
-        raise argparse.ArgumentError(None, f"argument --report: no folder {report.parent}")
-    if path.is_dir():
-        raise argparse.ArgumentError(None, f"argument --report: {report} is a folder")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentError(None, f"argument --report: {report} cannot be written")
     for other in others:
         if Path(os.path.realpath(other)) in (path, *path.parents):
             raise argparse.ArgumentError(None, f"argument --report: {report} is {other}, or in it")

@@ -1,8 +1,10 @@
 """What the commands share: exit codes, types of arguments."""
 
 import argparse
+import os
+from pathlib import Path
 
-__all__ = ["positive", "printable"]
+__all__ = ["check_output", "positive", "printable"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 3, 130, 141, 143
 
@@ -13,6 +15,17 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
     return number
+
+
+def check_output(option: str, path: Path) -> None:
+    """Raise before the work is done if what it gives could not be written here."""
+    real = Path(os.path.realpath(path))
+    if not real.parent.is_dir():
+        raise argparse.ArgumentError(None, f"argument {option}: no folder {path.parent}")
+    if real.is_dir():
+        raise argparse.ArgumentError(None, f"argument {option}: {path} is a folder")
+    if not os.access(real if real.exists() else real.parent, os.W_OK):
+        raise argparse.ArgumentError(None, f"argument {option}: {path} cannot be written")
 
 
 def printable(text: str) -> str:
