@@ -46,7 +46,7 @@ STORED: dict[str, np.dtype[Any]] = {
         "uint4",
     )
 }
-"""Name -> dtype of the types that only :func:`mp_core.cast` reads and writes, by ml_dtypes' own conversions."""
+"""Name -> dtype of the types that only :func:`mp_core.cast` converts, by ml_dtypes' own conversions."""
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

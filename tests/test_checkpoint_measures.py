@@ -57,7 +57,8 @@ def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
     header["rotation"] = {"dtype": "C64", "shape": [1, 2], "data_offsets": [6, 22]}
     header["weight"] = {"dtype": "F32", "shape": [2, 2], "data_offsets": [22, 38]}
     rotation, weight = np.array([[3 + 4j, np.nan - 7j]], np.complex64), np.eye(2, dtype=np.float32)
-    ones = b"".join(np.array([1, 2]).astype(getattr(ml_dtypes, name)).tobytes() for name in codes.values())
+    numbers = {"F8_E8M0": [1, 2], "F8_E4M3FNUZ": [1, 2], "F8_E5M2FNUZ": [2, np.nan]}
+    ones = b"".join(np.array(numbers[code]).astype(getattr(ml_dtypes, name)).tobytes() for code, name in codes.items())
     data = ones + rotation.tobytes() + weight.tobytes()
     source, target = tmp_path / "source.safetensors", tmp_path / "target.safetensors"
     source.write_bytes(safetensors(header, data))
@@ -69,9 +70,10 @@ def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
         "weight": "float32",
     }
     assert [row_of(report, code)["max_abs"] for code in codes] == [2, 2, 2]
-    assert row_of(report, "rotation")["max_abs"] == 7 and row_of(report, "rotation")["nan"] == 1
+    assert row_of(report, "rotation")["max_abs"] == 5 and row_of(report, "rotation")["nan"] == 1
 
-    convert_file(source, target, "int8")
+    converted = convert_file(source, target, "int8", fail_if=["nan>1"])
+    assert converted["failed"] == [] and [row_of(converted, name)["nan"] for name in header] == [0, 0, 1, 1, 0]
     kept = open_tensors(target)
     assert b"".join(kept[name].tobytes() for name in (*codes, "rotation")) == data[:22]
     assert [line.split(":")[0] for line in verify_files(source, target)["failed"]] == []

@@ -56,9 +56,9 @@ def convert_file(
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure what that costs.
 
-    Floating-point tensors are cast to a float type, or, if they have two or more axes, quantized to 8 or 4 bits with
-    float32 scales; all others are copied. `target` appears when everything is on the disk and no tensor has failed, and
-    not at all otherwise.
+    Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
+    bits with float32 scales; all others are copied. `target` appears when everything is on the disk and no tensor has
+    failed, and not at all otherwise.
 
     Parameters
     ----------
@@ -290,7 +290,9 @@ class _Work:
         size = entry.dtype.itemsize
         content = self.source.bytes(entry.start + box.begin * size, (box.end - box.begin) * size).view(entry.dtype)
         self._write(name, content, box.begin)
-        return Sums(nan=count(np.isnan(_widened(content))) if is_float(entry.dtype) else 0)
+        if entry.dtype.kind in "biu":
+            return Sums()
+        return Sums(nan=count(np.isnan(_widened(content) if is_float(entry.dtype) else content)))
 
     def _cast(self, dtype: np.dtype[Any], box: Box) -> Sums:
         tensor = self.plan.tensor

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.dtypes import ALLOWED, STORED
+from mp_core.dtypes import dtype_of
 
 __all__ = [
     "CODES",
@@ -52,7 +52,7 @@ CODES = {
 }
 """The file's name of a type -> ours. The last four are only kept: no policy converts them."""
 
-_DTYPES = {code: {"complex64": np.dtype(np.complex64), **STORED, **ALLOWED}[name] for code, name in CODES.items()}
+_DTYPES = {code: np.dtype(np.complex64) if code == "C64" else dtype_of(name) for code, name in CODES.items()}
 _CODE = {name: code for code, name in CODES.items()}
 MAX_JSON = 100_000_000
 """Bytes of the longest header or index that is read: the limit of the safetensors library."""

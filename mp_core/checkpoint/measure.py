@@ -207,22 +207,22 @@ def _run(tasks: Sequence[_Task], zero: Any, threads: int | None, show_progress: 
 
 def _range(tensor: Tensor, files: Sequence[File], box: Box) -> _Range:
     x = files[0].box(tensor, box)
-    return _Range.of(_wide(_parts(x) if x.dtype.kind == "c" else x))
+    return _Range.of(np.abs(_complex(x)) if x.dtype.kind == "c" else _wide(x))
 
 
 def _compare(other: Tensor, tensor: Tensor, files: Sequence[File], box: Box) -> Sums:
     x, y = files[0].box(tensor, box), files[1].box(other, box)
     if "c" in (x.dtype.kind, y.dtype.kind):
-        x, y = _parts(x), _parts(y)
+        x, y = _complex(x).view(F64), _complex(y).view(F64)
     wide, other_wide = _wide(x), _wide(y)
     if not (is_float(x.dtype) or is_float(y.dtype)):  # neighbours above 2^53 are one float64
         other_wide = np.where((x != y) & (wide == other_wide), wide * (1 + 2.0**-52), other_wide)
     return Sums.of(wide, other_wide)
 
 
-def _parts(x: Array) -> Array:
-    """Return the real and the imaginary parts."""
-    return x.astype(np.complex128).view(F64)
+def _complex(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):  # signaling NaN
+        return x.astype(np.complex128)
 
 
 def _wide(x: Array) -> Array:

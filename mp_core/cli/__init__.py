@@ -137,10 +137,10 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _check_json(arguments: argparse.Namespace) -> None:
-    if arguments.json:
+    if arguments.json is not None:
         check_output("--json", Path(arguments.json))
 
 
 def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
-    if arguments.json:
+    if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

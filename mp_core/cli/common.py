@@ -20,7 +20,7 @@ def positive(text: str) -> int:
 def check_output(option: str, path: Path) -> None:
     """Raise before the work is done if what it gives could not be written here."""
     real = Path(os.path.realpath(path))
-    if not real.parent.is_dir():
+    if not (path.parent.is_dir() and real.parent.is_dir()):
         raise argparse.ArgumentError(None, f"argument {option}: no folder {path.parent}")
     if real.is_dir():
         raise argparse.ArgumentError(None, f"argument {option}: {path} is a folder")

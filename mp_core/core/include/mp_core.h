@@ -35,7 +35,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
-    MP_TURNED_ROWS = 24, /* rows up to which contiguous columns are multiplied piece by piece, not packed */
+    MP_TURNED_ROWS = 24, /* rows up to which gemm_turned takes contiguous columns */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -76,7 +76,7 @@ typedef struct {
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
     ptrdiff_t step;              /* bytes from one group to the next */
-    int far;                     /* b is in no cache: it is fetched ahead (turned: by fewer columns side by side) */
+    int far;                     /* b is in no cache: integers fetch it ahead, turned floats take fewer columns */
     const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
     ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
