@@ -1,9 +1,10 @@
-"""Products of m x k by k x n, b packed or an array. Everyone multiplies the same numbers, again and again."""
+"""Products of m x k by k x n, b packed or an array. Everyone multiplies the same numbers, one or many pairs of them."""
 
 import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import cycle
 from timeit import Timer
 
 import numkong
@@ -45,22 +46,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="[BATCHx]MxKxN")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument(
+        "--copies", type=int, default=1, metavar="N", help="pairs of operands that take turns, as layers of a model do"
+    )
 
 
 def cells(options: argparse.Namespace) -> Iterator[Cell]:
     for threads in options.threads:
         for name in options.dtypes:
             for shape in options.shapes:
-                yield cell(shape, name, threads)
+                yield cell(shape, name, threads, options.copies)
 
 
-def cell(shape: str, name: str, threads: int) -> Cell:
+def cell(shape: str, name: str, threads: int, copies: int) -> Cell:
     take_turn("limits", threads)  # a limit is made for the threads that it is measured on
     *batch, m, k, n = map(int, shape.split("x"))
-    a, b = numbers(name, *batch, m, k, seed=1), numbers(name, *batch, k, n, seed=2)
-    work = 2.0 * m * k * n * (batch or [1])[0]
-    calls = contenders(a, b, threads)
-    missing = wrong(calls, a, b)
+    work, nbytes = 2.0 * m * k * n * (batch or [1])[0], dtype(name).itemsize * k * n * (batch or [1])[0]
+    turns, missing = [], set()
+    for copy in range(copies):
+        a, b = numbers(name, *batch, m, k, seed=2 * copy + 1), numbers(name, *batch, k, n, seed=2 * copy + 2)
+        turns.append(contenders(a, b, threads))
+        missing |= wrong(turns[-1], a, b)
+    calls = {who: in_turn([turn[who] for turn in turns]) for who in turns[0]}
     timers = {who: Timer("call()", partial(take_turn, who, threads), globals={"call": calls[who]}) for who in calls}
     ratios = {
         "packed": ((PACKED,), tuple(who for who in PEERS if who in calls)),
@@ -69,10 +76,17 @@ def cell(shape: str, name: str, threads: int) -> Cell:
     if threads > 1:
         timers[ONE_THREAD] = Timer("call()", partial(take_turn, ONE_THREAD, 1), globals={"call": calls[PACKED]})
         ratios["threads"] = ((PACKED,), (ONE_THREAD,))
-    multiply, read = multiply_limit(name, threads), read_limit(-(-b.nbytes // 256) * 256, threads)
-    limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, b.nbytes / read.work)}
-    key = {"shape": shape, "dtype": name, "threads": threads}
+    multiply, read = multiply_limit(name, threads), read_limit(-(-nbytes * copies // 256) * 256, threads)
+    limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, nbytes / read.work)}
+    key = {"shape": shape, "dtype": name, "threads": threads, "copies": copies}
     return Cell(key, work, timers, ratios, limits, missing, SAMPLE if threads == 1 else AWAKE)
+
+
+def in_turn(calls: list[Callable[[], object]]) -> Callable[[], object]:
+    if len(calls) == 1:
+        return calls[0]
+    turns = cycle(calls)
+    return lambda: next(turns)()
 
 
 def contenders(a: np.ndarray, b: np.ndarray, threads: int) -> dict[str, Callable[[], object]]:
