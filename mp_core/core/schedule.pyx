@@ -26,7 +26,7 @@ cdef enum:
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
-    CACHED_COLUMNS = 1 << 21  # ... where its columns are turned, which memory gives badly: 32 side by side
+    CACHED_COLUMNS = 1 << 20  # ... where its columns are turned, which memory gives badly: 32 side by side
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
