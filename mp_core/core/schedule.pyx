@@ -138,14 +138,12 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
     elif as_packed(p) or rows > FEW:
         p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     elif p.fetched and (p.in_place or not one_panel):
-        if not p.in_place:
+        if not p.in_place or rows == 1:
             p.step = PIECE_ROWS
         elif rows > TILE_ROWS:
             p.step = 8 * IN_PLACE_ROWS
-        elif p.common.far and rows > 1:
-            p.step = IN_PLACE_ROWS
         else:
-            p.step = 4 * IN_PLACE_ROWS
+            p.step = IN_PLACE_ROWS if p.common.far else 4 * IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
         p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
@@ -306,7 +304,7 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
         column = first_column
         while column < last_column:
             g.n = min(width, last_column - column)
-            g.chain = work + p.acc_bytes + (column - first_column) * 4
+            g.chain = work + (p.acc_bytes if p.chain_bytes else 0) + (column - first_column) * 4
             g.acc = work + (column - first_column) * 4 if p.acc_bytes else g.chain
             g.b = b + first * p.b_rs + (column - first_column) * size
             g.out = at.out + column * p.out_size
