@@ -25,8 +25,7 @@ cdef enum:
     IN_PLACE_ROWS = 8       # the same, where they are read in place, by few rows of a; more if b is near
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
-    CACHED_BYTES = 1 << 23  # of b that may still be in a cache from the last call
-    CACHED_COLUMNS = 1 << 20  # ... where its columns are turned, which memory gives badly: 32 side by side
+    CACHED_BYTES = 1 << 19  # of b that may still be in the second-level cache from the last call
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
@@ -125,7 +124,7 @@ cdef void choose_way(Product *p) noexcept nogil:
         p.fetched = p.row_chunk > FEW and p.b_format != MP_F16
     else:
         p.fetched = p.b_cs == size
-    p.common.far = p.n * p.k * size > (CACHED_COLUMNS if p.turned and p.arithmetic != MP_QUADS else CACHED_BYTES)
+    p.common.far = p.n * p.k * size > CACHED_BYTES
 
 
 cdef void choose_step(Product *p, int fmt) noexcept nogil:
@@ -143,7 +142,7 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
         elif rows > TILE_ROWS:
             p.step = 8 * IN_PLACE_ROWS
         else:
-            p.step = IN_PLACE_ROWS if p.common.far else 4 * IN_PLACE_ROWS
+            p.step = 2 * IN_PLACE_ROWS if p.common.far and p.arithmetic != MP_QUADS else 4 * IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
         p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
