@@ -108,3 +108,21 @@ def test_verification_names_what_differs(tmp_path):
     assert verify_files(tmp_path / "a", tmp_path / "a")["failed"] == []
     with pytest.raises(ValueError, match="`rtol` must be a number of at least 0"):
         verify_files(tmp_path / "a", tmp_path / "a", rtol=math.nan)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (np.array([2**53 + 1]), np.array([2.0**53]), False),
+        (np.array([2.0**53]), np.array([2**53 + 1]), False),
+        (np.array([2**63 - 1]), np.array([2.0**63]), False),
+        (np.array([2**64 - 1], np.uint64), np.array([2.0**64], np.float32), False),
+        (np.array([2**64 - 1], np.uint64), np.array([-1]), False),
+        (np.array([2**53, -(2**63), 7]), np.array([2.0**53, -(2.0**63), 7]), True),
+        (np.array([True, False]), np.array([1, 0], np.float32), True),
+        (np.array([2**63], np.uint64), np.array([2.0**63]), True),
+    ],
+)
+def test_integers_beyond_float64_differ_from_its_numbers(tmp_path, a, b, same):
+    save_file({"x": a}, tmp_path / "a"), save_file({"x": b}, tmp_path / "b")
+    assert (verify_files(tmp_path / "a", tmp_path / "b")["failed"] == []) is same

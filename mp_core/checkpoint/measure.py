@@ -215,9 +215,19 @@ def _compare(other: Tensor, tensor: Tensor, files: Sequence[File], box: Box) -> 
     if "c" in (x.dtype.kind, y.dtype.kind):
         x, y = _complex(x).view(F64), _complex(y).view(F64)
     wide, other_wide = _wide(x), _wide(y)
-    if not (is_float(x.dtype) or is_float(y.dtype)):  # neighbours above 2^53 are one float64
-        other_wide = np.where((x != y) & (wide == other_wide), wide * (1 + 2.0**-52), other_wide)
+    if not (is_float(x.dtype) and is_float(y.dtype)):  # neighbours above 2^53 are one float64
+        other_wide = np.where(_differ(x, y) & (wide == other_wide), wide * (1 + 2.0**-52), other_wide)
     return Sums.of(wide, other_wide)
+
+
+def _differ(x: Array, y: Array) -> Array:
+    """Return where they differ, if one float64 stands for both; one of them, or both, are integers."""
+    with np.errstate(invalid="ignore"):
+        if is_float(x.dtype):
+            x = _wide(x).astype(y.dtype)
+        elif is_float(y.dtype):
+            y = _wide(y).astype(x.dtype)
+    return np.not_equal(x, y)
 
 
 def _complex(x: Array) -> Array:
