@@ -39,7 +39,7 @@ cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
-cdef Py_ssize_t *IN_PLACE = [24, TILE_ROWS, TILE_ROWS]
+cdef Py_ssize_t *IN_PLACE = [24, 3 * TILE_ROWS, TILE_ROWS]
 # ... up to which contiguous columns of it are turned: how little work it is beside their transposition; short ones of
 # integers only up to a tile, since their sums end in 16 lanes.
 cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, 2 * TILE_ROWS]
