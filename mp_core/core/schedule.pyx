@@ -21,11 +21,11 @@ cdef enum:
     COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 15   # ... in the first
-    PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next
-    IN_PLACE_ROWS = 8       # the same, where they are read in place, by few rows of a; more if b is near
+    PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next; of those of one row of a
+    IN_PLACE_ROWS = 32      # the same, where they are read in place by a tile; for more tiles twice as many
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
-    CACHED_BYTES = 1 << 19  # of b that may still be in the second-level cache from the last call
+    CACHED_BYTES = 1 << 19  # of b: a larger one is taken to come from memory, as one of many layers does
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     TILE_ROWS = 6
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
@@ -140,9 +140,9 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
         if not p.in_place or rows == 1:
             p.step = PIECE_ROWS
         elif rows > TILE_ROWS:
-            p.step = 8 * IN_PLACE_ROWS
+            p.step = 2 * IN_PLACE_ROWS
         else:
-            p.step = 2 * IN_PLACE_ROWS if p.common.far and p.arithmetic != MP_QUADS else 4 * IN_PLACE_ROWS
+            p.step = IN_PLACE_ROWS // 2 if p.common.far and p.arithmetic != MP_QUADS else IN_PLACE_ROWS
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
         p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
@@ -351,6 +351,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 g.b = packed_range(p, at, first, column, g.n)
             elif p.turned:
                 g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
+                fetch_next(p, g, at, first, column, first_column, last_column)
                 p.kernels.gemm_turned[p.arithmetic][p.b_format](g)
                 continue
             else:
