@@ -55,7 +55,10 @@ def test_casts(isa, place, n, dtype, rng):
 
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64), (3, 77, 18), (14, 200, 33)],
+    [
+        *[(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64), (3, 77, 18), (14, 200, 33)],
+        *[(1, 30, 130), (1, 77, 100), (1, 96, 80), (16, 45, 81)],  # one row reads b in memory's order
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_products(isa, place, dtype, m, k, n, rng):
