@@ -186,7 +186,24 @@ def test_large_arrays_are_written_past_the_caches(rng):
     assert_same_bits(mp.dequantize(q), np.resize(expected.astype(np.float32) * q.scale, x.size))
 
 
-@pytest.mark.parametrize("cols", [640, 1000])
+@pytest.mark.parametrize("cols", [63, 5003])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_rows_from_memory_are_read_one_after_the_other(isa, cols, symmetric, rng):
+    """More columns than are known at a time, or fewer than a vector has; what is not finite, ties."""
+    some = rng.standard_normal((97, cols)).astype(np.float32)
+    some[:, ::50] = 0.5
+    some[0, ::50] = 127
+    some[5, 1::60], some[6, 2::60], some[7, 3::60] = np.nan, np.inf, -np.inf
+    x = np.resize(some, (97 * (1 + (1 << 22) // some.size), cols))
+    q = mp.quantize(x, axis=1, symmetric=symmetric)
+    expected = mp.quantize(some, axis=1, symmetric=symmetric)
+    assert_same_bits(q.scale, expected.scale)
+    zero, low = (0, -127) if symmetric else (q.zero_point[0], -128)
+    codes = np.where(np.isnan(some), zero, onnx_quantize(some, q.scale[0], zero, low, 127))
+    np.testing.assert_array_equal(q.values, np.resize(codes, x.shape))
+
+
+@pytest.mark.parametrize("cols", [640, 1000, 5003])
 @pytest.mark.parametrize("kind", [{}, {"group_size": 97}, {"dtype": "uint8", "symmetric": False}], ids=str)
 def test_large_matrices_are_read_ahead_and_written_past_the_caches(cols, kind, rng):
     some = rng.standard_normal((97, cols)).astype(np.float32)

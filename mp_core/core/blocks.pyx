@@ -4,8 +4,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport parallel_for, threads_for
-from mp_core.core.header cimport MP_F32, MP_STREAM, mp_tile
+from mp_core.core.cpu cimport STREAMED, parallel_for, threads_for
+from mp_core.core.header cimport MP_F32, MP_FAR, MP_STREAM, MP_WITHIN, mp_tile
 
 cdef double WORTHWHILE = 1 << 17
 
@@ -13,14 +13,16 @@ cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
     PAGES = 128         # rows, far apart, that are read side by side
-    ROWS = 4            # rows whose columns a kernel takes side by side
+    ROWS = 4            # rows whose columns a kernel takes side by side from a cache
+    SOON = 2048         # elements between a row's fetch and its use, at least
     FETCHED = 1 << 21   # bytes of an array that a second-level cache does not hold
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
-# a cache; the next rows of columns. Runs that are read once the processor fetches better by itself.
+# a cache; the next rows of columns, or the next row where no cache holds the array. Runs that are read once the
+# processor fetches better by itself.
 cdef enum:
-    NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS
+    NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS, NEXT_ROW
 
 
 cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols,
@@ -30,15 +32,24 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
     t.qmin, t.qmax, t.mode = b.qmin, b.qmax, b.mode
-    t.ahead = rows * ld if b.fetch == NEXT_TILE else STRIP if b.fetch == NEXT_STRIP else ROWS * ld if b.fetch else 0
+    t.ahead = 0
+    if b.fetch == NEXT_TILE:
+        t.ahead = rows * ld
+    elif b.fetch == NEXT_STRIP:
+        t.ahead = STRIP
+    elif b.fetch == NEXT_ROWS:
+        t.ahead = ROWS * ld
+    elif b.fetch == NEXT_ROW:
+        t.ahead, t.mode = max(ld, <Py_ssize_t>SOON), b.mode | MP_FAR
     return t
 
 
 cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t rows, Py_ssize_t cols) noexcept nogil:
-    """The scales of a part of a tile; its elements are elsewhere, close together."""
+    """The scales of a part of a tile; its elements are in buffers."""
     cdef mp_tile part = t[0]
     cdef Py_ssize_t at = i * t.row_step + j * t.col_step
-    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, t.mode & ~MP_STREAM
+    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, t.mode & MP_WITHIN
+    part.ahead = 0
     if t.scale != NULL:
         part.scale = t.scale + at
     if t.zero_point != NULL:
@@ -113,7 +124,7 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
             if b.format != MP_F32:
                 part.x = middle
             else:
-                part.x, part.ldx = t.x + i * t.ldx + j, t.ldx
+                part.x, part.ldx, part.ahead, part.mode = t.x + i * t.ldx + j, t.ldx, t.ahead, t.mode & ~MP_STREAM
             if b.packed:
                 part.q = codes
             else:
@@ -215,6 +226,11 @@ cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
     return b.outer * b.rows * b.cols * b.size
 
 
+cdef int rows_ahead(const Blocks *b) noexcept nogil:
+    cdef Py_ssize_t size = bytes_of(b) if b.by_column else 0
+    return NEXT_ROW if size >= STREAMED else NEXT_ROWS if size >= FETCHED else NOTHING
+
+
 cdef int split(Blocks *b, int threads) except -1:
     """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
@@ -222,7 +238,7 @@ cdef int split(Blocks *b, int threads) except -1:
     b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
         (along + threads - 1) // threads)
     b.parts = <int>((along + b.share - 1) // b.share)
-    b.fetch = NEXT_ROWS if b.by_column and bytes_of(b) >= FETCHED else NOTHING
+    b.fetch = rows_ahead(b)
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -249,7 +265,7 @@ cdef int run(Blocks *b) except -1:
     b.fetch = NOTHING
     if bytes_of(b) >= FETCHED:
         if b.how == GIVEN:
-            b.fetch = NEXT_ROWS if b.by_column else NOTHING
+            b.fetch = rows_ahead(b)
         elif b.by_column and b.cols > STRIP:
             b.fetch = NEXT_STRIP
         elif b.outer * b.groups > 1:

@@ -34,6 +34,7 @@ cdef extern from "mp_core.h" nogil:
         MP_SATURATE
         MP_STREAM
         MP_WITHIN
+        MP_FAR
         MP_LANES
         MP_LIMIT_VECTORS
         MP_PANEL

@@ -20,8 +20,8 @@ typedef enum {
 } mp_format;
 
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
- * rely on: no finite number is beyond the codes. Bits, or 0. */
-enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4 };
+ * rely on: no finite number is beyond the codes; its numbers come from memory. Bits, or 0. */
+enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8 };
 
 typedef enum {
     MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
@@ -123,7 +123,7 @@ typedef struct {
     const int32_t *zero_point;   /* NULL: zeros */
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
-    int mode;                    /* MP_STREAM, MP_WITHIN, both or 0 */
+    int mode;                    /* MP_STREAM, MP_WITHIN, MP_FAR */
     ptrdiff_t ahead;             /* how many elements later to fetch one into the caches, may be beyond the array; 0: none */
 } mp_tile;
 
