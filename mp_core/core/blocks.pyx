@@ -40,7 +40,7 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     elif b.fetch == NEXT_ROWS:
         t.ahead = ROWS * ld
     elif b.fetch == NEXT_ROW:
-        t.ahead, t.mode = max(ld, <Py_ssize_t>SOON), b.mode | MP_FAR
+        t.ahead, t.mode = max(ld, <Py_ssize_t>SOON) if b.by_column else SOON, b.mode | MP_FAR
     return t
 
 
@@ -57,6 +57,10 @@ cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t ro
     return part
 
 
+cdef Py_ssize_t rows_of_chunk(const mp_tile *t) noexcept nogil:
+    return CHUNK // max(1, min(t.cols, <Py_ssize_t>CHUNK))
+
+
 cdef void widen(const Blocks *b, const mp_tile *t, Py_ssize_t i, Py_ssize_t j, const mp_tile *part) noexcept nogil:
     cdef Py_ssize_t r
     for r in range(part.rows):
@@ -67,14 +71,15 @@ cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept
     """Widen the ranges of the tile's scales by its elements."""
     cdef float middle[CHUNK]
     cdef mp_tile part
-    cdef Py_ssize_t i, j, at, rows, cols
+    cdef Py_ssize_t i, j, at, rows, cols, together
     if b.format != MP_F32:
-        j = 0
-        while j < t.cols:
-            cols = min(t.cols - j, <Py_ssize_t>CHUNK)
-            i = 0
-            while i < t.rows:
-                rows = min(t.rows - i, CHUNK // cols)
+        together = rows_of_chunk(t)
+        i = 0
+        while i < t.rows:
+            rows = min(t.rows - i, together)
+            j = 0
+            while j < t.cols:
+                cols = min(t.cols - j, <Py_ssize_t>CHUNK)
                 part = part_of(t, i, j, rows, cols)
                 part.x = middle
                 widen(b, t, i, j, &part)
@@ -83,8 +88,8 @@ cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept
                     b.kernels.amax(&part, hi + at)
                 else:
                     b.kernels.range(&part, lo + at, hi + at)
-                i += rows
-            j += cols
+                j += cols
+            i += rows
     elif b.how == SYMMETRIC:
         b.kernels.amax(t, hi)
     else:
@@ -104,7 +109,7 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
     cdef float middle[CHUNK]
     cdef uint8_t codes[CHUNK]
     cdef mp_tile part
-    cdef Py_ssize_t i, j, r, rows, cols
+    cdef Py_ssize_t i, j, r, rows, cols, together
     t.scale = b.scale + first
     if b.zero_point != NULL:
         t.zero_point = b.zero_point + first
@@ -114,12 +119,13 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
         else:
             b.kernels.quantize[b.code](t)
         return
-    j = 0
-    while j < t.cols:
-        cols = min(t.cols - j, <Py_ssize_t>CHUNK)
-        i = 0
-        while i < t.rows:
-            rows = min(t.rows - i, CHUNK // cols)
+    together = rows_of_chunk(t)
+    i = 0
+    while i < t.rows:
+        rows = min(t.rows - i, together)
+        j = 0
+        while j < t.cols:
+            cols = min(t.cols - j, <Py_ssize_t>CHUNK)
             part = part_of(t, i, j, rows, cols)
             if b.format != MP_F32:
                 part.x = middle
@@ -141,8 +147,8 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
                 b.kernels.quantize[b.code](&part)
                 for r in range(rows if b.packed else 0):
                     b.kernels.pack_nibbles(codes + r * cols, cols, t.q + (((i + r) * t.ldq + j) >> 1))
-            i += rows
-        j += cols
+            j += cols
+        i += rows
 
 
 cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,
@@ -181,7 +187,7 @@ cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
             n = min(n, full - run % b.groups)
             if n == 0:
                 n, length = 1, b.cols - full * b.group
-        batch = min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
+        batch = n if b.how == GIVEN else min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
         tile(b, block * b.outer_stride + run % b.groups * b.group, length, batch, length, 1, 0, run)
         run += batch
 
@@ -227,8 +233,8 @@ cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
 
 
 cdef int rows_ahead(const Blocks *b) noexcept nogil:
-    cdef Py_ssize_t size = bytes_of(b) if b.by_column else 0
-    return NEXT_ROW if size >= STREAMED else NEXT_ROWS if size >= FETCHED else NOTHING
+    """What to fetch of an array that is read once."""
+    return NEXT_ROW if bytes_of(b) >= STREAMED else NEXT_ROWS if b.by_column and bytes_of(b) >= FETCHED else NOTHING
 
 
 cdef int split(Blocks *b, int threads) except -1:
