@@ -261,5 +261,5 @@ def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
     """Return `x` in type `wide`, summed in it over the last axis of a view."""
     if view is None:
         return cast(x, wide)
-    terms = _arranged(x if is_float(x.dtype) else cast(x, wide), view)
+    terms = _arranged(x if is_float(x.dtype) and wide is F32 else cast(x, wide), view)
     return matmul(terms, np.ones(view.shape[-1], terms.dtype), out_dtype=wide)

@@ -441,3 +441,29 @@ def test_a_variable_is_a_condition():
 def test_a_list_of_integers_stays_in_the_dtype():
     whole = [1, 2, 3]
     assert (AutoCastVariable(np.ones(3), dtype="bfloat16") + whole).dtype.name == "bfloat16"
+
+
+def test_assignments_take_the_arguments_of_tf_keras():
+    variable = AutoCastVariable([1.0])
+    assert variable.assign([2.0], use_locking=True, name="step") is variable
+    assert variable.assign_add([1.0], False, "step", False) is None
+    assert variable.assign_sub([0.5], name="step", read_value=False) is None
+    assert variable.numpy() == [2.5]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v: setattr(v, "overwrite_with_gradient", "true"), TypeError, "must be a boolean"),
+        (lambda v: AutoCastVariable([1.0], name=5), ValueError, "`name` must be a string; received name=5"),
+        (lambda v: autocast_scope("int32"), ValueError, "can only be used with a floating-point target dtype"),
+        (lambda v: int(v), TypeError, r"Only scalar arrays can be converted to Python scalars\. Got: shape=\(2,\)"),
+        (lambda v: float(v), TypeError, "Only scalar arrays"),
+        (lambda v: v.gather(np.array([2**64 - 1], np.uint64)), IndexError, "index 18446744073709551615 is out of"),
+        (lambda v: v.assign(np.ma.array([1.0, 2.0], mask=True)), TypeError, "`value` must not be a masked array"),
+        (lambda v: AutoCastVariable(np.ma.array([1.0], mask=True)), TypeError, "`value` must not be a masked array"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call(AutoCastVariable([1.0, 2.0]))

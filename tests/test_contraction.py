@@ -157,6 +157,14 @@ def test_out_may_overlap_and_have_any_layout(rng):
 F = np.ones((2, 3), np.float32)
 
 
+def test_a_lone_label_is_summed_in_the_type_of_the_product():
+    small = np.array([[1.0] + [2.0**-25] * 2**20], np.float32)
+    for ones in (np.ones(1), np.ones(1, np.float32)):
+        expected = 1 + 2.0**-5 if ones.dtype == np.float64 else mp.matmul(small, np.ones(small.size, np.float32))
+        assert mp.einsum("i,ij->i", ones, small) == expected
+        assert mp.einsum("ij,i->i", small, ones) == expected
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

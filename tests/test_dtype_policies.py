@@ -593,3 +593,18 @@ def test_a_map_among_the_entries_of_a_map_reloads():
     assert deserialize(serialize(policies)) == policies
     with pytest.raises(TypeError, match="a path must be a string; received 3"):
         policies[3]
+
+
+def test_copies_of_a_map_change_alone():
+    policies = DTypePolicyMap("float32", {"a": "float16"})
+    other = copy.copy(policies)
+    other["b"] = "bfloat16"
+    with pytest.raises(TypeError, match="a path must be a string; received b'abc'"):
+        policies[b"abc"] = "float16"
+    assert list(policies) == ["a"] and list(other) == ["a", "b"]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_protocol_pickles_policies(protocol):
+    for policy in (get("mixed_float16"), DTypePolicyMap("float32", {"a": "float16"})):
+        assert pickle.loads(pickle.dumps(policy, protocol)) == policy

@@ -225,7 +225,7 @@ def test_set_weights_moves_a_model_over():
     [([np.ones((3, 2))], "weight list of length 1, but the layer was expecting 2"),
      ([np.ones((3, 2)), np.ones(3)], r"'bias' of shape \(2,\) is not compatible with provided weight shape \(3,\)")],
 )  # fmt: skip
-def test_set_weights_checks_before_it_changes(weights, text):
+def test_set_weights_checks_shapes_before_it_changes(weights, text):
     layer = layers.Dense(2)
     layer.build((None, 3))
     before = layer.get_weights()
@@ -280,6 +280,101 @@ def test_a_map_gives_each_layer_the_policy_of_its_path():
     layer.output_dense.quantize("int8")
     assert policies["mha/attention_output"] == QuantizedDTypePolicy("int8", "float32")
     assert layer(_x(1, 3, 8), _x(1, 3, 8)).dtype == np.float32
+
+
+@pytest.mark.parametrize("second", [["a", "b"], [1j, 2], np.ma.array([1.0, 2.0], mask=True)], ids=str)
+def test_set_weights_checks_types_before_it_changes(second):
+    layer = layers.Dense(2)
+    layer.build((None, 3))
+    before = layer.get_weights()
+    with pytest.raises(TypeError, match="`value` must"):
+        layer.set_weights([np.ones((3, 2)), second if isinstance(second, np.ndarray) else np.array(second)])
+    assert all(a is b for a, b in zip(layer.get_weights(), before, strict=True))
+
+
+class Holder(layers.Layer):
+    """Builds the layer that it holds."""
+
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+@pytest.mark.parametrize("mode", [None, "int8", "float8"])
+def test_a_layer_keeps_the_weights_it_was_built_with(mode):
+    layer, x = layers.Dense(2), _x(1, 3)
+    expected = layer(x)
+    if mode:
+        layer.quantize(mode)
+        expected = layer(x)
+    for build in (lambda: layer.build((None, 5)), lambda: Holder(layer)(x)):
+        with pytest.raises(ValueError, match="already built"):
+            build()
+        np.testing.assert_array_equal(layer(x), expected)
+
+
+def test_what_has_no_weights_of_its_own_may_be_built_again():
+    for layer in (layers.Activation("relu"), layers.Sequential([layers.Activation("relu")])):
+        layer.build((None, 3))
+        layer.build((None, 3))
+
+
+def test_subclasses_build_by_their_base():
+    class Early(layers.Dense):
+        def build(self, input_shape):
+            self.built = True
+            super().build(input_shape)
+
+    assert Early(2)(_x(1, 3)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("value", ["foo", None, 5])
+def test_initializers_are_checked_at_once(value):
+    for make in (layers.Dense, lambda n, **kw: layers.EinsumDense("ab,bc->ac", n, **kw)):
+        with pytest.raises(ValueError, match="Could not interpret initializer"):
+            make(2, kernel_initializer=value)
+
+
+def test_shapes_of_weights_are_integers():
+    with pytest.raises(ValueError, match=r"`shape` must be integers from 0 on; received shape=\(None, 2\)"):
+        layers.Dense(2).add_weight((None, 2))
+
+
+def test_masked_arrays_are_no_inputs():
+    masked = np.ma.array(np.ones((1, 2, 2, 3), np.float32), mask=True)
+    for layer in (layers.Conv2D(2, 1), layers.Dense(2), layers.Activation("relu")):
+        with pytest.raises(TypeError, match="`inputs` must not be a masked array"):
+            layer(masked)
+
+
+@pytest.mark.parametrize(
+    "indices", [np.array([2**64 - 1], np.uint64), np.array([3]), np.array([-1]), np.array([np.nan])]
+)
+def test_indices_beyond_the_table_are_refused(indices):
+    with pytest.raises(IndexError, match="must be from 0 to 2"):
+        layers.Embedding(3, 2)(indices)
+
+
+@pytest.mark.parametrize("indices", [np.array(["a"]), np.array([1j]), np.array([0], "datetime64[s]")], ids=str)
+def test_indices_are_numbers(indices):
+    with pytest.raises(TypeError, match="must be"):
+        layers.Embedding(3, 2)(indices)
+
+
+@pytest.mark.parametrize("make", [layers.Dense, lambda n: layers.EinsumDense("ab,bc->ac", n)])
+def test_a_layer_computes_in_the_policy_that_it_is_given_later(make):
+    layer, x = make(2), _x(1, 3)
+    layer(x)
+    layer.dtype_policy = "float16"
+    assert layer(x).dtype == np.float16 and layer.kernel.true_dtype == np.float32
+    layer.dtype_policy = "float32"
+    assert layer(x).dtype == np.float32
 
 
 def test_setting_the_policy_changes_what_a_layer_computes_in():

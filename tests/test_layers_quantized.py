@@ -433,6 +433,30 @@ def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode
         stack.with_policy("ternary_from_float32")
 
 
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+def test_a_copy_of_a_subclass_is_as_if_it_had_been_made_so(mode):
+    class Wider(layers.Dense):
+        pass
+
+    layer, x = Wider(4), np.ones((1, 3), np.float32)
+    layer(x)
+    copied = layer.with_policy(f"{mode}_from_float32")
+    assert copied.quantized and copied.dtype_policy.name == f"{mode}_from_float32" and not layer.quantized
+    layer.quantize(mode, type_check=False)
+    np.testing.assert_array_equal(copied(x), layer(x))
+
+
+def test_a_float8_layer_keeps_the_length_of_its_histories():
+    layer = _dense("float32")
+    layer.quantize("float8")
+    layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16")
+    with pytest.raises(ValueError, match="is already quantized with dtype_policy='float8_from_mixed_bfloat16'"):
+        layer.dtype_policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=4)
+    loaded = layers.Dense.from_config(layer.get_config())
+    loaded.build((None, layer.depth))
+    loaded.set_weights(layer.get_weights())
+
+
 @pytest.mark.parametrize("mode", [*WEIGHT_ONLY, "float8"])
 def test_only_layers_that_quantize_their_inputs_can_fix_them(mode):
     layer = _dense("float32")

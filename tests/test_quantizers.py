@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mp_core import cast
+from mp_core import cast, quantize
 from mp_core.quantizers import (
     AbsMaxQuantizer,
     abs_max_quantize,
@@ -258,7 +258,7 @@ X = np.ones((3, 4), np.float32)
         (lambda: abs_max_quantize_grouped_with_zero_point(I8, 1.5), ValueError, "`block_size` must be a positive"),
         (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
-        (lambda: unpack_int4(I8, 6, dtype="uint8"), TypeError, "`packed` must be of type uint8"),
+        (lambda: unpack_int4(X, 6), TypeError, "`packed` must be of type int8 or uint8"),
         (
             lambda: abs_max_quantize(X, 0, epsilon=-3),
             ValueError,
@@ -311,6 +311,12 @@ def test_zero_points_have_the_range_of_the_codes(dtype, value_range):
 def test_integers_are_floats_to_fake_quantization_and_bytes_hold_two_codes():
     assert fake_quant_with_min_max_vars([1, 9], 0.0, 3.0, num_bits=2).tolist() == [1.0, 3.0]
     assert unpack_int4(np.array([45, 1], np.int8), None).tolist() == [-3, 2, 1, 0]
+
+
+def test_int4_codes_unpack_from_bytes_of_either_type():
+    q = quantize(np.array([[1.0, -7.0, 4.0, 2.0]], np.float32), dtype="int4")
+    assert unpack_int4(q.values, 4, axis=-1).tolist() == [[1, -7, 4, 2]]
+    assert unpack_int4(q.values.view(np.int8), 4, axis=-1, dtype="uint8").tolist() == [[1, 9, 4, 2]]
 
 
 def test_a_block_wider_than_float32_is_scaled_by_parts():

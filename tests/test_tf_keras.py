@@ -159,7 +159,7 @@ def test_policies_survive_copies(name, clone):
             Policy,
             "infer_with_float32_vars",
             ValueError,
-            r"'mixed_float16' or 'mixed_bfloat16' policy instead\. Got policy",
+            r"Please use the 'mixed_float16' or 'mixed_bfloat16' policy instead\. Got policy",
         ),
         (
             Policy,

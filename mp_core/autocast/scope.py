@@ -17,8 +17,7 @@ scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
 """The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast."""
 
 
-@contextmanager
-def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
+def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
     """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task.
 
     Parameters
@@ -42,6 +41,11 @@ def autocast_scope(dtype: DTypeLike | None) -> Iterator[None]:
     target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
     if target is not None and not dtypes.is_float(target):
         raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
+    return _scope(target)
+
+
+@contextmanager
+def _scope(target: np.dtype[Any] | None) -> Iterator[None]:
     token = scope_dtype.set(target)
     try:
         yield

@@ -8,13 +8,21 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
-from mp_core.arrays import Array
+from mp_core.arrays import Array, asarray
 from mp_core.autocast.scope import scope_dtype
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["AutoCastVariable", "as_stored"]
 
 T = TypeVar("T")
+
+
+def _signed(indices: ArrayLike) -> Array:
+    """Return indices; those that are too large for NumPy's would count from the end."""
+    index = np.asarray(indices)
+    if index.dtype == np.uint64 and index.size and index.max() > np.iinfo(np.int64).max:
+        raise IndexError(f"index {index.max()} is out of bounds")
+    return index
 
 
 def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
@@ -65,11 +73,6 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     name : str
         For messages.
 
-    Attributes
-    ----------
-    overwrite_with_gradient : bool
-        Whether an optimizer replaces the value by the gradient, as it does for Keras' float8 scales; at first False.
-
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
@@ -81,7 +84,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     array([1., 2.], dtype=float16)
     """
 
-    __slots__ = ("_casts", "_state", "name", "overwrite_with_gradient", "trainable")
+    __slots__ = ("_casts", "_overwrite", "_state", "name", "trainable")
     __array_priority__ = 100
 
     def __init__(
@@ -93,16 +96,18 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         autocast: bool = True,
         name: str = "variable",
     ) -> None:
-        array = value.numpy() if isinstance(value, AutoCastVariable) else np.asarray(value)
+        array = value.numpy() if isinstance(value, AutoCastVariable) else asarray(value, "value")
         if dtype is not None:
             target = dtypes.parse(standardize_dtype(dtype))
         elif array.dtype.kind == "f" and not hasattr(value, "dtype"):
             target = dtypes.parse(dtypes.floatx())
         else:
             target = dtypes.parse(array.dtype, "value")
+        if not isinstance(name, str):
+            raise ValueError(f"`name` must be a string; received name={name!r}")
         self.name = name
         self.trainable = trainable
-        self.overwrite_with_gradient = False
+        self._overwrite = False
         self._casts = autocast and dtypes.is_float(target)
         self._set(as_stored(array, target, name, copy=array.flags.writeable), 0)
 
@@ -166,6 +171,17 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return self._casts
 
     @property
+    def overwrite_with_gradient(self) -> bool:
+        """Whether an optimizer replaces the value by the gradient, as it does with float8 scales. At first False."""
+        return self._overwrite
+
+    @overwrite_with_gradient.setter
+    def overwrite_with_gradient(self, value: bool) -> None:
+        if not isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"`overwrite_with_gradient` must be a boolean. Received: {value!r}")
+        self._overwrite = bool(value)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape."""
         shape: tuple[int, ...] = self._state[0].shape
@@ -193,7 +209,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
         """Return the slices at `indices` along `axis`; only they are cast."""
-        return self._cast(np.take(self._state[0], np.asarray(indices), axis))
+        return self._cast(np.take(self._state[0], _signed(indices), axis))
 
     sparse_read = gather
 
@@ -206,10 +222,19 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     # ---- writes: in the stored dtype, into a new array
 
-    def assign(self, value: ArrayLike, *, read_value: bool = True, copy: bool = True) -> Self | None:
+    def assign(
+        self,
+        value: ArrayLike,
+        use_locking: bool = False,
+        name: str | None = None,
+        read_value: bool = True,
+        *,
+        copy: bool = True,
+    ) -> Self | None:
         """Replace the value; return the variable itself, so that assignments chain, or None without `read_value`.
 
         With ``copy=False`` an array of the stored dtype is kept as it is: the caller must not write to it any more.
+        `use_locking` and `name` are tf.keras', without effect: a value is always replaced in one step.
 
         Raises
         ------
@@ -227,11 +252,15 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self._set(array, self.version + 1)
         return self if read_value else None
 
-    def assign_add(self, value: ArrayLike, *, read_value: bool = True) -> Self | None:
+    def assign_add(
+        self, value: ArrayLike, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Self | None:
         """Add `value` at the stored precision."""
         return self._combine(np.add, value, read_value)
 
-    def assign_sub(self, value: ArrayLike, *, read_value: bool = True) -> Self | None:
+    def assign_sub(
+        self, value: ArrayLike, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Self | None:
         """Subtract `value` at the stored precision."""
         return self._combine(np.subtract, value, read_value)
 
@@ -258,7 +287,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         if dtype is not None and dtypes.parse(dtype) is not array.dtype:
             array = _frozen_cast(array, dtypes.parse(dtype))
         copy = type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
-        copy.overwrite_with_gradient = self.overwrite_with_gradient
+        copy._overwrite = self._overwrite
         return copy
 
     # ---- protocols
@@ -293,10 +322,15 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         raise TypeError("A Keras Variable cannot be used as a boolean.")
 
     def __int__(self) -> int:
-        return int(self.value())
+        return int(self._scalar())
 
     def __float__(self) -> float:
-        return float(self.value())
+        return float(self._scalar())
+
+    def _scalar(self) -> Array:
+        if self.ndim:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars. Got: shape={self.shape}")
+        return self.value()
 
     def __round__(self, ndigits: SupportsIndex = 0) -> Array:
         return np.round(self.value(), ndigits)
@@ -339,7 +373,7 @@ def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool =
     TypeError
         `dtype` is one of integers, and `value` has others than it holds, fractions for example.
     """
-    array = value.numpy() if isinstance(value, AutoCastVariable) else np.asarray(value)
+    array = value.numpy() if isinstance(value, AutoCastVariable) else asarray(value, "value")
     if array.dtype == dtype:
         return array.copy() if copy else array
     with np.errstate(invalid="ignore"):  # NaN has no integer, and is refused below

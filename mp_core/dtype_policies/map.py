@@ -116,7 +116,12 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         self._hits[path] = policy
         return policy
 
+    def __copy__(self) -> Self:
+        return type(self)(self._argument, self._policies, self._match)
+
     def __setitem__(self, key: str, policy: Any) -> None:
+        if not isinstance(key, str):
+            raise TypeError(f"a path must be a string; received {key!r}")
         if key in self._policies:
             raise ValueError(
                 f"{key} already exist in the DTypePolicyMap with value {self._policies[key]}. Delete it first."

@@ -140,9 +140,12 @@ class DTypePolicy:
         self._spec = _parse(name)
         self._name = self._spec.name
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return super().__reduce_ex__(max(protocol, 2))  # the older ones do not know __slots__
+
     @property
     def name(self) -> str:
-        """The name, which :func:`get` turns back into an equal policy."""
+        """The name, which makes an equal policy; :func:`get` takes it unless it begins as a quantization mode does."""
         return self._name
 
     @property

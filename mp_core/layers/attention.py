@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from mp_core import dtypes, ops
 from mp_core.arguments import axes_of, positive_integer, share
 from mp_core.arrays import Array, as_mask
+from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 
@@ -78,8 +79,8 @@ class MultiHeadAttention(Layer):
         if isinstance(output_shape, Sequence) and len(output_shape) == 1:
             output_shape = output_shape[0]
         self.output_shape = None if output_shape is None else positive_integer(output_shape, "output_shape")
-        self.kernel_initializer = kernel_initializer
-        self.bias_initializer = bias_initializer
+        self.kernel_initializer = initializers.checked(kernel_initializer)
+        self.bias_initializer = initializers.checked(bias_initializer)
         self._scale = 1.0 / math.sqrt(self.key_dim)
 
     def build(self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None) -> None:

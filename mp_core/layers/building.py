@@ -36,19 +36,29 @@ def unique_name(class_name: str) -> str:
 
 
 def placed(build: Callable[..., None]) -> Callable[..., None]:
-    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path."""
+    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
+
+    A layer whose `build` created variables is built once: it would lose their values.
+    """
 
     @wraps(build)
     def build_placed(layer: Any, *args: Any, **kwargs: Any) -> None:
-        if layer._path is not None:  # super().build(...)
+        if layer._path is not None:
+            again = layer.built and enclosing_path.get() != layer._path  # else super().build(...)
+            if again and layer._built_variables:
+                raise ValueError(
+                    "You cannot add new elements of state (variables or sub-layers) to a layer that is already built: "
+                    f"`build` of layer '{layer.name}' was called before"
+                )
             build(layer, *args, **kwargs)
             return
+        before = len(layer._variables)
         layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
         layer._apply_policy()
         outer, training = enclosing_path.set(layer._path), handed_training.set(None)
         try:
             build(layer, *args, **kwargs)
-            layer.built = True
+            layer.built, layer._built_variables = True, len(layer._variables) > before
         finally:
             handed_training.reset(training)
             enclosing_path.reset(outer)

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from mp_core import ops
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
-from mp_core.layers import activations
+from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 
 __all__ = ["Conv2D"]
@@ -78,8 +78,8 @@ class Conv2D(Layer):
         self.dilation_rate = _pair(dilation_rate, "dilation_rate")
         self.activation = activations.get(activation)
         self.use_bias = use_bias
-        self.kernel_initializer = kernel_initializer
-        self.bias_initializer = bias_initializer
+        self.kernel_initializer = initializers.checked(kernel_initializer)
+        self.bias_initializer = initializers.checked(bias_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel (height, width, channels / groups, filters) and bias for inputs of this shape."""

@@ -5,7 +5,7 @@ from typing import Any
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.layers import activations
+from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project
 from mp_core.layers.quantized import MODES, Matrix
@@ -75,8 +75,8 @@ class Dense(Layer):
         self.units = positive_integer(units, "units")
         self.activation = activations.get(activation)
         self.use_bias = use_bias
-        self.kernel_initializer = kernel_initializer
-        self.bias_initializer = bias_initializer
+        self.kernel_initializer = initializers.checked(kernel_initializer)
+        self.bias_initializer = initializers.checked(bias_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""

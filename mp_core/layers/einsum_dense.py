@@ -10,7 +10,7 @@ from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, einsum, parse
-from mp_core.layers import activations
+from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
 from mp_core.layers.quantized import MODES, Matrix
@@ -70,8 +70,8 @@ class EinsumDense(Layer):
         self.output_shape = tuple(n if n is None else positive_integer(n, "output_shape") for n in shape)
         self.activation = activations.get(activation)
         self.bias_axes = bias_axes
-        self.kernel_initializer = kernel_initializer
-        self.bias_initializer = bias_initializer
+        self.kernel_initializer = initializers.checked(kernel_initializer)
+        self.bias_initializer = initializers.checked(bias_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""

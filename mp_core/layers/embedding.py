@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
 from mp_core.arguments import positive_integer
-from mp_core.arrays import Array
+from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
+from mp_core.layers import initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.quantized import Matrix, add_matrix, assign_matrix, block_index
 from mp_core.quantization import QuantizedArray, dequantize
@@ -67,11 +68,11 @@ class Embedding(Layer):
         super().__init__(autocast=False, **kwargs)
         self.input_dim = positive_integer(input_dim, "input_dim")
         self.output_dim = positive_integer(output_dim, "output_dim")
-        self.embeddings_initializer = embeddings_initializer
+        self.embeddings_initializer = initializers.checked(embeddings_initializer)
         if weights is not None:
             self.build()
-            table = np.asarray(weights)
-            assign_matrix(self, table[0] if table.shape == (1, input_dim, output_dim) else weights)
+            table = asarray(weights, "weights")
+            assign_matrix(self, table[0] if table.shape == (1, input_dim, output_dim) else table)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Create the table, which does not depend on the shape of the indices."""
@@ -86,17 +87,19 @@ class Embedding(Layer):
         ------
         IndexError
             An index is negative or not less than `input_dim`.
+        TypeError
+            The indices are no numbers.
         """
-        indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
-        try:
-            if indices.size and indices.min() < 0:
-                raise IndexError
-            rows = self.embeddings.numpy()[indices]
-        except IndexError:
+        if not (inputs.dtype.kind in "iub" or dtypes.is_float(inputs.dtype)):
+            raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")
+        with np.errstate(invalid="ignore"):  # of NaN and what is too large come numbers that are no indices
+            indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
+        if indices.size and not 0 <= indices.min() <= indices.max() < self.input_dim:
             raise IndexError(
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"
-            ) from None
+            )
+        rows = self.embeddings.numpy()[indices]
         if self._form is not None:
             rows = self._dequantized(rows, indices)
         return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 
-__all__ = ["get"]
+__all__ = ["checked", "get"]
 
 Initializer = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
@@ -71,3 +71,9 @@ def get(identifier: Any) -> Initializer:
     if not settings.keys() <= (set(_RANGE) if initializer is uniform else set()):
         raise ValueError(f"The initializer {name} has no such settings; received {settings}")
     return partial(initializer, **settings) if settings else initializer
+
+
+def checked(identifier: Any) -> Any:
+    """Return what :func:`get` takes, which is what a configuration keeps of it."""
+    get(identifier)
+    return identifier

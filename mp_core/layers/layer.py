@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
+from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
@@ -111,6 +112,7 @@ class Layer(VariableOwner):
         self.trainable = trainable
         self.autocast = autocast
         self.built = False
+        self._built_variables = False
         self.quantized = False
         self._path: str | None = None
         self._dtype_policy = self._get_policy(dtype)
@@ -133,13 +135,15 @@ class Layer(VariableOwner):
         """The policy, or the map in which it is looked up.
 
         Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer,
-        plain ``"int4_from_..."`` in blocks of 128, which the policy then says.
+        plain ``"int4_from_..."`` in blocks of 128, which the policy then says. A map gets it as the policy of `path`.
         """
         return self._dtype_policy
 
     @dtype_policy.setter
     def dtype_policy(self, value: Any) -> None:
-        policy = self._get_policy(value)
+        self._change_policy(self._get_policy(value))
+
+    def _change_policy(self, policy: DTypePolicy, type_check: bool = True) -> None:
         mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
         if self._is_quantized():
             if self._form not in (None, form_of(policy)):
@@ -152,7 +156,7 @@ class Layer(VariableOwner):
         else:
             config = policy.get_config()
             target = _policy_of_mode("int4", config["source_name"]) if config["mode"] == "int4" else policy
-            self._quantize(mode, lambda _: target)
+            self._quantize(mode, lambda _: target, type_check)
 
     def _set_policy(self, policy: DTypePolicy) -> None:
         owner = self._dtype_policy
@@ -176,9 +180,13 @@ class Layer(VariableOwner):
         self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(policy.output_dtype)
         floating = self._compute is not None and dtypes.is_float(self._compute)
-        mixed = floating and policy.compute_dtype != policy.variable_dtype
+        mixed = floating and (policy.compute_dtype != policy.variable_dtype or self._stores_others())
         self._outer_scope = self._compute if mixed else _UNSCOPED
         self._nested_scope = self._compute if floating and self.autocast else None
+
+    def _stores_others(self) -> bool:
+        """Whether variables were built under another policy, in another dtype than the compute dtype."""
+        return self.built and any(v.autocast and v.true_dtype is not self._compute for v in self.own_variables())
 
     @property
     def dtype(self) -> str:
@@ -305,6 +313,7 @@ class Layer(VariableOwner):
     def _cast_input(self, x: Any) -> Any:
         if type(x) is np.ndarray and x.dtype is self._compute:
             return x
+        refuse_masked(x, "inputs")
         return self._convert_input(x, self.autocast, self.compute_dtype)
 
     def _cast_output(self, x: Any) -> Any:
@@ -438,13 +447,14 @@ class Layer(VariableOwner):
 def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
     """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how.
 
-    A mode that other layers compute in, as float8 for an Embedding, leaves a layer as it is.
+    Subclasses of layers that know how do so too, as if they had been made under the policy. A mode that other layers
+    compute in, as float8 for an Embedding, leaves a layer as it is.
     """
     for part in list(layer.flatten()):
-        if isinstance(part, Layer) and part._can_quantize(type_check=True):
+        if isinstance(part, Layer) and part._can_quantize(type_check=False):
             wanted = policy_at(policy, part.path)
             if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
-                part.dtype_policy = wanted
+                part._change_policy(wanted, type_check=False)
 
 
 def _arguments(cls: type) -> set[str]:

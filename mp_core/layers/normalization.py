@@ -6,6 +6,7 @@ from typing import Any
 from mp_core import ops
 from mp_core.arguments import axis_or_axes, number
 from mp_core.arrays import Array
+from mp_core.layers import initializers
 from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.layer import Layer
 
@@ -50,8 +51,8 @@ class LayerNormalization(Layer):
         self.epsilon = number(epsilon, "epsilon", 0.0)
         self.center = center
         self.scale = scale
-        self.beta_initializer = beta_initializer
-        self.gamma_initializer = gamma_initializer
+        self.beta_initializer = initializers.checked(beta_initializer)
+        self.gamma_initializer = initializers.checked(gamma_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create gamma and beta for inputs of this shape."""

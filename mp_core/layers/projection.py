@@ -27,7 +27,7 @@ def add_kernel(layer: Any, bias_shape: tuple[int, ...] | None) -> None:
     if bias_shape is not None:
         layer.bias = layer.add_weight(shape=bias_shape, initializer=layer.bias_initializer, name="bias")
     if layer.quantization_mode == "float8":
-        add_scaling(layer, layer._policy())
+        add_scaling(layer, layer._form.history)
 
 
 def fix_inputs(layer: Any) -> tuple[AutoCastVariable, AutoCastVariable]:

@@ -86,17 +86,32 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Form:
-    """How a matrix is stored: the quantization mode, and for int4 the length of a block, -1 for a whole channel."""
+    """How a matrix is stored.
+
+    Attributes
+    ----------
+    mode : str
+        The quantization mode.
+    block : int
+        Of int4: the length of a block, -1 for a whole channel.
+    history : int
+        Of float8: the length of a history of maxima.
+    """
 
     mode: str
     block: int = -1
+    history: int = 0
 
 
 def form_of(policy: DTypePolicy) -> Form | None:
     """Return the form that a policy asks for, None for floats."""
-    if policy.quantization_mode is None:
+    mode = policy.quantization_mode
+    if mode is None:
         return None
-    return Form(policy.quantization_mode, getattr(policy, "block_size", -1))
+    if mode == "float8":
+        default = QuantizedFloat8DTypePolicy.default_amax_history_length
+        return Form(mode, history=getattr(policy, "amax_history_length", default))
+    return Form(mode, getattr(policy, "block_size", -1))
 
 
 def check_quantization_config(config: dict[str, Any] | None) -> None:
@@ -134,7 +149,7 @@ def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
     m, form = layer._matrix, form_of(policy)
     assert form is not None
     if form.mode == "float8":
-        add_scaling(layer, policy)
+        add_scaling(layer, form.history)
     else:
         variable = getattr(layer, m.name)
         values = _encoded(variable.numpy(), m, form, layer.variable_dtype)
@@ -153,9 +168,8 @@ def assign_matrix(layer: Any, weights: Any) -> None:
         getattr(layer, name).assign(value)
 
 
-def add_scaling(layer: Any, policy: DTypePolicy) -> None:
+def add_scaling(layer: Any, length: int) -> None:
     """Create what delayed float8 scaling keeps; the part of the gradients is there for Keras' files alone."""
-    length = getattr(policy, "amax_history_length", QuantizedFloat8DTypePolicy.default_amax_history_length)
     if length < 1:
         raise ValueError(f"`amax_history_length` must be positive; received {length}")
     for part in ("inputs", "kernel", "outputs_grad"):

@@ -65,7 +65,8 @@ class VariableOwner:
         Raises
         ------
         ValueError
-            `shape` is a name, `initializer` makes another shape, or an argument that must be off is on.
+            `shape` is a name, or not of integers from 0 on; `initializer` makes another shape; an argument that must be
+            off is on.
         """
         if regularizer is not None or constraint is not None or aggregation not in ("none", None):
             raise ValueError(
@@ -75,6 +76,8 @@ class VariableOwner:
         if isinstance(shape, str):
             raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
         shape = () if shape is None else (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise ValueError(f"`shape` must be integers from 0 on; received shape={shape}")
         target = dtypes.parse(standardize_dtype(self.variable_dtype if dtype is None else dtype))
         if initializer is None:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
@@ -161,7 +164,7 @@ class VariableOwner:
         Raises
         ------
         TypeError
-            A variable of integers would get other numbers.
+            A variable of integers would get other numbers, or a weight is no array of numbers.
         ValueError
             The number of arrays, or a shape, is another one. In every case no variable has changed.
         """
@@ -177,7 +180,6 @@ class VariableOwner:
                     f"Layer {self.name} weight '{variable.name}' of shape {variable.shape} is not compatible with "
                     f"provided weight shape {np.shape(weight)}."
                 )
-            if variable.true_dtype.kind in "iu":
-                as_stored(weight, variable.true_dtype, variable.name)  # raises before any variable has changed
-        for variable, weight in zip(variables, weights, strict=True):
-            variable.assign(weight, copy=copy)
+        stored = [as_stored(w, v.true_dtype, v.name, copy=copy) for v, w in zip(variables, weights, strict=True)]
+        for variable, value in zip(variables, stored, strict=True):
+            variable.assign(value, copy=False)

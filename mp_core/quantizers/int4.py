@@ -63,7 +63,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     Parameters
     ----------
     packed : array-like
-        Of type `dtype`.
+        Bytes, of type int8 or uint8.
     orig_len : int, optional
         How many there were along `axis`; None: two for each byte.
     axis : int
@@ -72,7 +72,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     Raises
     ------
     TypeError
-        `packed` is not of type `dtype`.
+        `packed` is not of type int8 or uint8.
     ValueError
         `dtype` is neither int8 nor uint8; `axis` is out of range; `orig_len` does not belong to the shape of `packed`.
 
@@ -81,7 +81,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     >>> unpack_int4(np.array([[45, -121], [1, 0]], np.int8), 3).tolist()
     [[-3, 7], [2, -8], [1, 0]]
     """
-    x, target, axis = _int4_operand(packed, axis, dtype, "packed")
+    x, target, axis = _int4_operand(packed, axis, dtype, "packed", ("int8", "uint8"))
     length = 2 * x.shape[axis] if orig_len is None else index(orig_len)
     if length < 0 or (length + 1) // 2 != x.shape[axis]:
         raise ValueError(f"`orig_len` must be what was packed into {x.shape[axis]} bytes; received {orig_len}")
@@ -93,10 +93,13 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     return np.ascontiguousarray(np.moveaxis(codes, -1, axis))
 
 
-def _int4_operand(x: ArrayLike, axis: int, dtype: DTypeLike, argument: str) -> tuple[Array, np.dtype[Any], int]:
+def _int4_operand(
+    x: ArrayLike, axis: int, dtype: DTypeLike, argument: str, allowed: tuple[str, ...] = ()
+) -> tuple[Array, np.dtype[Any], int]:
+    """Return an array of type `dtype`, or else of an allowed one, `dtype`, and the axis from 0 on."""
     array, target = asarray(x, argument), dtypes.parse(dtype)
     if target.name not in ("int8", "uint8"):
         raise ValueError(f"`dtype` must be int8 or uint8; received {target.name}")
-    if array.dtype != target:
-        raise TypeError(f"`{argument}` must be of type {target.name}; received {array.dtype}")
+    if array.dtype.name not in (allowed or (target.name,)):
+        raise TypeError(f"`{argument}` must be of type {' or '.join(allowed) or target.name}; received {array.dtype}")
     return array, target, axis_of(axis, array.ndim)

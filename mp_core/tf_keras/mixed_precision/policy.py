@@ -26,7 +26,7 @@ P = TypeVar("P", bound=DTypePolicy)
 
 # What to use instead of the policies of TensorFlow 2.0 that end in "_with_float32_vars".
 _REPLACEMENTS = {
-    "infer": "'mixed_float16' or 'mixed_bfloat16'",
+    "infer": "the 'mixed_float16' or 'mixed_bfloat16'",
     "float16": "the 'mixed_float16'",
     "bfloat16": "the 'mixed_bfloat16'",
 }
