@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from operator import index
 from typing import Any
 
-__all__ = ["axes_of", "axis_of", "axis_or_axes", "number", "positive", "positive_integer", "share", "whole"]
+__all__ = ["axes_of", "axis_of", "axis_or_axes", "integer", "number", "positive", "positive_integer", "share", "whole"]
 
 
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
@@ -49,6 +49,14 @@ def positive_integer(value: Any, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) <= 0:
         raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
     return int(value)
+
+
+def integer(value: Any, argument: str) -> int:
+    """Return `value` as a Python integer; raise TypeError unless it is one."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"`{argument}` must be an integer; received {argument}={value!r}") from None
 
 
 def whole(value: Any) -> Any:

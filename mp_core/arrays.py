@@ -66,7 +66,7 @@ def _import(x: Any, argument: str) -> Array:
             raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {x.__dlpack_device__()}")
         try:
             return np.from_dlpack(x)
-        except (BufferError, RuntimeError, TypeError):
+        except (BufferError, RuntimeError, TypeError, ValueError):
             pass
         try:
             return from_capsule(x.__dlpack__(), ALLOWED)

@@ -173,6 +173,6 @@ def set_floatx(value: str) -> None:
     """
     global _floatx
     accepted = {"bfloat16", "float16", "float32", "float64"}
-    if value not in accepted:
+    if not isinstance(value, str) or value not in accepted:
         raise ValueError(f"Unknown `floatx` value: {value}. Expected one of {accepted}")
     _floatx = str(value)

@@ -394,7 +394,13 @@ def test_dlpack_of_numpy_types_and_of_other_devices():
         def __dlpack__(self, **keywords):
             return np.arange(3.0).__dlpack__(**keywords)
 
+    class Empty(Plain):
+        def __dlpack__(self, **keywords):
+            return None
+
     assert mp.cast(Plain(), "float16").tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(TypeError, match="must be an unused 'dltensor'"):
+        mp.cast(Empty(), "float16")
     with pytest.raises(TypeError, match="must be in CPU memory"):
         mp.cast(Producer(np.zeros(2, np.uint16), 4, device=2), "float32")
     with pytest.raises(TypeError, match="DLPack tensors must be"):

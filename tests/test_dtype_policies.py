@@ -595,6 +595,12 @@ def test_a_map_among_the_entries_of_a_map_reloads():
         policies[3]
 
 
+@pytest.mark.parametrize("value", [[], "int8", None, np.float32])
+def test_floatx_is_one_of_four_names(value):
+    with pytest.raises(ValueError, match="Unknown `floatx` value"):
+        dtypes.set_floatx(value)
+
+
 def test_copies_of_a_map_change_alone():
     policies = DTypePolicyMap("float32", {"a": "float16"})
     other = copy.copy(policies)

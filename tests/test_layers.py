@@ -334,6 +334,11 @@ def test_subclasses_build_by_their_base():
     assert Early(2)(_x(1, 3)).shape == (1, 2)
 
 
+def test_an_axis_is_named_once():
+    with pytest.raises(ValueError, match=r"`axis` must name no axis twice; received axis=\[1, 1\]"):
+        layers.Softmax(axis=[1, 1])
+
+
 @pytest.mark.parametrize("value", ["foo", None, 5])
 def test_initializers_are_checked_at_once(value):
     for make in (layers.Dense, lambda n, **kw: layers.EinsumDense("ab,bc->ac", n, **kw)):

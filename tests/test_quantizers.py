@@ -258,6 +258,9 @@ X = np.ones((3, 4), np.float32)
         (lambda: abs_max_quantize_grouped_with_zero_point(I8, 1.5), ValueError, "`block_size` must be a positive"),
         (lambda: unpack_int4(I8, 7), ValueError, "`orig_len` must be"),
         (lambda: unpack_int4(I8, -1), ValueError, "`orig_len` must be"),
+        (lambda: unpack_int4(I8, 2.5), TypeError, "`orig_len` must be an integer; received orig_len=2.5"),
+        (lambda: fake_quant_with_min_max_vars(X, 0.0, 1.0, 2.5), TypeError, "`num_bits` must be an integer"),
+        (lambda: abs_max_quantize(X, 0, "ab"), ValueError, "`value_range` must be two increasing numbers"),
         (lambda: unpack_int4(X, 6), TypeError, "`packed` must be of type int8 or uint8"),
         (
             lambda: abs_max_quantize(X, 0, epsilon=-3),

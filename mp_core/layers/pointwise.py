@@ -52,6 +52,11 @@ class Softmax(Layer):
     **kwargs
         Those of :class:`Layer`.
 
+    Raises
+    ------
+    ValueError
+        `axis` names an axis twice.
+
     Examples
     --------
     >>> Softmax()(np.array([1.0, 1.0, 5.0]), mask=np.array([True, True, False]))
@@ -63,6 +68,8 @@ class Softmax(Layer):
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.axis = axis_or_axes(axis)
+        if isinstance(self.axis, list) and len(set(self.axis)) < len(self.axis):
+            raise ValueError(f"`axis` must name no axis twice; received axis={axis!r}")
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
         """Return the softmax of the inputs where `mask` (bool, or numbers that are 0 or 1) is True, 0 elsewhere."""

@@ -1,6 +1,7 @@
 """Integers whose scale is from the largest magnitude, or the range, of what shares it."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import ml_dtypes
@@ -161,11 +162,11 @@ def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute:
     return low, high
 
 
-def increasing(value_range: tuple[int, int]) -> tuple[int, int]:
+def increasing(value_range: Any) -> tuple[int, int]:
     """Return the two numbers; raise ValueError unless they are two and the second one is the greater."""
     try:
         low, high = value_range
-        good = bool(low < high)
+        good = isinstance(low, Real) and isinstance(high, Real) and bool(low < high)
     except (TypeError, ValueError):
         good = False
     if not good:

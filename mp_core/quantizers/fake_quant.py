@@ -1,14 +1,13 @@
 """Floats rounded as integers of few bits would hold them."""
 
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes
-from mp_core.arguments import axis_of
+from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array, asarray, cast
 
 
@@ -61,7 +60,7 @@ def fake_quant_with_min_max_vars(
     >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
     [0.0, 0.0, 3.0]
     """
-    if not 2 <= index(num_bits) <= 16:
+    if not 2 <= integer(num_bits, "num_bits") <= 16:
         raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
     given = asarray(inputs, "inputs")
     if not dtypes.is_float(given.dtype):

@@ -1,13 +1,12 @@
 """Two integers of 4 bits in a byte."""
 
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import axis_of
+from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array, asarray
 from mp_core.core import quantize as _quantize
 
@@ -82,7 +81,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     [[-3, 7], [2, -8], [1, 0]]
     """
     x, target, axis = _int4_operand(packed, axis, dtype, "packed", ("int8", "uint8"))
-    length = 2 * x.shape[axis] if orig_len is None else index(orig_len)
+    length = 2 * x.shape[axis] if orig_len is None else integer(orig_len, "orig_len")
     if length < 0 or (length + 1) // 2 != x.shape[axis]:
         raise ValueError(f"`orig_len` must be what was packed into {x.shape[axis]} bytes; received {orig_len}")
     pairs = np.ascontiguousarray(np.moveaxis(x, axis, -1))
