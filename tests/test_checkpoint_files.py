@@ -15,6 +15,7 @@ from tensors import LINE, TENSORS, normal, raw
 
 from mp_core.checkpoint import RequestError, convert_file, open_tensors, verify_files
 from mp_core.checkpoint import convert as convert_module
+from mp_core.checkpoint.folder import open_checkpoint
 
 
 def test_an_existing_file_is_replaced_only_by_force(source, target):
@@ -157,6 +158,12 @@ def test_shards_stay_shards_and_the_index_follows(sharded, tmp_path, source, wha
     others = {path.relative_to(out).as_posix() for path in out.rglob("*.json")}
     assert others == {"model.safetensors.index.json"} | (set() if what else {"config.json", "1_Pooling/config.json"})
     assert not (out / ".git").exists()
+
+
+def test_the_shards_of_an_index_are_found_once(sharded):
+    (index,) = open_checkpoint(sharded).indices
+    assert index.shards == ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    assert index.shards is index.shards
 
 
 def test_a_folder_is_replaced_only_if_nothing_is_lost(sharded, tmp_path):

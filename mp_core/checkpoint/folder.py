@@ -39,12 +39,8 @@ class Index:
 
     name: str
     content: dict[str, Any]
-
-    @property
-    def shards(self) -> tuple[str, ...]:
-        """The names of the shards, relative to the checkpoint's folder, in order of appearance."""
-        parent = Path(self.name).parent
-        return tuple(dict.fromkeys((parent / file).as_posix() for file in self.content["weight_map"].values()))
+    shards: tuple[str, ...]
+    """The names of the shards, relative to the checkpoint's folder, in order of appearance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +155,11 @@ def _index(folder: Path, name: str) -> Index:
         raise ValueError(f"{path} is not a valid index: weight_map must map names of tensors to names of files")
     if not isinstance(loaded.setdefault("metadata", {}), dict):
         raise ValueError(f"{path} is not a valid index: metadata must be an object")
-    for file in set(files.values()):
+    shards = dict.fromkeys(files.values())
+    for file in shards:
         if file != os.path.basename(file) or file in ("", ".", "..") or "\0" in file:
             raise ValueError(f"{path}: the shard {file!r} is not the name of a file beside the index")
-    return Index(name, loaded)
+    return Index(name, loaded, tuple((Path(name).parent / file).as_posix() for file in shards))
 
 
 def _check_index(folder: Path, index: Index, shards: dict[str, Shard]) -> None:
