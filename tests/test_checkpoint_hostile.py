@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tensors import safetensors
 
 import mp_core as mp
@@ -184,6 +184,15 @@ def test_what_looks_hostile_but_is_not(tmp_path):
     for policy in ("int8", "float16"):
         assert run("convert", path, "-o", tmp_path / policy, "--policy", policy)[::2] == (0, "")
         assert list(open_tensors(tmp_path / policy)) == list(header)
+
+
+def test_metadata_of_null_are_none(tmp_path):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(safetensors({"__metadata__": None, "x": tensor()}, EIGHT))
+    assert list(open_tensors(path)) == list(load_file(path)) == ["x"]
+    assert inspect_file(path)["metadata"] == {"m.safetensors": {}}
+    convert_file(path, tmp_path / "out", "float16")
+    assert inspect_file(tmp_path / "out")["metadata"] == {"out": {"mp_core.policy": "float16"}}
 
 
 def write_index(folder, weight_map, **more):

@@ -148,8 +148,8 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     if content[:1] != b"{":
         raise ValueError(f"{what}: the header does not begin with {{")
     header = load_json(content, what)
-    metadata = header.pop("__metadata__", {})
-    if not _is_dict_of(metadata, lambda value: isinstance(value, str)):
+    metadata = header.pop("__metadata__", None)
+    if not (metadata is None or _is_dict_of(metadata, lambda value: isinstance(value, str))):
         raise ValueError(f"{what}: __metadata__ must map strings to strings")
     entries = {}
     for name, value in header.items():
@@ -160,7 +160,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         except ValueError as error:
             raise ValueError(f"{what}: tensor {name!r}: {error}") from None
     _check_cover(entries, 8 + length, size, what)
-    return Header(entries, metadata)
+    return Header(entries, metadata or {})
 
 
 class _UnknownDtypeError(ValueError):
