@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny_bert
 from command import usage_error
+from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, demo, dtype_policies
 from mp_core.models import BertEncoder
@@ -69,6 +70,17 @@ def test_jsonl_holds_text_and_embedding_exactly(capsys, model, texts):
     assert [row["text"] for row in rows] == TEXTS
     embeddings = np.array([row["embedding"] for row in rows], np.float32)
     np.testing.assert_array_equal(embeddings, BertEncoder.from_folder(model).encode(TEXTS))
+
+
+def test_what_is_not_finite_is_null_in_jsonl(capsys, tmp_path, texts):
+    model = tiny_bert.write(tmp_path / "model")
+    tensors = tiny_bert.tensors()
+    tensors["encoder.layer.1.output.LayerNorm.bias"][:2] = np.inf, np.nan
+    save_file(tensors, model / "model.safetensors")
+    assert cli.main(["embed", "--model", str(model), texts]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        row = json.loads(line, parse_constant=lambda constant: pytest.fail(constant))
+        assert row["embedding"][:2] == [None, None]
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "int8"])

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -83,7 +84,8 @@ def _write_npy(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, A
 def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
     for text, row in zip(texts, embeddings, strict=True):
         # str() of a float32 is its shortest exact decimal; json would write the digits of the float64.
-        stream.write(f'{{"text": {json.dumps(text)}, "embedding": [{", ".join(map(str, row))}]}}\n'.encode())
+        numbers = ", ".join(str(x) if isfinite(x) else "null" for x in row)
+        stream.write(f'{{"text": {json.dumps(text)}, "embedding": [{numbers}]}}\n'.encode())
 
 
 def _write_tsv(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
