@@ -263,12 +263,17 @@ BROKEN = {
     "missing entry": (
         edit_json("config.json", hidden_size=None),
         ValueError,
-        r"config\.json: hidden_size is None; expected a positive, finite int",
+        r"config\.json: hidden_size is None; expected a positive int below 2\^31",
     ),
     "count true": (
         edit_json("config.json", num_hidden_layers=True),
         ValueError,
-        r"config\.json: num_hidden_layers is True; expected a positive, finite int",
+        r"config\.json: num_hidden_layers is True; expected a positive int below 2\^31",
+    ),
+    "count beyond int32": (
+        edit_json("config.json", max_position_embeddings=10**30),
+        ValueError,
+        r"config\.json: max_position_embeddings is 10{30}; expected a positive int below 2\^31",
     ),
     "epsilon NaN": (
         edit_json("config.json", layer_norm_eps=math.nan),

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,6 +22,11 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("gelu", "relu", "silu"),
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
+}
+_KINDS: dict[type, tuple[Callable[[Any], bool], str]] = {
+    int: (lambda value: 0 < value < 2**31, "a positive int below 2^31"),
+    float: (lambda value: 0 < value < math.inf, "a positive, finite float"),
+    str: (lambda _: True, "a str"),
 }
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
@@ -102,8 +107,9 @@ def read_settings(folder: Path) -> Settings:
     kinds = get_type_hints(Settings)
     for name, kind in kinds.items():
         value: Any = config.get(name)
-        if type(value) is not kind or (kind is not str and not 0 < value < math.inf):  # a bool is not an int here
-            raise ValueError(f"{path}: {name} is {value!r}; expected a positive, finite {kind.__name__}")
+        fits, expected = _KINDS[kind]
+        if type(value) is not kind or not fits(value):  # a bool is not an int here
+            raise ValueError(f"{path}: {name} is {value!r}; expected {expected}")
     settings = Settings(**{name: config[name] for name in kinds})
     if settings.hidden_size % settings.num_attention_heads:
         raise ValueError(
