@@ -183,6 +183,15 @@ def test_what_is_no_text_is_named(encoder, texts, message):
         encoder.encode(texts)
 
 
+@pytest.mark.parametrize("texts", [["a", ""], ["a", " "], ["b", "", "a"]])
+def test_a_text_without_a_token_is_named(folder, texts):
+    edit_json("tokenizer.json", post_processor=None)(folder)
+    encoder = BertEncoder.from_folder(folder)
+    with pytest.raises(ValueError, match=r"`texts\[1\]` must have a token; the model's tokenizer gives it none"):
+        encoder.encode(texts)
+    assert encoder.encode(["a"]).shape == (1, tiny_bert.WIDTH)
+
+
 @pytest.mark.parametrize("batch_size", [0, -1])
 def test_batch_size_must_be_positive(encoder, batch_size):
     with pytest.raises(ValueError, match=f"`batch_size` must be at least 1; received {batch_size}"):

@@ -187,16 +187,20 @@ def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts)
     assert "ternary" in usage_error(capsys, "embed", "--model", model, "--policy", "ternary_from_float32", texts)
 
 
-@pytest.mark.parametrize("case", ["model", "text", "encoding", "corrupt"])
+@pytest.mark.parametrize("case", ["model", "text", "encoding", "corrupt", "no token"])
 def test_bad_input_is_one_line_and_code_3(capsys, tmp_path, model, texts, case):
     broken = tiny_bert.write(tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"\0" * 100)
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    bare = tiny_bert.write(tmp_path / "bare")
+    tokenizer = json.loads((bare / "tokenizer.json").read_text())
+    (bare / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
     folder, file, named = {
         "model": (str(tmp_path / "absent"), texts, "absent"),
         "text": (model, str(tmp_path / "absent.txt"), "absent.txt"),
         "encoding": (model, str(tmp_path / "latin"), "latin is not UTF-8 text"),
         "corrupt": (str(broken), texts, "model.safetensors is not a valid safetensors file"),
+        "no token": (str(bare), texts, "`texts[1]` must have a token"),
     }[case]
     assert cli.main(["embed", "--model", folder, file]) == 3
     out, err = capsys.readouterr()

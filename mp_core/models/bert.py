@@ -116,7 +116,7 @@ class BertEncoder:
         Parameters
         ----------
         texts : str or iterable of str
-            Texts are cut off at `max_length` tokens. An empty text is a text.
+            Texts are cut off at `max_length` tokens. An empty text is a text if the tokenizer adds special tokens.
         batch_size : int
             Texts of similar length that go through the network at once; no result depends on it.
         normalize : bool
@@ -134,7 +134,7 @@ class BertEncoder:
         TypeError
             A text is not a str.
         ValueError
-            `batch_size` is less than 1.
+            `batch_size` is less than 1, or a text has no token.
         """
         if operator.index(batch_size) < 1:
             raise ValueError(f"`batch_size` must be at least 1; received {batch_size}")
@@ -186,11 +186,15 @@ class BertEncoder:
 
     def _tokenize(self, texts: list[str]) -> list[Array]:
         """Return the vocabulary indices of each text."""
-        return [
+        rows = [
             np.array(encoding.ids, np.int32)
             for start in range(0, len(texts), _TOKENIZED_AT_ONCE)
             for encoding in self._tokenizer.encode_batch_fast(texts[start : start + _TOKENIZED_AT_ONCE])
         ]
+        for position, row in enumerate(rows):
+            if not row.size:
+                raise ValueError(f"`texts[{position}]` must have a token; the model's tokenizer gives it none")
+        return rows
 
     def _check_tokens(self, ids: Array, mask: Array) -> None:
         settings = self._settings
