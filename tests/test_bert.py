@@ -220,6 +220,11 @@ def test_embed_tokens_names_the_bad_argument(encoder, ids, mask, error, message)
         encoder.embed_tokens(np.array(ids), mask)
 
 
+def test_masked_ids_are_refused(encoder):
+    with pytest.raises(TypeError, match="`ids` must not be a masked array: its mask would be lost; fill it first"):
+        encoder.embed_tokens(np.ma.masked_array([[2, 3]], [[False, True]]))
+
+
 def edit_json(name, **entries):
     def edit(folder):
         path = folder / name

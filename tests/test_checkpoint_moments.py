@@ -76,6 +76,12 @@ def test_moments_that_do_not_fit(rounded_for, target, moments, message):
     assert not target.exists()
 
 
+def test_masked_moments_are_refused(rounded_for, target):
+    with pytest.raises(TypeError, match=r"`moments\['kernel'\]` must not be a masked array: its mask would be lost"):
+        convert_file(rounded_for[0], target, "int8", moments={"kernel": np.ma.masked_array(np.eye(640), np.eye(640))})
+    assert not target.exists()
+
+
 def test_moments_of_nothing_round_to_nearest(rounded_for, target):
     source = rounded_for[0]
     convert_file(source, target, "int8")

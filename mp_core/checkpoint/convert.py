@@ -106,6 +106,8 @@ def convert_file(
 
     Raises
     ------
+    TypeError
+        A masked array is among the moments.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arrays import Array
+from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.tensors import BOX, MAX_GROUP, Scheme, Tensor, is_group_size
 from mp_core.dtypes import ALLOWED, is_float
 
@@ -196,6 +196,7 @@ class Rules:
         """Return the moments of the inputs of a tensor that is to be quantized, checked."""
         if tensor.name not in self.moments:
             return None
+        refuse_masked(self.moments[tensor.name], f"moments[{tensor.name!r}]")
         moments = np.asarray(self.moments[tensor.name])
         if moments.dtype.kind != "f" or moments.shape != (tensor.length,) * 2 or not np.isfinite(moments).all():
             raise RequestError(

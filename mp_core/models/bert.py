@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtype_policies, ops
-from mp_core.arrays import Array, as_mask
+from mp_core.arrays import Array, as_mask, refuse_masked
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
@@ -169,10 +169,11 @@ class BertEncoder:
         Raises
         ------
         TypeError
-            `ids` are not integers.
+            `ids` are not integers, or `ids` or `mask` a masked array.
         ValueError
             A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
         """
+        refuse_masked(ids, "ids")
         ids = np.asarray(ids)
         mask = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         self._check_tokens(ids, mask)
