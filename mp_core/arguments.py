@@ -1,12 +1,24 @@
-"""Numbers and axes among the arguments of public functions: what they must be, said where they are not."""
+"""Numbers, axes and paths among the arguments of public functions: what they must be, said where they are not."""
 
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from operator import index
+from pathlib import Path
 from typing import Any
 
-__all__ = ["axes_of", "axis_of", "axis_or_axes", "integer", "number", "positive", "positive_integer", "share", "whole"]
+__all__ = [
+    "axes_of",
+    "axis_of",
+    "axis_or_axes",
+    "integer",
+    "number",
+    "path_of",
+    "positive",
+    "positive_integer",
+    "share",
+    "whole",
+]
 
 
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
@@ -91,3 +103,11 @@ def axis_or_axes(axis: Any) -> int | list[int]:
         raise TypeError(
             f"Expected an int or a list/tuple of ints for the argument 'axis', but received instead: {axis!r}"
         ) from None
+
+
+def path_of(value: Any, argument: str) -> Path:
+    """Return a path given as a str or an object with ``__fspath__``; bytes are none."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise TypeError(f"`{argument}` must be a path, a str or an os.PathLike of str; received {value!r}") from None

@@ -11,6 +11,7 @@ from mp_core.arrays import Array
 from mp_core.layers import Dense, EinsumDense, Layer
 from mp_core.layers.quantized import assign_codes, code_grid
 from mp_core.models import BertEncoder
+from mp_core.models.bert import list_of_texts
 from mp_core.ops import cast, matmul
 from mp_core.quantizers import abs_max_quantize
 from mp_core.rounding import feedback, round_rows
@@ -54,7 +55,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     Raises
     ------
     TypeError
-        `model` is none of these.
+        `model` is none of these, or `sample` does not fit it.
     ValueError
         `model` is not built, or quantized; `policy` puts none of the layers in int8 or int4; `alpha` is not from 0 to
         1; the sample does not reach a layer, or has Inf or NaN there; a kernel has.
@@ -106,7 +107,7 @@ def input_moments(encoder: BertEncoder, texts: Any) -> dict[str, Array]:
     Raises
     ------
     TypeError
-        `encoder` is no BertEncoder.
+        `encoder` is no BertEncoder, or a text no str.
     ValueError
         There are no texts, or they give Inf or NaN.
 
@@ -119,16 +120,18 @@ def input_moments(encoder: BertEncoder, texts: Any) -> dict[str, Array]:
     if not isinstance(encoder, BertEncoder):
         raise TypeError(f"`encoder` must be a BertEncoder; received {type(encoder).__name__}")
     reference = encoder.with_policy("float32")
-    seen = _observed(reference, as_inputs(encoder, texts), _kernels(reference))
+    seen = _observed(reference, as_inputs(encoder, texts, "texts"), _kernels(reference))
     return {name: seen[path].moments for path, name in encoder.kernel_names.items()}
 
 
-def as_inputs(model: Model, sample: Any) -> Any:
+def as_inputs(model: Model, sample: Any, argument: str = "sample") -> Any:
     """Return a sample so that it can be used several times: texts as a list."""
     if isinstance(model, BertEncoder):
-        return [sample] if isinstance(sample, str) else list(sample)
+        return list_of_texts(sample, argument)
     if not isinstance(model, Layer):
         raise TypeError(f"`model` must be a BertEncoder or a Layer; received {type(model).__name__}")
+    if sample is None:
+        raise TypeError(f"`{argument}` must be an array or a tuple of arrays; received None")
     return sample
 
 

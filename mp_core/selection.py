@@ -154,7 +154,8 @@ def sensitivity(
     Raises
     ------
     TypeError
-        `model` is none of these, or its output is no floating-point array.
+        `model` is none of these, `sample` does not fit it, `policies` are no names, or its output is no floating-point
+        array.
     ValueError
         `model` has no weights, is not built or quantized; a policy's name is none, or a map's; the output in float32
         is empty or not finite.
@@ -395,14 +396,14 @@ def _names(policies: Iterable[str] | None) -> tuple[str, ...]:
     """Return the names of the policies to try, without repetition."""
     if policies is None:
         return _default_policies()
-    names = tuple(dict.fromkeys([policies] if isinstance(policies, str) else policies))
+    names = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"`policies` must be names of policies; received {name!r}")
         policy = dtype_policies.get(name)
         if "float" not in policy.compute_dtype:
             raise ValueError(f"`policies` must compute in floating-point dtypes; received {name!r}")
-    return names
+    return tuple(dict.fromkeys(names))
 
 
 @cache

@@ -192,9 +192,14 @@ def test_a_text_without_a_token_is_named(folder, texts):
     assert encoder.encode(["a"]).shape == (1, tiny_bert.WIDTH)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_text_with_half_a_character_is_named(encoder):
+    with pytest.raises(ValueError, match=r"`texts\[1\]` must be text that UTF-8 can encode: .* '\\ud800'"):
+        encoder.encode(["a", "\ud800"])
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, None])
 def test_batch_size_must_be_positive(encoder, batch_size):
-    with pytest.raises(ValueError, match=f"`batch_size` must be at least 1; received {batch_size}"):
+    with pytest.raises(ValueError, match=f"`batch_size` must be a positive integer; received batch_size={batch_size}"):
         encoder.encode(TEXTS, batch_size=batch_size)
 
 
@@ -388,6 +393,11 @@ def test_a_broken_folder_is_refused_by_file_and_entry(folder, case):
     break_it(folder)
     with pytest.raises(error, match=message):
         BertEncoder.from_folder(folder)
+
+
+def test_what_is_no_path_is_named():
+    with pytest.raises(TypeError, match="`path` must be a path, a str or an"):
+        BertEncoder.from_folder(None)
 
 
 def test_a_missing_package_names_the_extra(folder, monkeypatch):

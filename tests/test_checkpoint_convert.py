@@ -225,11 +225,20 @@ def test_what_would_have_no_effect_is_refused(source, target, options, message):
     assert not target.exists()
 
 
+NO_MAPS = [None, 5, "a", {5: "int8"}, {b"a": "int8"}, ["ab"], [("a", ["int8"])], [("a", "int8", "b")]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"policy": "int7"}, "`policy` must be one of float32, .*received 'int7'"),
+        ({"policy": ["int8"]}, r"`policy` must be one of float32, .*received \['int8'\]"),
         ({"map": {"a": "int7"}}, "`policy` must be one of"),
+        *(
+            ({"map": given}, "`map` must be pairs of a pattern and a policy, both strings; received ")
+            for given in NO_MAPS
+        ),
+        ({"moments": ["layer.weight"]}, "`moments` must map names to arrays; received list"),
         ({"keep": ["("]}, r"`keep` must hold regular expressions; received '\('"),
         ({"map": {"a{99999999999}": "int8"}}, "`map` must hold regular expressions"),
         ({"granularity": "group:63"}, "`granularity` must be 'channel', .*received 'group:63'"),
@@ -244,6 +253,23 @@ def test_what_would_have_no_effect_is_refused(source, target, options, message):
 def test_wrong_arguments_are_named(source, target, options, message):
     with pytest.raises(ValueError, match=message):
         convert_file(source, target, **{"policy": "int8"} | options)
+
+
+@pytest.mark.parametrize("path", [b"model.safetensors", None])
+def test_what_is_no_path_is_named(source, target, path):
+    for argument, call in {
+        "source": lambda: convert_file(path, target, "int8"),
+        "target": lambda: convert_file(source, path, "int8"),
+        "path": lambda: inspect_file(path),
+        "a": lambda: verify_files(path, source),
+        "b": lambda: verify_files(source, path),
+    }.items():
+        with pytest.raises(
+            TypeError, match=f"`{argument}` must be a path, a str or an os.PathLike of str; received {path}"
+        ):
+            call()
+    with pytest.raises(TypeError, match="`path` must be a path"):
+        open_tensors(path)
 
 
 def test_scales_that_would_take_a_name_are_refused(tmp_path, target):

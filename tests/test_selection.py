@@ -259,6 +259,9 @@ REFUSALS = [
     (usual, {"max_error": np.nan}, ValueError, "`max_error` must be a number of at least 0"),
     (usual, {"metric": "worst"}, ValueError, "`metric` must be one of max, mean"),
     (usual, {"policies": [None]}, TypeError, "`policies` must be names"),
+    (usual, {"policies": 5}, TypeError, "`policies` must be names of policies; received 5"),
+    (usual, {"policies": [["a"]]}, TypeError, r"`policies` must be names of policies; received \['a'\]"),
+    (lambda: (usual()[0], None), {}, TypeError, "`sample` must be an array or a tuple of arrays; received None"),
     (usual, {"policies": ["int32"]}, ValueError, "must compute in floating-point"),
     (usual, {"policies": "half"}, ValueError, "Cannot convert 'half'"),
 ]
@@ -274,4 +277,6 @@ def test_refusals(arguments, options, error, message):
 def test_an_encoder_needs_texts(encoder):
     with pytest.raises(ValueError, match="finite outputs in float32"):
         choose_policy(encoder, [], max_error=1e-3)
+    with pytest.raises(TypeError, match="`sample` must be a str or an iterable of str; received NoneType"):
+        choose_policy(encoder, None, max_error=1e-3)
     assert choose_policy(encoder, "a b", max_error=1.0).error.max <= 1.0

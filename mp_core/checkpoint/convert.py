@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arguments import path_of
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint
@@ -107,7 +108,7 @@ def convert_file(
     Raises
     ------
     TypeError
-        A masked array is among the moments.
+        A path is none, such as bytes, or a masked array is among the moments.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
@@ -121,9 +122,9 @@ def convert_file(
     """
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
-    target = Path(os.path.realpath(target))
+    target = Path(os.path.realpath(path_of(target, "target")))
     with Pool(threads, max_memory) as pool:
-        checkpoint = open_checkpoint(source)
+        checkpoint = open_checkpoint(path_of(source, "source"))
         shards = _plan(checkpoint, rules)
         rows = [_row(shard.source, plan) for shard in shards for plan in shard.plans]
         report = {

@@ -66,7 +66,7 @@ class Checkpoint:
         return ((shard, tensor) for shard in self.shards.values() for tensor in shard.tensors.values())
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(path: Path) -> Checkpoint:
     """Read the headers of a checkpoint.
 
     Raises
@@ -77,7 +77,6 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         A file is corrupt, an index disagrees with its shards or leads out of its folder, a link does, or a folder holds
         no safetensors file.
     """
-    path = Path(path)
     others: list[str] = []
     indices: list[Index] = []
     if path.is_dir():

@@ -4,6 +4,7 @@ from os import PathLike
 
 import numpy as np
 
+from mp_core.arguments import path_of
 from mp_core.arrays import Array
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.header import Entry
@@ -31,6 +32,8 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
 
     Raises
     ------
+    TypeError
+        `path` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
@@ -48,7 +51,7 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     ...     open_tensors(Path(folder, "model.safetensors"))
     {'x': array([0, 1, 2], dtype=int8)}
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path_of(path, "path"))
     maps = {name: np.asarray(np.memmap(shard.path, mode="r")) for name, shard in checkpoint.shards.items()}
     return {
         name: _mapped(maps[shard.name], shard, tensor) for name, (shard, tensor) in unique_tensors(checkpoint).items()

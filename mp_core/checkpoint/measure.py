@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import number
+from mp_core.arguments import number, path_of
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.checkpoint.errors import Sums, as_float64, count
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
@@ -80,12 +80,14 @@ def inspect_file(
 
     Raises
     ------
+    TypeError
+        `path` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
         A file is corrupt.
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path_of(path, "path"))
     tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]
     rows = _run(tasks, _Range(), threads, show_progress)
     return {
@@ -126,13 +128,15 @@ def verify_files(
 
     Raises
     ------
+    TypeError
+        `a` or `b` is no path, such as bytes.
     OSError
         A file is missing or cannot be read.
     ValueError
         A file is corrupt, or `rtol` no number of at least 0.
     """
     rtol = number(rtol, "rtol", 0.0)
-    first, second = (unique_tensors(open_checkpoint(path)) for path in (a, b))
+    first, second = (unique_tensors(open_checkpoint(path)) for path in (path_of(a, "a"), path_of(b, "b")))
     failed = [f"{name}: only in {a}" for name in first if name not in second]
     failed += [f"{name}: only in {b}" for name in second if name not in first]
     tasks = []

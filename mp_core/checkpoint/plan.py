@@ -110,6 +110,17 @@ def strings(value: Any, argument: str) -> list[str]:
     return items
 
 
+def _pairs(map: Any) -> list[tuple[str, str]]:
+    """Return what maps patterns to policies as pairs of strings."""
+    items = map.items() if isinstance(map, Mapping) else map
+    pairs: list[Any] = list(items) if isinstance(items, Iterable) else [None]
+    for pair in pairs:
+        kinds = [isinstance(part, str) for part in pair] if isinstance(pair, Sequence) else []
+        if kinds != [True, True] or isinstance(pair, str):
+            raise ValueError(f"`map` must be pairs of a pattern and a policy, both strings; received {map!r}")
+    return pairs
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
@@ -135,14 +146,14 @@ class Rules:
         moments: Mapping[str, Array] | None = None,
     ) -> Self:
         """Check the arguments of a conversion."""
-        pairs = list(map.items() if isinstance(map, Mapping) else map)
-        if not all(isinstance(pair, Sequence) and len(pair) == 2 and not isinstance(pair, str) for pair in pairs):
-            raise ValueError(f"`map` must be pairs of a pattern and a policy; received {map!r}")
+        pairs = _pairs(map)
         if granularity is not None and not isinstance(granularity, str):
             raise ValueError(f"`granularity` must be a string such as 'group:64'; received {granularity!r}")
         for name in (policy, *(mapped for _, mapped in pairs)):
-            if name not in POLICIES:
+            if not isinstance(name, str) or name not in POLICIES:
                 raise ValueError(f"`policy` must be one of {', '.join(POLICIES)}; received {name!r}")
+        if not isinstance(moments, Mapping | None):
+            raise ValueError(f"`moments` must map names to arrays; received {type(moments).__name__}")
         return cls(
             policy,
             [(_pattern(pattern, "map"), mapped) for pattern, mapped in pairs],

@@ -1,6 +1,5 @@
 """BERT-family sentence encoders, from a folder as the sentence-transformers library writes it."""
 
-import operator
 from collections.abc import Callable, Iterable
 from copy import copy
 from os import PathLike
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtype_policies, ops
+from mp_core.arguments import path_of, positive_integer
 from mp_core.arrays import Array, as_mask, refuse_masked
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
@@ -17,7 +17,7 @@ from mp_core.models.folder import Settings, Weights, read_pooling, read_settings
 from mp_core.models.network import Network
 from mp_core.progress import progress
 
-__all__ = ["BertEncoder"]
+__all__ = ["BertEncoder", "list_of_texts"]
 
 _TOKENIZED_AT_ONCE = 1024
 
@@ -69,7 +69,7 @@ class BertEncoder:
         ImportError
             The tokenizers package is missing.
         """
-        folder = Path(path)
+        folder = path_of(path, "path")
         settings = read_settings(folder)
         pooling = read_pooling(folder, settings)
         tokenizer = read_tokenizer(folder, settings)
@@ -134,13 +134,12 @@ class BertEncoder:
         TypeError
             A text is not a str.
         ValueError
-            `batch_size` is less than 1, or a text has no token.
+            `batch_size` is no positive integer; a text has no token, or a character that UTF-8 cannot encode.
         """
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"`batch_size` must be at least 1; received {batch_size}")
+        batch_size = positive_integer(batch_size, "batch_size")
         if isinstance(texts, str):
             return self.encode([texts], batch_size, normalize).reshape(self.dim)
-        rows = self._tokenize(_list_of_str(texts))
+        rows = self._tokenize(list_of_texts(texts, "texts"))
         longest_first = np.argsort([-len(row) for row in rows], kind="stable")
         batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         embeddings = np.empty((len(rows), self.dim), np.float32)
@@ -216,13 +215,18 @@ def _read_network(folder: Path, settings: Settings, policy: DTypePolicy) -> Netw
     return Network(settings, Weights.open(folder, settings.num_hidden_layers), policy)
 
 
-def _list_of_str(texts: Iterable[str]) -> list[str]:
+def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
+    """Return one text or several as a list; raise unless all are str that a tokenizer takes."""
     if not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` must be a str or an iterable of str; received {type(texts).__name__}")
-    texts = list(texts)
+        raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
+    texts = [texts] if isinstance(texts, str) else list(texts)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"`texts[{position}]` must be a str; received {type(text).__name__}")
+            raise TypeError(f"`{argument}[{position}]` must be a str; received {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"`{argument}[{position}]` must be text that UTF-8 can encode: {error}") from None
     return texts
 
 
