@@ -4,6 +4,9 @@ import json
 import math
 import os
 import re
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
@@ -18,6 +21,7 @@ from tensors import FLOATS, LINE, TENSORS, normal, raw, row_of
 import mp_core as mp
 from mp_core import checkpoint
 from mp_core.checkpoint import POLICIES, RequestError, convert_file, inspect_file, open_tensors, verify_files
+from mp_core.checkpoint import convert as convert_module
 from mp_core.models import BertEncoder
 
 # ---- casts
@@ -450,6 +454,59 @@ def test_an_interrupt_while_a_folder_is_replaced_leaves_one_whole(tmp_path, monk
         convert_file(folder, out, "float16", force=True)
     assert open_tensors(out)["w"].dtype.name == {"old": "bfloat16", "new": "float16"}[when]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_everything_is_removed(tmp_path, monkeypatch, number, fails):
+    folder, out = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}}), tmp_path / "out"
+    convert_file(folder, out, "bfloat16")
+    rmtree = shutil.rmtree
+
+    def fail(*_):
+        raise OSError("disk")
+
+    def interrupted(path):
+        signal.raise_signal(number)
+        rmtree(path)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    if fails:
+        monkeypatch.setattr(convert_module, "_index", fail)
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            convert_file(folder, out, "float16", force=True)
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+    assert open_tensors(out)["w"].dtype.name == ("bfloat16" if fails else "float16")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_a_folder_is_replaced_in_any_thread(tmp_path):
+    folder, out = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}}), tmp_path / "out"
+    with ThreadPoolExecutor(1) as executor:
+        for policy in ("bfloat16", "float16"):
+            executor.submit(convert_file, folder, out, policy, force=True).result()
+    assert open_tensors(out)["w"].dtype.name == "float16"
+
+
+def test_what_cannot_be_put_back_is_not_removed(tmp_path, monkeypatch):
+    folder, out = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}}), tmp_path / "out"
+    convert_file(folder, out, "bfloat16")
+    rename = os.rename
+
+    def fail(source, target):
+        if Path(target) == out:
+            raise OSError("disk")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="disk"):
+        convert_file(folder, out, "float16", force=True)
+    (old,) = tmp_path.glob(".out.*")
+    assert open_tensors(old)["w"].dtype.name == "bfloat16"
 
 
 def test_links_in_a_folder_are_not_replaced(tmp_path):

@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,30 +48,52 @@ def temporary_beside(target: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        else:
-            temporary.unlink(missing_ok=True)
+        with _held(signal.SIGTERM), _held(signal.SIGINT):
+            if temporary.is_dir():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink(missing_ok=True)
 
 
 def replace(temporary: Path, target: Path, names: Set[str], *, force: bool) -> None:
     """Put what is complete in its place; see :func:`check_free`."""
     check_free(target, names, force=force)
-    if target.is_dir():  # which rename() does not replace unless it is empty
-        old = temporary.with_suffix(".old")
-        try:
-            os.rename(target, old)
-            os.rename(temporary, target)
-        except BaseException:  # an interrupt, wherever it came
-            if old.exists() and not target.exists():
-                os.rename(old, target)
-            raise
-        finally:
-            if old.exists():
-                shutil.rmtree(old)
-    else:
-        os.replace(temporary, target)
+    with _held(signal.SIGTERM), _held(signal.SIGINT):
+        if target.is_dir():
+            _replace_folder(temporary, target)
+        else:
+            os.replace(temporary, target)
     _sync(target.parent)
+
+
+def _replace_folder(temporary: Path, target: Path) -> None:
+    """Do what rename() does only if the target is empty."""
+    old = temporary.with_suffix(".old")
+    try:
+        os.rename(target, old)
+        os.rename(temporary, target)
+    finally:  # also of an interrupt, wherever it came
+        if not temporary.exists():
+            shutil.rmtree(old)
+        elif old.exists() and not target.exists():
+            os.rename(old, target)
+
+
+@contextmanager
+def _held(number: signal.Signals) -> Iterator[None]:
+    """Let a signal wait until this ends; it interrupts the main thread only, and only there it can be held."""
+    before = signal.getsignal(number)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    try:
+        signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        signal.signal(number, before)
+        if came:
+            signal.raise_signal(number)
 
 
 def check_free(target: Path, names: Set[str], *, force: bool) -> None:
