@@ -109,15 +109,23 @@ def reported(**environment):
         ({"MP_CORE_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, "3|MP_CORE_NUM_THREADS"),
         ({"OMP_NUM_THREADS": "5"}, "5|OMP_NUM_THREADS"),
         ({"OMP_NUM_THREADS": "4,2"}, "4|OMP_NUM_THREADS"),
+        ({"MP_CORE_NUM_THREADS": "", "OMP_NUM_THREADS": "5000"}, "1024|OMP_NUM_THREADS"),
     ],
 )
 def test_the_environment_decides(environment, expected):
     assert reported(**environment).stdout.strip() == expected
 
 
-def test_a_bad_environment_variable_is_refused():
-    run = reported(MP_CORE_NUM_THREADS="many")
-    assert run.returncode and "`MP_CORE_NUM_THREADS` must be an integer from 1 to 1024; received 'many'" in run.stderr
+@pytest.mark.parametrize("text", ["many", "0", "9" * 5000])  # Python reads no integer as long
+def test_a_bad_environment_variable_is_refused(text):
+    run = reported(MP_CORE_NUM_THREADS=text)
+    assert (
+        run.returncode and f"`MP_CORE_NUM_THREADS` must be an integer from 1 to 1024; received '{text}'" in run.stderr
+    )
+
+
+def test_a_number_without_end_is_no_count():
+    assert "OMP" not in reported(OMP_NUM_THREADS="9" * 5000).stdout
 
 
 def test_the_default_is_what_this_process_may_use():

@@ -135,13 +135,21 @@ def _cgroup_quota():
     return int(quota) / int(period)
 
 
+def _decimal(text):
+    """Return the integer that a text says, or None; Python reads no longer one than its limit."""
+    try:
+        return int(text) if text.isdecimal() else None
+    except ValueError:
+        return None
+
+
 def _find_default():
     wanted = os.environ.get("MP_CORE_NUM_THREADS")
     if wanted:
-        return _count(int(wanted) if wanted.isdecimal() else wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
-    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if first.isdecimal() and int(first) > 0:
-        return min(int(first), MOST_THREADS), "OMP_NUM_THREADS"
+        return _count(_decimal(wanted) or wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
+    first = _decimal(os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip())
+    if first:
+        return min(first, MOST_THREADS), "OMP_NUM_THREADS"
     count, why = os.cpu_count() or 1, "CPU count"
     if hasattr(os, "sched_getaffinity"):
         count, why = len(os.sched_getaffinity(0)), "CPU affinity"
