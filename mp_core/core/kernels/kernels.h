@@ -25,7 +25,7 @@
  *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first 0 < n < 64),
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
- *   MP_OUT_OF_LINE if the decoders of decode.inc are to be functions of their own, for the compiler's sake,
+ *   MP_OUT_OF_LINE if what is APART is to be functions of their own, which are large there,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
  *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
@@ -45,6 +45,12 @@
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
 
 #include MP_SIMD
+
+#ifdef MP_OUT_OF_LINE
+#define APART static __attribute__((noinline))
+#else
+#define APART V
+#endif
 
 #ifndef MP_NATIVE_BF16
 V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
