@@ -325,6 +325,27 @@ def test_what_has_no_weights_of_its_own_may_be_built_again():
         layer.build((None, 3))
 
 
+def test_a_layer_keeps_the_layers_it_was_built_with():
+    layer, x = layers.MultiHeadAttention(2, 4), _x(1, 3, 8)
+    expected, before = layer(x, x), dict(vars(layer))
+    with pytest.raises(ValueError, match="already built"):
+        layer.build((1, 3, 5), (1, 3, 5))
+    np.testing.assert_array_equal(layer(x, x), expected)
+    assert vars(layer).keys() == before.keys()
+
+
+def test_a_build_that_guards_itself_may_run_again():
+    class Guarded(layers.Dense):
+        def build(self, input_shape):
+            if not self.built:
+                super().build(input_shape)
+
+    layer, x = Guarded(2), _x(1, 3)
+    expected = layer(x)
+    layer.build((None, 3))
+    np.testing.assert_array_equal(layer(x), expected)
+
+
 def test_subclasses_build_by_their_base():
     class Early(layers.Dense):
         def build(self, input_shape):

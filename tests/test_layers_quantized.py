@@ -446,6 +446,16 @@ def test_a_copy_of_a_subclass_is_as_if_it_had_been_made_so(mode):
     np.testing.assert_array_equal(copied(x), layer(x))
 
 
+def test_a_copy_of_a_layer_with_its_own_call_stays_in_floats():
+    class Own(layers.Dense):
+        def call(self, inputs):
+            return inputs @ self.kernel.value() + self.bias.value()
+
+    layer, x = Own(4), np.ones((1, 3), np.float32)
+    expected = layer(x)
+    np.testing.assert_array_equal(layer.with_policy("int8_from_float32")(x), expected)
+
+
 def test_a_float8_layer_keeps_the_length_of_its_histories():
     layer = _dense("float32")
     layer.quantize("float8")

@@ -36,29 +36,22 @@ def unique_name(class_name: str) -> str:
 
 
 def placed(build: Callable[..., None]) -> Callable[..., None]:
-    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
-
-    A layer whose `build` created variables is built once: it would lose their values.
-    """
+    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path."""
 
     @wraps(build)
     def build_placed(layer: Any, *args: Any, **kwargs: Any) -> None:
         if layer._path is not None:
-            again = layer.built and enclosing_path.get() != layer._path  # else super().build(...)
-            if again and layer._built_variables:
-                raise ValueError(
-                    "You cannot add new elements of state (variables or sub-layers) to a layer that is already built: "
-                    f"`build` of layer '{layer.name}' was called before"
-                )
-            build(layer, *args, **kwargs)
+            if layer.built and enclosing_path.get() != layer._path:
+                _build_again(build, layer, *args, **kwargs)
+            else:  # super().build(...)
+                build(layer, *args, **kwargs)
             return
-        before = len(layer._variables)
         layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
         layer._apply_policy()
         outer, training = enclosing_path.set(layer._path), handed_training.set(None)
         try:
             build(layer, *args, **kwargs)
-            layer.built, layer._built_variables = True, len(layer._variables) > before
+            layer.built = True
         finally:
             handed_training.reset(training)
             enclosing_path.reset(outer)
@@ -66,6 +59,24 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
                 layer._path = None
 
     return build_placed
+
+
+def _build_again(build: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
+    """Run the `build` of a built layer, which must leave its variables: new ones would have lost the values."""
+    weights, attributes, variables = layer.weights, dict(vars(layer)), list(layer._variables)
+    try:
+        build(layer, *args, **kwargs)
+        if [*map(id, layer.weights)] != [*map(id, weights)]:
+            raise ValueError(
+                "You cannot add new elements of state (variables or sub-layers) to a layer that is already built: "
+                f"`build` of layer '{layer.name}' was called before"
+            )
+    except BaseException:
+        for name in vars(layer).keys() - attributes.keys():
+            del vars(layer)[name]
+        vars(layer).update(attributes)
+        layer._variables[:] = variables
+        raise
 
 
 def build_for(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

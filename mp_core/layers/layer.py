@@ -112,7 +112,6 @@ class Layer(VariableOwner):
         self.trainable = trainable
         self.autocast = autocast
         self.built = False
-        self._built_variables = False
         self.quantized = False
         self._path: str | None = None
         self._dtype_policy = self._get_policy(dtype)
@@ -200,6 +199,8 @@ class Layer(VariableOwner):
 
     def with_policy(self, policy: Any) -> Self:
         """Return a copy that stores, computes and quantizes as if it had been made under another policy.
+
+        A subclass of Dense, EinsumDense or Embedding with a ``call`` of its own stays in floats.
 
         Parameters
         ----------
@@ -396,8 +397,11 @@ class Layer(VariableOwner):
 
     def _can_quantize(self, type_check: bool) -> bool:
         """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
-        owner = next(cls for cls in type(self).__mro__ if "_modes" in vars(cls))
-        return bool(self._modes) and not self.quantized and (owner is type(self) or not type_check)
+        return bool(self._modes) and not self.quantized and (self._implementation() is type(self) or not type_check)
+
+    def _implementation(self) -> type["Layer"]:
+        """Return the base, or this type itself, that says in which modes it computes."""
+        return next(cls for cls in type(self).__mro__ if "_modes" in vars(cls))
 
     def _check_mode(self, mode: str) -> None:
         """Raise if this layer does not compute in a quantization mode."""
@@ -447,11 +451,13 @@ class Layer(VariableOwner):
 def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
     """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how.
 
-    Subclasses of layers that know how do so too, as if they had been made under the policy. A mode that other layers
+    Subclasses of layers that know how do so too, unless they have a ``call`` of their own. A mode that other layers
     compute in, as float8 for an Embedding, leaves a layer as it is.
     """
     for part in list(layer.flatten()):
-        if isinstance(part, Layer) and part._can_quantize(type_check=False):
+        if not isinstance(part, Layer) or type(part).call is not part._implementation().call:
+            continue
+        if part._can_quantize(type_check=False):
             wanted = policy_at(policy, part.path)
             if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
                 part._change_policy(wanted, type_check=False)
