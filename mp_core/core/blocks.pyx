@@ -19,8 +19,8 @@ cdef enum:
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
-# a cache; the next rows of columns, or the next row where no cache holds the array. Runs that are read once the
-# processor fetches better by itself.
+# a cache; the next rows of columns; where no cache holds an array that is read once, the next row, or what follows in
+# a run.
 cdef enum:
     NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS, NEXT_ROW
 
