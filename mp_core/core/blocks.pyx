@@ -44,21 +44,29 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     return t
 
 
-cdef mp_tile part_of(const mp_tile *t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t rows, Py_ssize_t cols) noexcept nogil:
-    """The scales of a part of a tile; its elements are in buffers."""
+cdef Py_ssize_t rows_of_chunk(const mp_tile *t) noexcept nogil:
+    return CHUNK // max(1, min(t.cols, <Py_ssize_t>CHUNK))
+
+
+cdef Py_ssize_t chunks_of(const mp_tile *t) noexcept nogil:
+    """How many parts a tile has of at most CHUNK elements: some rows, or a piece of one."""
+    cdef Py_ssize_t rows = rows_of_chunk(t)
+    return (t.rows + rows - 1) // rows * ((t.cols + CHUNK - 1) // CHUNK)
+
+
+cdef mp_tile chunk_of(const mp_tile *t, Py_ssize_t index, Py_ssize_t *i, Py_ssize_t *j) noexcept nogil:
+    """The scales of a part, numbered along the rows, whose first element is (i, j); its elements are in buffers."""
     cdef mp_tile part = t[0]
-    cdef Py_ssize_t at = i * t.row_step + j * t.col_step
-    part.rows, part.cols, part.ldx, part.ldq, part.mode = rows, cols, cols, cols, t.mode & MP_WITHIN
-    part.ahead = 0
+    cdef Py_ssize_t across = (t.cols + CHUNK - 1) // CHUNK, rows = rows_of_chunk(t), at
+    i[0], j[0] = index // across * rows, index % across * CHUNK
+    at = i[0] * t.row_step + j[0] * t.col_step
+    part.rows, part.cols = min(t.rows - i[0], rows), min(t.cols - j[0], <Py_ssize_t>CHUNK)
+    part.ldx, part.ldq, part.mode, part.ahead = part.cols, part.cols, t.mode & MP_WITHIN, 0
     if t.scale != NULL:
         part.scale = t.scale + at
     if t.zero_point != NULL:
         part.zero_point = t.zero_point + at
     return part
-
-
-cdef Py_ssize_t rows_of_chunk(const mp_tile *t) noexcept nogil:
-    return CHUNK // max(1, min(t.cols, <Py_ssize_t>CHUNK))
 
 
 cdef void widen(const Blocks *b, const mp_tile *t, Py_ssize_t i, Py_ssize_t j, const mp_tile *part) noexcept nogil:
@@ -71,25 +79,17 @@ cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept
     """Widen the ranges of the tile's scales by its elements."""
     cdef float middle[CHUNK]
     cdef mp_tile part
-    cdef Py_ssize_t i, j, at, rows, cols, together
+    cdef Py_ssize_t i, j, at, index
     if b.format != MP_F32:
-        together = rows_of_chunk(t)
-        i = 0
-        while i < t.rows:
-            rows = min(t.rows - i, together)
-            j = 0
-            while j < t.cols:
-                cols = min(t.cols - j, <Py_ssize_t>CHUNK)
-                part = part_of(t, i, j, rows, cols)
-                part.x = middle
-                widen(b, t, i, j, &part)
-                at = i * t.row_step + j * t.col_step
-                if b.how == SYMMETRIC:
-                    b.kernels.amax(&part, hi + at)
-                else:
-                    b.kernels.range(&part, lo + at, hi + at)
-                j += cols
-            i += rows
+        for index in range(chunks_of(t)):
+            part = chunk_of(t, index, &i, &j)
+            part.x = middle
+            widen(b, t, i, j, &part)
+            at = i * t.row_step + j * t.col_step
+            if b.how == SYMMETRIC:
+                b.kernels.amax(&part, hi + at)
+            else:
+                b.kernels.range(&part, lo + at, hi + at)
     elif b.how == SYMMETRIC:
         b.kernels.amax(t, hi)
     else:
@@ -109,7 +109,7 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
     cdef float middle[CHUNK]
     cdef uint8_t codes[CHUNK]
     cdef mp_tile part
-    cdef Py_ssize_t i, j, r, rows, cols, together
+    cdef Py_ssize_t i, j, r, index
     t.scale = b.scale + first
     if b.zero_point != NULL:
         t.zero_point = b.zero_point + first
@@ -119,41 +119,35 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
         else:
             b.kernels.quantize[b.code](t)
         return
-    together = rows_of_chunk(t)
-    i = 0
-    while i < t.rows:
-        rows = min(t.rows - i, together)
-        j = 0
-        while j < t.cols:
-            cols = min(t.cols - j, <Py_ssize_t>CHUNK)
-            part = part_of(t, i, j, rows, cols)
+    for index in range(chunks_of(t)):
+        part = chunk_of(t, index, &i, &j)
+        if b.format != MP_F32:
+            part.x = middle
+        else:
+            part.x, part.ldx, part.ahead, part.mode = t.x + i * t.ldx + j, t.ldx, t.ahead, t.mode & ~MP_STREAM
+        if b.packed:
+            part.q = codes
+        else:
+            part.q, part.ldq = t.q + i * t.ldq + j, t.ldq
+        if b.back:
+            for r in range(part.rows if b.packed else 0):
+                b.kernels.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), part.cols, b.qmin < 0,
+                                         codes + r * part.cols)
+            b.kernels.dequantize[b.code](&part)
+            for r in range(part.rows if b.format != MP_F32 else 0):
+                b.kernels.narrow[b.format](middle + r * part.cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size,
+                                           part.cols, 0)
+        else:
             if b.format != MP_F32:
-                part.x = middle
-            else:
-                part.x, part.ldx, part.ahead, part.mode = t.x + i * t.ldx + j, t.ldx, t.ahead, t.mode & ~MP_STREAM
-            if b.packed:
-                part.q = codes
-            else:
-                part.q, part.ldq = t.q + i * t.ldq + j, t.ldq
-            if b.back:
-                for r in range(rows if b.packed else 0):
-                    b.kernels.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), cols, b.qmin < 0, codes + r * cols)
-                b.kernels.dequantize[b.code](&part)
-                for r in range(rows if b.format != MP_F32 else 0):
-                    b.kernels.narrow[b.format](middle + r * cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size, cols, 0)
-            else:
-                if b.format != MP_F32:
-                    widen(b, t, i, j, &part)
-                b.kernels.quantize[b.code](&part)
-                for r in range(rows if b.packed else 0):
-                    b.kernels.pack_nibbles(codes + r * cols, cols, t.q + (((i + r) * t.ldq + j) >> 1))
-            j += cols
-        i += rows
+                widen(b, t, i, j, &part)
+            b.kernels.quantize[b.code](&part)
+            for r in range(part.rows if b.packed else 0):
+                b.kernels.pack_nibbles(codes + r * part.cols, part.cols, t.q + (((i + r) * t.ldq + j) >> 1))
 
 
 cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,
                Py_ssize_t col_step, Py_ssize_t first) noexcept nogil:
-    """All there is to do for at most CHUNK scales: their ranges, themselves, and the codes of their elements."""
+    """All there is to do for some scales, at most CHUNK if they are found: their ranges, themselves, and the codes."""
     cdef float lo[CHUNK]
     cdef float hi[CHUNK]
     cdef Py_ssize_t n = rows if row_step else cols if col_step else 1
@@ -232,7 +226,7 @@ cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
     return b.outer * b.rows * b.cols * b.size
 
 
-cdef int rows_ahead(const Blocks *b) noexcept nogil:
+cdef int fetch_of(const Blocks *b) noexcept nogil:
     """What to fetch of an array that is read once."""
     return NEXT_ROW if bytes_of(b) >= STREAMED else NEXT_ROWS if b.by_column and bytes_of(b) >= FETCHED else NOTHING
 
@@ -244,7 +238,7 @@ cdef int split(Blocks *b, int threads) except -1:
     b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
         (along + threads - 1) // threads)
     b.parts = <int>((along + b.share - 1) // b.share)
-    b.fetch = rows_ahead(b)
+    b.fetch = fetch_of(b)
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -271,7 +265,7 @@ cdef int run(Blocks *b) except -1:
     b.fetch = NOTHING
     if bytes_of(b) >= FETCHED:
         if b.how == GIVEN:
-            b.fetch = rows_ahead(b)
+            b.fetch = fetch_of(b)
         elif b.by_column and b.cols > STRIP:
             b.fetch = NEXT_STRIP
         elif b.outer * b.groups > 1:
