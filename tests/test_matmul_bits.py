@@ -87,6 +87,28 @@ def test_tall_products_are_their_rows(dtype, m, threads, rng, best_isa):
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+def test_some_rows_of_a_matrix_in_memory(dtype, rng, best_isa):
+    """Short ranges of k, and rows that panels share out to fetch: rows of b side by side, apart, or backwards."""
+    a, b = operands(rng, dtype, 1100, 600)
+    expected = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(b)) for i in range(49)])
+    rights = {
+        "packed": mp.pack(b),
+        "rows": b,
+        "rows apart": np.concatenate([b, b[:, :9]], axis=1)[:, :600],
+        "backwards": np.ascontiguousarray(b[::-1])[::-1],
+        "alike": np.broadcast_to(b[0], b.shape),
+        "columns": np.asfortranarray(b),
+    }
+    alike = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(rights["alike"])) for i in range(49)])
+    for isa in cpu.available_isas()[:-1]:  # not the scalar one: minutes
+        cpu.set_isa(isa)
+        for rows in (7, 8, 10, 16, 23, 33, 49):
+            for layout, right in rights.items():
+                assert_same_bits(mp.matmul(a[:rows], right), (alike if layout == "alike" else expected)[:rows])
+    cpu.set_isa(best_isa)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 66, 1024, 1025])
 @pytest.mark.parametrize("n", [15, 16, 17, 63, 64, 65, 300])
 def test_odd_lengths(dtype, k, n, rng, best_isa):

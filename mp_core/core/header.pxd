@@ -38,6 +38,7 @@ cdef extern from "mp_core.h" nogil:
         MP_LANES
         MP_LIMIT_VECTORS
         MP_PANEL
+        MP_ROWS
         MP_TURNED_ROWS
         MP_SLACK
         MP_BLOCK_WIDE

@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_I8, MP_LANES,
-    MP_PAIRS, MP_PANEL, MP_QUADS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, MP_WITHIN, mp_column_bytes, mp_element_bytes,
-    mp_gemm, mp_group, mp_group_bytes, mp_tile,
+    MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, MP_WITHIN, mp_column_bytes,
+    mp_element_bytes, mp_gemm, mp_group, mp_group_bytes, mp_tile,
 )
 
 cdef enum:
@@ -21,13 +21,17 @@ cdef enum:
     COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 15   # ... in the first
-    PIECE_ROWS = 512        # ... of rows that lie far apart, whose neighbours are read next; of those of one row of a
+    FETCHED_BYTES = 1 << 14  # ... and the next range beside it, fetched from memory for few rows of a
+    FETCHING = 10           # rows from which that pays: fewer are multiplied in less time than fetching takes
+    FETCHING_DECODED = 8    # ... of panels that are widened or decoded: more work for a byte
+    PIECE_ROWS = 512        # of b, that lie far apart, whose neighbours are read next; of those of one row of a
     IN_PLACE_ROWS = 32      # the same, where they are read in place by a tile; for more tiles twice as many
+    FAR_ROWS = 128          # the same, of panels that are made from memory for more than one tile
+    FAR_BYTES = 1 << 10     # of a row of b in memory, which so many rows of a pass together
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 19  # of b: a larger one is taken to come from memory, as one of many layers does
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
-    TILE_ROWS = 6
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
 
 cdef Py_ssize_t ANY = <Py_ssize_t>1 << 40  # a block of integers: all of k
@@ -39,10 +43,10 @@ cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 
 # By arithmetic: rows up to which rows of b are read in place: how little work it is to read them again for each tile.
-cdef Py_ssize_t *IN_PLACE = [24, 3 * TILE_ROWS, TILE_ROWS]
+cdef Py_ssize_t *IN_PLACE = [24, 3 * MP_ROWS, MP_ROWS]
 # ... up to which contiguous columns of it are turned: how little work it is beside their transposition; short ones of
 # integers only up to a tile, since their sums end in 16 lanes.
-cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, 2 * TILE_ROWS]
+cdef Py_ssize_t *TURNED = [MP_TURNED_ROWS, MP_TURNED_ROWS, 2 * MP_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -81,11 +85,11 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
     if not as_packed(p) and p.arithmetic == MP_QUADS and p.k <= PANEL_BYTES // MP_PANEL:  # one range: no accumulators
         p.row_chunk *= 2
     if not p.a_direct:
-        rows = COPY_BYTES // max(p.k * A_SIZE[p.arithmetic], 1) // TILE_ROWS * TILE_ROWS
-        p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>TILE_ROWS))
+        rows = COPY_BYTES // max(p.k * A_SIZE[p.arithmetic], 1) // MP_ROWS * MP_ROWS
+        p.row_chunk = min(p.row_chunk, max(rows, <Py_ssize_t>MP_ROWS))
     chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunk = panels
-    if threads > 1 and p.quantized_here and p.m >= threads * TILE_ROWS:  # no row is to be quantized twice
+    if threads > 1 and p.quantized_here and p.m >= threads * MP_ROWS:  # no row is to be quantized twice
         chunks = round_up(chunks, threads)
     elif threads > 1:
         # Equal tasks, some for each thread; more if they are long. The last one is what a thread waits for.
@@ -97,16 +101,16 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
             wanted = threads
             chunks = round_up(chunks, threads) if chunks > 1 else 1
         if matrices * panels < threads or (as_packed(p) and matrices * chunks * panels < wanted):
-            chunks = max(chunks, min((p.m + 2 * TILE_ROWS - 1) // (2 * TILE_ROWS), threads))  # the rows must give them
+            chunks = max(chunks, min((p.m + 2 * MP_ROWS - 1) // (2 * MP_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
-    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS), p.m)
+    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, MP_ROWS), p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
 
 cdef void choose_way(Product *p) noexcept nogil:
     """Whether b is read as it lies: by rows, or by columns of few rows of a."""
-    cdef Py_ssize_t size = mp_element_bytes[p.b_format]
+    cdef Py_ssize_t size = mp_element_bytes[p.b_format], rows
     cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
                       and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     cdef bint near = p.arithmetic == MP_WIDE and p.n % MP_LANES == 0 and p.k * p.b_rs <= NEAR_BYTES
@@ -118,34 +122,41 @@ cdef void choose_way(Product *p) noexcept nogil:
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1
     p.turned = (lies and not p.in_place and p.b_rs == size
-                and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else TILE_ROWS)
+                and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else MP_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
-    if p.packed:  # float16 loses 2 % by it, the others gain up to 5 (one Zen 5 core)
-        p.fetched = p.row_chunk > FEW and p.b_format != MP_F16
-    else:
-        p.fetched = p.b_cs == size
     p.common.far = p.n * p.k * size > CACHED_BYTES
+    if not p.packed:
+        p.fetched = p.b_cs == size
+    elif p.row_chunk > FEW:  # float16 loses 2 % by it, the others gain up to 5 (one Zen 5 core)
+        p.fetched = p.b_format != MP_F16
+    else:
+        rows = FETCHING if p.b_format == NATIVE[p.arithmetic] else FETCHING_DECODED
+        p.fetched = p.common.far and p.row_chunk >= rows
 
 
 cdef void choose_step(Product *p, int fmt) noexcept nogil:
     """The range of k at a time, of panels in `fmt`, for the caches, and how many panels are in work together."""
     cdef Py_ssize_t rows = p.row_chunk, block = p.common.block
+    cdef Py_ssize_t panel_bytes = FETCHED_BYTES if p.packed and p.fetched else PIECE_BYTES
     cdef bint one_panel = p.n <= MP_PANEL
+    if rows > FEW or (as_packed(p) and not p.fetched):
+        panel_bytes = PANEL_BYTES
     p.together = 1
-    if p.turned or (rows <= TILE_ROWS and (as_packed(p) or (p.in_place and one_panel))):
+    if p.turned or (rows <= MP_ROWS and (as_packed(p) or (p.in_place and one_panel))):
         p.step = block if p.tail else p.k  # what precedes the tail is no range of whole blocks
-    elif as_packed(p) or rows > FEW:
-        p.step = PANEL_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
-    elif p.fetched and (p.in_place or not one_panel):
-        if not p.in_place or rows == 1:
+    elif rows <= FEW and not p.packed and p.fetched and (p.in_place or not one_panel):
+        p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
+        if rows > MP_ROWS and p.common.far:
+            p.step = 2 * IN_PLACE_ROWS if p.in_place else FAR_ROWS
+            p.together = min(p.together, max(1, FAR_BYTES // (MP_PANEL * mp_element_bytes[p.b_format])))
+        elif not p.in_place or rows == 1:
             p.step = PIECE_ROWS
-        elif rows > TILE_ROWS:
+        elif rows > MP_ROWS:
             p.step = 2 * IN_PLACE_ROWS
         else:
             p.step = IN_PLACE_ROWS // 2 if p.common.far and p.arithmetic != MP_QUADS else IN_PLACE_ROWS
-        p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
     else:
-        p.step = PIECE_BYTES // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
+        p.step = panel_bytes // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     if p.step >= p.k:
         p.step = max(p.k, 1)
     elif p.step >= block:
@@ -255,26 +266,31 @@ cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t firs
 
 cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
                      Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
-    """Let g fetch the rows of b that follow its own: those of the next panel in work together, or the next ones of the
-    first of them, or the first ones of the panel after the last."""
-    cdef Py_ssize_t n
-    column += MP_PANEL
-    if column >= last_column:
-        first, column = first + g.k, first_column
+    """Let g fetch what follows: of a packed or turned b the next range of the panel, or of the next panel; of rows its
+    share of those that the panels in work together take next."""
+    cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
+    cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
+    first += g.k
     if first >= p.k:
-        first, column = 0, last_column
-    n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-    if n <= 0:
-        g.fetch = NULL
+        first, column, first_column, last_column = 0, last_column, last_column, 2 * last_column - first_column
+    g.fetch = NULL
+    if column >= p.n:
         return
-    g.fetch_rows = min(p.k - first, p.step)
+    rows = min(p.k - first, p.step)
+    width = min(last_column, p.n) - first_column
     if p.packed:
-        g.fetch = packed_range(p, at, first, column, n)
-        g.fetch_width = round_up(n * mp_group_bytes[p.b_format], mp_group[p.b_format]) // mp_group[p.b_format]
+        width = min(p.n - column, <Py_ssize_t>MP_PANEL)
+        g.fetch = packed_range(p, at, first, column, width)
+        g.fetch_rows, g.fetch_width = 1, mp_column_bytes(p.b_format, rows) * width
         g.fetch_step = g.fetch_width
-    else:
+    elif p.turned:
         g.fetch = at.b + first * p.b_rs + column * p.b_cs
-        g.fetch_width, g.fetch_step = n * p.b_cs, p.b_rs
+    else:
+        begin = panel * rows // panels
+        g.fetch_rows = (panel + 1) * rows // panels - begin
+        if g.fetch_rows > 0:
+            g.fetch = at.b + (first + begin) * p.b_rs + first_column * p.b_cs
+            g.fetch_width, g.fetch_step = width * p.b_cs, p.b_rs
 
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
@@ -291,7 +307,7 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
     cdef const char *b = at.b + first_column * size
     g.ld_acc, g.step = round_up(width, MP_LANES), mp_group[p.b_format] * p.b_rs
     g.b_zero = 128  # integers of b are read as b ^ 0x80
-    if g.m > TILE_ROWS:  # several tiles: they read the same columns again
+    if g.m > MP_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
@@ -309,7 +325,7 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             g.out = at.out + column * p.out_size
             g.residual = at.residual + column * p.residual_size if at.residual != NULL else NULL
             g.bias = p.bias + column if p.bias != NULL else NULL
-            if g.m > TILE_ROWS:
+            if g.m > MP_ROWS:
                 fetch_next(p, g, at, first, column, first_column, last_column)
             p.kernels.gemm_in_place[p.arithmetic][p.b_format](g)
             column += width

@@ -35,6 +35,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
+    MP_ROWS = 6,     /* of a tile of accumulators, at most, on any ISA; narrow ones may be higher */
     MP_TURNED_ROWS = 24, /* rows up to which gemm_turned takes contiguous columns */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
