@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "autocast",
+    "benchmark",
+    "calibration",
     "checkpoint",
     "config",
     "dtype_policies",
@@ -59,6 +61,7 @@ _MODULES = (
     "models",
     "ops",
     "quantizers",
+    "selection",
     "tf_keras",
 )
 _HOMES = {

@@ -7,10 +7,13 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 __all__ = [
     "axes_of",
     "axis_of",
     "axis_or_axes",
+    "boolean",
     "integer",
     "number",
     "path_of",
@@ -49,7 +52,7 @@ def share(value: Any, argument: str) -> float:
 
 
 def _float(value: Any) -> float:
-    """Return a number as a float, NaN for what is none or beyond float64."""
+    """Return a number as a float, NaN for everything else and beyond float64."""
     try:
         return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
@@ -69,6 +72,13 @@ def integer(value: Any, argument: str) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"`{argument}` must be an integer; received {argument}={value!r}") from None
+
+
+def boolean(value: Any, argument: str) -> bool:
+    """Return a switch as a Python bool; raise TypeError for what is only true or false in a condition."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"`{argument}` must be True or False; received {argument}={value!r}")
+    return bool(value)
 
 
 def whole(value: Any) -> Any:

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.arguments import boolean
 from mp_core.core import convert as _convert
 from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
@@ -126,6 +127,7 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
     refuse_masked(x, "x")
+    saturate = boolean(saturate, "saturate")
     x = x.astype(F32) if isinstance(x, np.ndarray) and name_of(x.dtype) in STORED else asarray(x)
     target = _stored(dtype) or parse(dtype)
     if out is None:

@@ -46,7 +46,7 @@ STORED: dict[str, np.dtype[Any]] = {
         "uint4",
     )
 }
-"""Name -> dtype of the types that only :func:`mp_core.cast` converts, by ml_dtypes' own conversions."""
+"""Name -> dtype of the types that are stored and converted, never computed with (docs/numerics.md)."""
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -108,8 +108,8 @@ def is_integer(dtype: np.dtype[Any]) -> bool:
 def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which an operation on `a` and `b` computes (the Keras / JAX lattice).
 
-    Equal types stay; float16 with bfloat16 gives float32; a float with an integer gives the float; 64-bit types stay
-    64 bits wide.
+    Equal types stay; float16 with bfloat16 gives float32; a float with an integer gives the float; float64 keeps its 64
+    bits, as integers do among themselves.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arguments import axes_of
+from mp_core.arguments import axes_of, boolean
 from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out
 from mp_core.core import quantize as _quantize
 from mp_core.core.quantize import dequantize, quantize
@@ -176,6 +176,7 @@ def _quantize_any(
     x = _readable(x)
     codes = _parse_codes(dtype)
     plan = _planned(x.shape, axis, group_size)
+    symmetric = boolean(symmetric, "symmetric")
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
     if codes.is_float and (zero_point is not None or not symmetric):
@@ -194,7 +195,7 @@ def _quantize_any(
         out.scale[...] = given
         if out.zero_point is not None:
             out.zero_point[...] = given_zeros
-    _convert(x, out, codes, plan, bool(symmetric), given is not None, False)
+    _convert(x, out, codes, plan, symmetric, given is not None, False)
     return out
 
 

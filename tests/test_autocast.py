@@ -260,6 +260,17 @@ def test_scatter(method, indices, updates, expected, stored):
     assert before[1, 0] == 3 and variable.true_dtype == stored
 
 
+@pytest.mark.parametrize("method", ["scatter_add", "scatter_update", "batch_scatter_update", "scatter_nd_add"])
+def test_an_index_beyond_all_others_counts_from_no_end(method):
+    variable = AutoCastVariable(np.arange(4.0))
+    index = np.array([2**64 - 1], np.uint64)
+    with pytest.raises(IndexError, match="index 18446744073709551615 is out of bounds"):
+        getattr(variable, method)(index, np.array([9.0]))
+    with pytest.raises(IndexError, match="out of bounds"):
+        variable.gather_nd(index)
+    np.testing.assert_array_equal(variable.numpy(), np.arange(4.0))
+
+
 def test_in_place_operators_are_refused():
     variable = _variable()
     with pytest.raises(TypeError, match=r"use `variable\.assign_add"):

@@ -438,3 +438,12 @@ def test_every_nan_of_8_bits_becomes_a_quiet_one(isa, source, target, bits, quie
     result = mp.cast(codes, target)
     np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), nan)
     assert nan.any() and (result.view(bits)[nan] & quiet).all()
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_saturate_is_a_bool(value):
+    with pytest.raises(TypeError, match="`saturate` must be True or False; received saturate="):
+        mp.cast(np.ones(2), "float16", saturate=value)
+    with pytest.raises(TypeError, match="`symmetric` must be True or False; received symmetric="):
+        mp.quantize(np.ones(2), symmetric=value)
+    assert mp.cast(np.float32([1e9]), "float16", saturate=np.True_) == 65504

@@ -126,3 +126,10 @@ def test_verification_names_what_differs(tmp_path):
 def test_integers_beyond_float64_differ_from_its_numbers(tmp_path, a, b, same):
     save_file({"x": a}, tmp_path / "a"), save_file({"x": b}, tmp_path / "b")
     assert (verify_files(tmp_path / "a", tmp_path / "b")["failed"] == []) is same
+
+
+@pytest.mark.parametrize(("a", "b"), [([1.0, 2.0], [1e200, 1.0]), ([1e200, 2.0], [1.0, 1.0])])
+def test_measures_of_numbers_whose_squares_overflow(tmp_path, a, b):
+    save_file({"x": np.array(a)}, tmp_path / "a"), save_file({"x": np.array(b)}, tmp_path / "b")
+    row = row_of(verify_files(tmp_path / "a", tmp_path / "b"), "x")
+    assert row["max_abs_error"] == 1e200 and all(math.isnan(row[name]) for name in ("rel_rmse", "sqnr", "cosine"))

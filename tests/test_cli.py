@@ -62,6 +62,10 @@ def test_info_names_every_entry_on_a_line(capsys):
 # ---- embed
 
 
+def test_where_embeddings_cannot_be_written_nothing_is_read(capsys):
+    assert "argument --output: no folder" in usage_error(capsys, "embed", "--model", "absent", "--output", "/absent/x")
+
+
 def test_jsonl_holds_text_and_embedding_exactly(capsys, model, texts):
     assert cli.main(["embed", "--model", model, texts]) == 0
     out, err = capsys.readouterr()

@@ -115,6 +115,7 @@ def test_maps_compare_by_value_and_are_unhashable():
 
 MAP_ERRORS = [
     (lambda: DTypePolicyMap(DTypePolicyMap()), ValueError, "`default_policy` cannot be a `DTypePolicyMap`"),
+    (lambda: DTypePolicyMap(serialize(DTypePolicyMap())), ValueError, "`default_policy` cannot be a `DTypePolicyMap`"),
     (lambda: DTypePolicyMap(policy_map=123), TypeError, "If specified, `policy_map` must be a dict"),
     (lambda: DTypePolicyMap(policy_map=DTypePolicy("float32")), TypeError, "must be a dict"),
     (lambda: DTypePolicyMap(match="prefix"), ValueError, "`match` must be one of fullmatch, search"),
@@ -184,6 +185,14 @@ def test_a_map_among_the_entries_of_a_map_reloads():
     assert deserialize(serialize(policies)) == policies
     with pytest.raises(TypeError, match="a path must be a string; received 3"):
         policies[3]
+
+
+def test_the_policy_of_one_path_goes_before_patterns_that_match_it():
+    """A name that is no regular expression is kept escaped."""
+    policies = DTypePolicyMap("float32", {".*": "bfloat16"})
+    policies.replace("a(b", get("float16"))
+    assert policies["a(b"].name == "float16" and policies["other"].name == "bfloat16"
+    assert DTypePolicyMap.from_config(policies.get_config())["a(b"].name == "float16"
 
 
 def test_copies_of_a_map_change_alone():

@@ -182,6 +182,14 @@ def test_multi_head_attention(policy, mask):
     np.testing.assert_allclose(y.astype(float), exact, atol=128 * unit)
 
 
+def test_attention_scores_beyond_float16_before_their_scale():
+    layer = layers.MultiHeadAttention(1, 64, use_bias=False, dtype="mixed_float16")
+    layer.build((1, 2, 64), (1, 2, 64))
+    layer.set_weights([np.eye(64).reshape(w.shape) for w in layer.get_weights()])
+    x = np.repeat(np.float32([[[40], [39]]]), 64, axis=2)  # 64 * 40 * 40 = 102400
+    np.testing.assert_array_equal(layer(x, x), np.full((1, 2, 64), 40.0))
+
+
 def _convolution(x, w, strides, dilation, groups, padding):
     """A convolution in float64, element by element of the kernel."""
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[:2], strict=True)]

@@ -15,6 +15,9 @@ def _x(*shape, dtype=np.float32):
 
 
 ARGUMENT_ERRORS = [
+    (lambda: layers.Sequential.from_config({"name": "x"}), "must have a list of `layers`"),
+    (lambda: layers.Sequential.from_config({"layers": ["Dense"]}), "must be a dictionary with a `class_name`"),
+    (lambda: layers.Dense.from_config({"units": 2, "quantization_config": []}), "`quantization_config` must be a dict"),
     (lambda: layers.Dense(0), "`units` must be a positive integer"),
     (lambda: layers.Dense(True), "`units` must be a positive integer; received units=True"),
     (lambda: layers.Dense(2.0), "`units` must be a positive integer; received units=2.0"),

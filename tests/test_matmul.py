@@ -389,3 +389,9 @@ def test_the_core_indexes_no_table_by_an_unknown_type(wrong):
     operands = {name: np.ones((2, 2), np.int64 if name == wrong else np.float32) for name in ("a", "b", "out")}
     with pytest.raises(TypeError, match="no kernel multiplies int64"):
         product(*operands.values(), None, None, None, None, None)
+
+
+def test_activations_of_any_kind_of_str():
+    x = np.float32([[-1, 2]])
+    for name in (np.str_("relu"), type("Name", (str,), {})("relu")):
+        np.testing.assert_array_equal(mp.matmul(x, np.eye(2, dtype=np.float32), activation=name), [[0, 2]])

@@ -147,6 +147,14 @@ def test_scaled_float8_beside_float8_is_dequantized_in_any_layout(isa, rng):
         assert_same_bits(mp.matmul(left, mp.pack(q)), expected)
 
 
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_codes_beside_float8_are_not_rounded_to_it(axis):
+    q, one = mp.quantize([[1000, 2], [3, 4]], axis=axis), mp.cast(np.eye(2), "float8_e4m3fn")
+    for product in (mp.matmul(q, one), mp.matmul(q, mp.pack(one)), mp.matmul(one, q), mp.matmul(q, [[1, 0], [0, 1]])):
+        assert product.dtype == np.float32
+        np.testing.assert_allclose(product, mp.dequantize(q), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["int4", "int8", "float8_e4m3fn"])
 @pytest.mark.parametrize(("k", "n"), [(512, 1), (512, 65), (512, 129), (9000, 1)])
 def test_panels_of_any_width_beside_many_rows(isa, dtype, k, n, rng):

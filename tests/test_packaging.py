@@ -36,7 +36,7 @@ def wheel(tmp_path_factory):
 def test_the_wheel_is_small_and_holds_no_sources_of_kernels(wheel):
     assert wheel.stat().st_size < 3e6
     names = zipfile.ZipFile(wheel).namelist()
-    assert not [name for name in names if "kernels/" in name or name.endswith((".c", ".h", ".pyx", ".o", ".a"))]
+    assert not [name for name in names if "kernels/" in name or name.endswith((".c", ".h", ".pxd", ".pyx", ".o", ".a"))]
     assert [name for name in names if name.startswith("mp_core/core/cpu.")]
 
 

@@ -244,9 +244,17 @@ X = np.ones((2, 3), np.float32)
         (lambda: mp.layer_norm(X, None, np.ones((1, 3))), ValueError, r"`beta` must have shape \(3,\)"),
         (lambda: mp.layer_norm(X, residual=np.ones(3)), ValueError, "`residual` must have shape"),
         (lambda: mp.gelu("x"), TypeError, "`x` must be an array"),
-        (lambda: mp.gelu(X, "none"), TypeError, "`approximate` must be True or False; received 'none'"),
+        (lambda: mp.gelu(X, "none"), TypeError, "`approximate` must be True or False; received approximate='none'"),
     ],
 )
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_rows_of_float64_with_infinities_warn_of_nothing():
+    """Warnings are errors here."""
+    np.testing.assert_array_equal(mp.softmax(np.array([1e308, 0.0]), mask=[True, False]), [1, 0])
+    assert (
+        np.isnan(mp.softmax(np.array([np.inf, 0.0]))).all() and np.isnan(mp.layer_norm(np.array([np.inf, 0.0]))).all()
+    )

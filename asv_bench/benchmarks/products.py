@@ -85,6 +85,7 @@ class PeakMemory:
     param_names = ("type",)
 
     def setup(self, dtype):
+        mp.config.set_num_threads(1)
         # Tiled from a few rows: making the data must not take more memory than the product.
         self.a, self.b = (
             np.tile(operand(16, 4096, dtype=dtype, seed=seed), (rows // 16, 1)) for seed, rows in ((1, 1024), (2, 4096))

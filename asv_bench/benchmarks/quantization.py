@@ -41,4 +41,7 @@ class QuantizedProduct(PerIsa):
         self.weights = mp.pack(mp.quantize(normal(768, 768, seed=2), axis=1))
 
     def time_dynamic(self, isa, rows):
+        mp.dynamic_matmul(self.x, self.weights)
+
+    def time_quantized(self, isa, rows):
         mp.matmul(mp.quantize(self.x, axis=0), self.weights)

@@ -27,16 +27,16 @@ def _signed(indices: ArrayLike) -> Array:
 
 def _index_tuple(indices: ArrayLike) -> tuple[Array, ...]:
     """Return index tuples of shape (..., depth) as NumPy's tuple of arrays."""
-    return tuple(np.moveaxis(np.asarray(indices), -1, 0))
+    return tuple(np.moveaxis(_signed(indices), -1, 0))
 
 
 def _batch_index(indices: ArrayLike) -> tuple[Array, ...]:
     """Return the index of the slices at the last axis of `indices`, one set for every leading position."""
-    last = np.asarray(indices)
+    last = _signed(indices)
     return (*np.indices(last.shape, sparse=True)[:-1], last)
 
 
-def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = np.asarray) -> Any:
+def _scatter(ufunc: np.ufunc | None, index_of: Callable[[ArrayLike], Any] = _signed) -> Any:
     """Return a method that combines the slices at some indices with `updates`; without a ufunc it replaces them."""
 
     def method(self: "AutoCastVariable", indices: ArrayLike, updates: ArrayLike) -> "AutoCastVariable":

@@ -108,7 +108,7 @@ def convert_file(
     Raises
     ------
     TypeError
-        A path is none, such as bytes, or a masked array is among the moments.
+        A path is of another type, such as bytes, or a masked array is among the moments.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError

@@ -70,8 +70,9 @@ class Sums:
     def metrics(self) -> dict[str, Any]:
         """Return the measures of the whole: `rel_rmse` is relative to the RMS of ``x``, `sqnr` in decibels."""
         rel_rmse, cosine = 0.0, 1.0
-        if self.max_abs_error and (self.noise < _LOST or 0 < self.xx < _LOST):
-            rel_rmse = cosine = nan  # squares of such numbers underflow
+        underflow = self.noise < _LOST or 0 < self.xx < _LOST
+        if self.max_abs_error and (underflow or (self.max_abs_error < inf and inf in (self.noise, self.xx, self.yy))):
+            rel_rmse = cosine = nan  # squares of such numbers are lost
         elif self.noise:
             rel_rmse = _ratio(self.noise, self.xx) ** 0.5
             cosine = self.xy / sqrt(self.xx) / sqrt(self.yy) if self.xx and self.yy else 0.0

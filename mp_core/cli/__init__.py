@@ -1,12 +1,10 @@
 """The ``mp-core`` command: results go to stdout, progress and one-line errors to stderr.
 
-Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 missing, unreadable or corrupt input, 130 interrupted,
-141 the reader closed the pipe, 143 terminated.
+Its exit codes are those of docs/cli.md.
 """
 
 import argparse
 import io
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from mp_core.cli.common import (
     FAILED,
     INTERRUPTED,
     USAGE,
+    as_json,
     check_output,
     positive,
     printable,
@@ -109,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _info(arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(config.show_config(as_dict=True), indent=2))
+        print(as_json(config.show_config(as_dict=True)))
     else:
         config.show_config()
     return DONE
@@ -143,4 +142,4 @@ def _check_json(arguments: argparse.Namespace) -> None:
 
 def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
     if arguments.json is not None:
-        Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        Path(arguments.json).write_text(as_json(report) + "\n", encoding="utf-8")

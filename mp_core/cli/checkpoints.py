@@ -1,21 +1,20 @@
 """``mp-core convert``, ``inspect`` and ``verify``: safetensors files."""
 
 import argparse
-import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import inf, isfinite, isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 from mp_core import checkpoint, demo
 from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
-from mp_core.cli.common import DONE, FAILED, TERMINATED, check_output, positive, printable
+from mp_core.cli.common import DONE, FAILED, TERMINATED, as_json, check_output, positive, printable
 from mp_core.cli.embed import read_texts
 from mp_core.models import BertEncoder
 from mp_core.tables import aligned
@@ -173,7 +172,7 @@ def _convert(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
     if arguments.report is not None:
-        Path(arguments.report).write_text(_json(report), encoding="utf-8")
+        Path(arguments.report).write_text(as_json(report) + "\n", encoding="utf-8")
     return _judged(report)
 
 
@@ -194,13 +193,13 @@ def _moments(arguments: argparse.Namespace) -> Mapping[str, Any] | None:
 
 def _inspect(arguments: argparse.Namespace) -> int:
     report = checkpoint.inspect_file(arguments.file, show_progress=sys.stderr.isatty())
-    print(_json(report) if arguments.json else "\n".join(_contents(report)))
+    print(as_json(report) if arguments.json else "\n".join(_contents(report)))
     return DONE
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     report = checkpoint.verify_files(arguments.a, arguments.b, rtol=arguments.rtol, show_progress=sys.stderr.isatty())
-    print(_json(report) if arguments.json else _losses(report))
+    print(as_json(report) if arguments.json else _losses(report))
     return _judged(report)
 
 
@@ -231,19 +230,6 @@ def _judged(report: Mapping[str, Any]) -> int:
     for failure in report["failed"]:
         print(f"mp-core: failed: {printable(failure)}", file=sys.stderr)
     return FAILED if report["failed"] else DONE
-
-
-def _json(report: Mapping[str, Any]) -> str:
-    """Return a report as JSON, which has no infinity: it is the string "inf"."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-    return json.dumps(plain(report), indent=2)
 
 
 def _head(row: Mapping[str, Any]) -> list[str]:

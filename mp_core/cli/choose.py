@@ -1,14 +1,13 @@
 """``mp-core choose``: the cheapest policies under which embeddings stay good."""
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import asdict
 from typing import Any
 
 from mp_core import dtype_policies, selection
-from mp_core.cli.common import DONE
+from mp_core.cli.common import DONE, as_json
 from mp_core.cli.embed import policy, read_texts
 from mp_core.models import BertEncoder
 
@@ -53,5 +52,5 @@ def _choose(arguments: argparse.Namespace) -> int:
         show_progress=sys.stderr.isatty(),
     )
     report = asdict(choice) | {"map": dtype_policies.serialize(choice.map)}
-    print(json.dumps(report, indent=2) if arguments.json else choice)
+    print(as_json(report) if arguments.json else choice)
     return DONE

@@ -1,10 +1,14 @@
 """What the commands share: exit codes, types of arguments."""
 
 import argparse
+import json
 import os
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
-__all__ = ["check_output", "positive", "printable"]
+__all__ = ["as_json", "check_output", "positive", "printable"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 3, 130, 141, 143
 
@@ -26,6 +30,19 @@ def check_output(option: str, path: Path) -> None:
         raise argparse.ArgumentError(None, f"argument {option}: {path} is a folder")
     if not os.access(real if real.exists() else real.parent, os.W_OK):
         raise argparse.ArgumentError(None, f"argument {option}: {path} cannot be written")
+
+
+def as_json(report: Mapping[str, Any]) -> str:
+    """Return a report as JSON, which has no infinity: it is the string "inf"."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+    return json.dumps(plain(report), indent=2)
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mp_core import demo, dtype_policies
-from mp_core.cli.common import DONE, positive
+from mp_core.cli.common import DONE, check_output, positive
 from mp_core.layers.quantized import MODES
 from mp_core.models import BertEncoder
 
@@ -53,6 +53,8 @@ def _embed(arguments: argparse.Namespace) -> int:
     chosen = arguments.format or (suffix if suffix in _WRITERS else "jsonl")
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
         raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
+    if arguments.output:
+        check_output("--output", Path(arguments.output))
     encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
     texts = list(read_texts(arguments.files or ["-"]))
     embeddings = encoder.encode(texts, batch_size=arguments.batch_size, show_progress=sys.stderr.isatty())

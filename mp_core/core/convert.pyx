@@ -137,7 +137,7 @@ def install(dict dtypes not None, long_way):
         _types[<int>number] = dtypes[name].num
 
 
-def cast(x, dtype, *, out=None, bint saturate=False):
+def cast(x, dtype, *, out=None, saturate=False):
     """Return `x` converted to `dtype`, each element rounded once, to nearest even.
 
     Parameters
@@ -160,7 +160,7 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     Raises
     ------
     TypeError
-        A type is not in the list, or `out` is of another type than `dtype`.
+        A type is not in the list, `saturate` no bool, or `out` of another type than `dtype`.
     ValueError
         `out` has another shape than `x`, or is read-only.
 
@@ -186,7 +186,7 @@ def cast(x, dtype, *, out=None, bint saturate=False):
     cdef int type_number
     # Contiguous arrays of float types, apart from each other: a handful of comparisons, then the kernel.
     target = _numbers.get(dtype) if may_be_key(dtype) else None
-    if target is None or type(x) is not cnp.ndarray:
+    if target is None or type(x) is not cnp.ndarray or type(saturate) is not bool:
         return _long_way(x, dtype, out, saturate)
     source, c.dst_format, c.src_format = x, target, 0
     type_number = cnp.PyArray_TYPE(source)

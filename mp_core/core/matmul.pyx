@@ -41,7 +41,7 @@ cdef const void *pointer(cnp.ndarray array) noexcept:
     return NULL if array is None else cnp.PyArray_DATA(array)
 
 
-def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bias, str activation,
+def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bias, activation,
             cnp.ndarray residual, cnp.ndarray row_scale, cnp.ndarray row_zero):
     """out = narrow(activation((a @ b) * scales + bias) + residual); the arguments are checked by mp_core.ops.
 
@@ -344,7 +344,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     they are multiplied; float8 and int8 on the right of a wider float are too. Two quantized operands, `a` with one
     scale or one per row, `b` with one or one per column, multiply as integers, zero points included, and are rescaled:
     ``float(sum) * row_scale * col_scale``. A quantized `b` without zero points beside a float `a` is multiplied as it
-    is, ``(a @ values) * scale``. Any other quantized operand is dequantized first.
+    is, ``(a @ values) * scale``. Any other quantized operand is dequantized first, to the type of the other
+    operand (beside float8: to float32).
     The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
 
     Examples

@@ -135,9 +135,16 @@ def _part(array, name, shape, dtype):
     return array
 
 
+cdef dict _dtypes = {}
+
+
+def install(dict dtypes not None):
+    """Tell the dtypes of :data:`FORMATS` by name."""
+    _dtypes.update(dtypes)
+
+
 def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
-    from mp_core.dtypes import dtype_of
-    return PackedMatrix(shape, dtype_of(name), data, column_sums, scale, zero_point, group_size)
+    return PackedMatrix(shape, _dtypes[name], data, column_sums, scale, zero_point, group_size)
 
 
 def aligned_empty(Py_ssize_t nbytes):

@@ -114,8 +114,8 @@ static void forget_helpers(void) {
 static int alone;
 static void set_up(void) { alone = pthread_atfork(NULL, NULL, forget_helpers) != 0; }
 
-/* Under the lock. Helpers leave signals to the program's own threads, but those of their own faults. Where there can be
- * no more, fewer do. */
+/* Under the lock. Helpers block all signals but those of their own faults. Where a thread cannot be created, those that
+ * exist do the work. */
 static void engage(int wanted) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t all, before;

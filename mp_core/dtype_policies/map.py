@@ -47,8 +47,6 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, default_policy: Any = None, policy_map: Any = None, match: str = "fullmatch") -> None:
-        if isinstance(default_policy, DTypePolicyMap):
-            raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         if policy_map is not None and not isinstance(policy_map, dict):
             raise TypeError(
                 f"If specified, `policy_map` must be a dict. Received: policy_map={policy_map!r} "
@@ -58,6 +56,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
             raise ValueError(f"`match` must be one of {', '.join(_MATCHES)}. Received: match={match!r}")
         self._argument = default_policy
         self._default = get(default_policy)
+        if default_policy is not None and isinstance(self._default, DTypePolicyMap):
+            raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         self._match = match
         self._policies: dict[str, DTypePolicy] = {}
         self._matchers: dict[str, tuple[str, Callable[[str], re.Match[str] | None]]] = {}
@@ -103,6 +103,9 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     def _look_up(self, path: str) -> DTypePolicy:
         if not isinstance(path, str):
             raise TypeError(f"a path must be a string; received {path!r}")
+        own = self._policies.get(re.escape(path))  # see replace
+        if own is not None:
+            return own
         starts = path.startswith
         keys = [key for key, (prefix, matches) in self._matchers.items() if starts(prefix) and matches(path)]
         if len(keys) > 1:

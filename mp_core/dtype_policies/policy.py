@@ -104,7 +104,7 @@ class DTypePolicy:
     """The dtypes in which a layer stores its variables, computes, and returns its outputs.
 
     An immutable, hashable value: policies are equal when their names are (``DTypePolicy`` and ``FloatDTypePolicy``
-    interchangeably; any other pair of types must be the same type).
+    interchangeably; any other pair of types must be the same type; float8 policies need equal histories too).
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class DTypePolicy:
 
     @property
     def name(self) -> str:
-        """The name, which makes an equal policy; :func:`get` takes it unless it begins as a quantization mode does."""
+        """The name, which :func:`get` takes unless it begins as a quantization mode does."""
         return self._name
 
     @property

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
 from mp_core.arguments import axes_of, positive_integer, share
-from mp_core.arrays import Array, as_mask
+from mp_core.arrays import F32, Array, as_mask
 from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
@@ -160,8 +160,10 @@ class MultiHeadAttention(Layer):
         q = self.query_dense(query).transpose(0, 2, 1, 3)
         k = self.key_dense(value if key is None else key).transpose(0, 2, 3, 1)
         v = self.value_dense(value).transpose(0, 2, 1, 3)
-        scores = ops.matmul(q, k)
+        half = q.dtype == np.float16  # products may be beyond it before they are scaled
+        scores = ops.matmul(q, k, out_dtype=F32 if half else None)
         ops.softmax(scores, scale=self._scale, mask=keep, out=scores)
+        scores = ops.cast(scores, np.float16) if half else scores
         batch, heads, targets, _ = scores.shape
         context = np.empty((batch, targets, heads, self.value_dim), dtypes.result_type(scores.dtype, v.dtype))
         ops.matmul(scores, v, out=context.transpose(0, 2, 1, 3))

@@ -102,6 +102,11 @@ class Form:
     block: int = -1
     history: int = 0
 
+    @property
+    def codes(self) -> tuple[int, int]:
+        """The smallest and the largest code of a symmetric quantization, by Keras' formulas."""
+        return (-127, 127) if self.mode == "int8" else (-8, 7)
+
 
 def form_of(policy: DTypePolicy) -> Form | None:
     """Return the form that a policy asks for, None for floats."""
@@ -118,6 +123,8 @@ def check_quantization_config(config: dict[str, Any] | None) -> None:
     """Raise ValueError unless a ``quantization_config`` of Keras has the quantizers of the mode in the policy."""
     if config is None:
         return
+    if not isinstance(config, dict):
+        raise ValueError(f"`quantization_config` must be a dict of Keras or None; received {config!r}")
     given = config.get("config") or {}
     dynamic = AbsMaxQuantizer() if config.get("class_name") == "Int8QuantizationConfig" else None
     for name, expected in (("weight_quantizer", None), ("activation_quantizer", dynamic)):
@@ -213,11 +220,11 @@ def _encoded(values: Array, m: Matrix, form: Form, dtype: str) -> dict[str, Arra
     """Return name -> value, by Keras' formulas, for scales that are stored in `dtype`."""
     scale_name = f"{m.name}_scale"
     if form.mode == "int8":
-        codes, scale = _abs_max(m.arranged(values), m.axis, (-127, 127), dtype)
+        codes, scale = _abs_max(m.arranged(values), m.axis, form.codes, dtype)
         return {m.name: m.restored(codes), scale_name: scale.reshape(m.scale_shape)}
     matrix = values.reshape(m.rows, m.columns)
     if form.block < 0:
-        codes, scale = _abs_max(matrix, m.axis, (-8, 7), dtype)
+        codes, scale = _abs_max(matrix, m.axis, form.codes, dtype)
         return {m.name: pack_int4(codes, axis=-1)[0], scale_name: scale.reshape(-1)}
     parts = abs_max_quantize_grouped_with_zero_point(matrix if m.axis == 0 else matrix.T, form.block)
     codes, scale, zero = parts if m.axis == 0 else (part.T for part in parts)
@@ -242,13 +249,13 @@ def code_grid(layer: Any) -> tuple[Array, Array, tuple[int, int]]:
     shape = m.rows, m.columns
     scale = cast(layer.kernel_scale.numpy(), "float64").reshape(-1, m.columns)
     if form.mode == "int8":
-        return np.broadcast_to(1 / scale, shape), np.zeros(shape), (-127, 127)
+        return np.broadcast_to(1 / scale, shape), np.zeros(shape), form.codes
     if form.block < 0:
         step, zero = 1 / scale, np.zeros(scale.shape)
     else:
         block, _ = block_index(layer, len(scale))
         step, zero = scale[block], cast(layer.kernel_zero.numpy(), "float64")[block]
-    return m.arranged(np.broadcast_to(step, shape)), m.arranged(np.broadcast_to(zero, shape)), (-8, 7)
+    return m.arranged(np.broadcast_to(step, shape)), m.arranged(np.broadcast_to(zero, shape)), form.codes
 
 
 def assign_codes(layer: Any, codes: Array) -> None:

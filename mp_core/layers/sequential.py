@@ -73,11 +73,14 @@ class Sequential(Layer):
         Raises
         ------
         ValueError
-            A ``class_name`` is none of mp_core's layers, nor in `custom_objects`.
+            There are no ``layers``, or a ``class_name`` is none of mp_core's layers, nor in `custom_objects`.
         """
         classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
         classes |= custom_objects or {}
-        entries = [entry for entry in config["layers"] if entry.get("class_name") != "InputLayer"]  # has only a shape
+        if not isinstance(config.get("layers"), list | tuple):
+            raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
+        shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]
+        entries = [entry for entry, shape in zip(config["layers"], shapes, strict=True) if not shape]
         found = [class_and_config(entry, classes, "layer") for entry in entries]
         layers = [
             layer.from_config(own, custom_objects) if issubclass(layer, Sequential) else layer.from_config(own)

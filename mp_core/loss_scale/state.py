@@ -20,6 +20,8 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 def all_finite(tree: Any) -> bool:
     """Whether no number in a tree of arrays is infinite or NaN; the first kilobytes that hold one end the search.
 
+    Of float64 all is looked at.
+
     Parameters
     ----------
     tree : array-like, None, or a nested tuple, list or dict of these

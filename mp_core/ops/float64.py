@@ -14,6 +14,11 @@ __all__ = ["ACTIVATIONS", "layer_norm", "softmax"]
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
     """Return ``exp(scale * x)`` where `keep` is true, else 0, divided by its sum."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _softmax(x, axis, scale, keep)
+
+
+def _softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
     y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
     e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
     e /= e.sum(axis=axis, keepdims=True)
@@ -24,7 +29,8 @@ def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
     """Return `x` normalized over the last axis, times `gamma`, plus `beta`."""
     if x.size == 0:
         return x
-    y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     y = y if gamma is None else y * cast(gamma, F64)
     return y if beta is None else y + cast(beta, F64)
 

@@ -52,7 +52,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     PackedMatrix
         Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` gives the elements back exactly. It holds the bytes of
         `b`, k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or 8 (int4), 64 bytes
-        more, and 4 bytes a column for int8.
+        more, 4 bytes a column for int8, and the scales and zero points of a QuantizedArray.
 
     Raises
     ------
@@ -266,4 +266,5 @@ def _dynamic_any(
     return _matmul_any(rows, b, target, out, bias, activation, residual)
 
 
+_packed.install(_PANELS)
 _matmul.install({**ALLOWED, **_PANELS}, _RESULTS, _matmul_any, _dynamic_any)

@@ -61,17 +61,22 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
             target = dtype if is_float(dtype) else F32
         elif isinstance(x, PackedMatrix) and x.scale is None and is_float(x.dtype):
             target = x.dtype
-    if isinstance(a, QuantizedArray):
-        a = dequantize(a, target)
-    else:
-        a = asarray(a, "a")
-        a = a if is_float(a.dtype) else cast(a, F32)
+    narrow = "float8" in target.name  # for scaled codes, as which they would lose bits or be NaN
+    target = F32 if narrow else target
+    a = dequantize(a, target) if isinstance(a, QuantizedArray) else _wide(a, "a")
     if isinstance(b, QuantizedArray):
         b = dequantize(b, target)
-    elif packed and (b.zero_point is not None or a.dtype is F64 or "float8" in a.dtype.name):
-        b = _dequantized(b, F32 if "float8" in target.name else target)
-        a = a if a.dtype is b.dtype else cast(a, b.dtype)
+    elif not isinstance(b, PackedMatrix):
+        b = _wide(b, "b")
+    elif packed and (b.zero_point is not None or a.dtype is F64 or narrow):
+        b = _dequantized(b, target)
     return a, b, None, None
+
+
+def _wide(x: Any, name: str) -> Array:
+    """Return an operand as floats of more than 8 bits."""
+    x = asarray(x, name)
+    return x if is_float(x.dtype) and "float8" not in x.dtype.name else cast(x, F32)
 
 
 def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:

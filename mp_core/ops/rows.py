@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import axis_of, number
+from mp_core.arguments import axis_of, boolean, number
 from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap, refuse_masked
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
@@ -170,9 +170,7 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
     >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32), approximate=True)
     array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
-    if not isinstance(approximate, bool | np.bool_):
-        raise TypeError(f"`approximate` must be True or False; received {approximate!r}")
-    return _activate("gelu_tanh" if approximate else "gelu", x, out)
+    return _activate("gelu_tanh" if boolean(approximate, "approximate") else "gelu", x, out)
 
 
 def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
