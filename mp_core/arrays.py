@@ -12,7 +12,7 @@ from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_capsule
 from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, name_of, parse
 
-__all__ = ["Array", "as_float", "as_mask", "as_vector", "asarray", "cast", "check_out", "may_overlap"]
+__all__ = ["Array", "as_float", "as_mask", "as_vector", "asarray", "cast", "check_out", "imported", "may_overlap"]
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ def asarray(x: Any, argument: str = "x") -> Array:
         The elements are of none of the types in :data:`mp_core.dtypes.ALLOWED`.
     """
     if type(x) is not np.ndarray:
-        x = _import(x, argument)
+        x = imported(x, argument)
     canonical = _CANONICAL.get(x.dtype)
     if canonical is x.dtype:
         return x  # type: ignore[no-any-return]
@@ -58,25 +58,39 @@ def refuse_masked(x: Any, argument: str) -> None:
         raise TypeError(f"`{argument}` must not be a masked array: its mask would be lost; fill it first")
 
 
-def _import(x: Any, argument: str) -> Array:
+def imported(x: Any, argument: str) -> Array:
+    """Return an object as an ndarray of whatever type, without a copy where possible; raise TypeError if it is none."""
     refuse_masked(x, argument)
     if isinstance(x, np.ndarray):
         return np.asarray(x)
+    if callable(getattr(x, "is_neg", None)) and x.is_neg():  # torch's DLPack leaves that out
+        raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
+    reason: Exception | None = None
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-        if int(x.__dlpack_device__()[0]) != 1:
-            raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {x.__dlpack_device__()}")
+        try:
+            device = x.__dlpack_device__()
+            on_cpu = int(device[0]) == 1
+        except Exception as error:
+            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from None
+        if not on_cpu:
+            raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {device}")
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError):
             pass
         try:
             return from_capsule(x.__dlpack__(), ALLOWED)
-        except (BufferError, RuntimeError) as error:
-            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from None
+        except (BufferError, RuntimeError, TypeError) as error:
+            reason = error
     try:
-        return np.asarray(x)
-    except ValueError as error:
-        raise TypeError(f"`{argument}` must be an array or nested sequence of numbers: {error}") from None
+        array = np.asanyarray(x)
+    except (RuntimeError, TypeError, ValueError) as error:
+        kind = "an array or nested sequence of numbers" if reason is None else "an array or a plain tensor"
+        raise TypeError(f"`{argument}` must be {kind}: {reason or error}") from None
+    if reason is not None and array.dtype == object:  # it has no ``__array__``
+        raise TypeError(f"`{argument}` must be an array or a plain tensor: {reason}")
+    refuse_masked(array, argument)
+    return np.asarray(array)
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -126,9 +140,9 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
-    refuse_masked(x, "x")
     saturate = boolean(saturate, "saturate")
-    x = x.astype(F32) if isinstance(x, np.ndarray) and name_of(x.dtype) in STORED else asarray(x)
+    x = imported(x, "x")
+    x = x.astype(F32) if name_of(x.dtype) in STORED else asarray(x)
     target = _stored(dtype) or parse(dtype)
     if out is None:
         result = np.empty(x.shape, target)

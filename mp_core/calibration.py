@@ -184,7 +184,7 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
         run_model(model, sample)
     for path in layers:
         if path not in seen or not (np.isfinite(seen[path].low) & np.isfinite(seen[path].high)).all():
-            found = "has Inf or NaN there" if path in seen else "does not reach it"
+            found = "has Inf or NaN there" if path in seen else "is empty or does not reach it"
             raise ValueError(f"`sample` must give layer '{path}' finite inputs; it {found}")
     return seen
 

@@ -271,6 +271,13 @@ def test_an_index_beyond_all_others_counts_from_no_end(method):
     np.testing.assert_array_equal(variable.numpy(), np.arange(4.0))
 
 
+def test_iteration():
+    with autocast_scope("float16"):
+        assert [type(x) for x in AutoCastVariable([1.0, 2.0])] == [np.float16] * 2
+    with pytest.raises(TypeError, match="0-d"):
+        list(AutoCastVariable(1.0))
+
+
 def test_in_place_operators_are_refused():
     variable = _variable()
     with pytest.raises(TypeError, match=r"use `variable\.assign_add"):

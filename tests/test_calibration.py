@@ -184,7 +184,7 @@ def test_moments_by_the_names_of_tensors(tmp_path):
 def test_moments_need_an_encoder_and_texts(tmp_path):
     with pytest.raises(TypeError, match="`encoder` must be a BertEncoder; received Dense"):
         input_moments(usual(), TEXTS)
-    with pytest.raises(ValueError, match="finite inputs; it does not reach it"):
+    with pytest.raises(ValueError, match="finite inputs; it is empty or does not reach it"):
         input_moments(BertEncoder.from_folder(tiny_bert.write(tmp_path / "model")), [])
 
 
@@ -267,10 +267,10 @@ REFUSALS = [
     (usual, np.eye(2), INT8, {"alpha": np.nan}, ValueError, "`alpha` must be a number from 0 to 1; received alpha=nan"),
     (usual, np.full((1, 2), np.inf), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
     (usual, np.full((1, 2), np.nan), INT8, {}, ValueError, "layer 'dense' finite inputs; it has Inf or NaN there"),
-    (usual, np.ones((0, 2)), INT8, {}, ValueError, "layer 'dense' finite inputs; it does not reach it"),
+    (usual, np.ones((0, 2)), INT8, {}, ValueError, "layer 'dense' finite inputs; it is empty or does not reach it"),
     (usual, None, INT8, {}, TypeError, "`sample` must be an array or a tuple of arrays; received None"),
     (usual, np.ones((2, 3)), INT8, {}, ValueError, "expected axis -1 of input shape to have value 2"),
-    (unused, np.eye(2), INT8, {}, ValueError, "layer 'outer/inner' finite inputs; it does not reach it"),
+    (unused, np.eye(2), INT8, {}, ValueError, "layer 'outer/inner' finite inputs; it is empty or does not reach it"),
 ]
 
 

@@ -407,6 +407,43 @@ def test_dlpack_of_numpy_types_and_of_other_devices():
         mp.cast(Producer(np.zeros(2, np.uint16), 17), "float32")
 
 
+def test_objects_that_mislead_are_refused():
+    class Negative(Producer):
+        def is_neg(self):
+            return True
+
+    class Nowhere(Producer):
+        def __dlpack_device__(self):
+            return ()
+
+    class Masked:
+        def __array__(self, dtype=None, copy=None):
+            return np.ma.masked_array([1.0, 2.0], [True, False])
+
+    x = np.zeros(2, np.uint16)
+    for wrong, text in (
+        (Negative(x, 4), "resolve_neg"),
+        (Nowhere(x, 4), "must be an array or a plain tensor"),
+        (Masked(), "must not be a masked array"),
+    ):
+        with pytest.raises(TypeError, match=f"`x` .*{text}"):
+            mp.cast(wrong, "float32")
+        with pytest.raises(TypeError, match=f"`a` .*{text}"):
+            mp.matmul(wrong, np.eye(2))
+    missing = Producer(x, 4)
+    missing.managed.tensor.data = None
+    with pytest.raises(TypeError, match="must have memory"):
+        mp.cast(missing, "float32")
+
+
+def test_types_that_are_only_stored_come_as_arrays_where_dlpack_has_none():
+    class Both(Producer):
+        def __array__(self, dtype=None, copy=None):
+            return self.array.view("float8_e8m0fnu")
+
+    assert mp.cast(Both(np.array([127, 128], np.uint8), 14), "float32").tolist() == [1.0, 2.0]
+
+
 def test_scalars_and_lists_and_zero_dimensions():
     assert mp.cast(1.5, "bfloat16").shape == ()
     assert mp.cast(True, "float16") == 1

@@ -228,3 +228,34 @@ def test_set_weights_refuses_fractions_for_an_int8_kernel_before_it_changes_anyt
     replacement["kernel"] = np.full((2, 2), 3.0)
     layer.set_weights([replacement[variable.name] for variable in layer.weights])
     assert layer.kernel.numpy().tolist() == [[3, 3], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.Dense(2),
+        layers.EinsumDense("ab,bc->ac", 2),
+        layers.Embedding(3, 2),
+        layers.LayerNormalization(),
+        layers.Conv2D(2, 1),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+@pytest.mark.parametrize("inputs", [None, {"a": np.ones((1, 2))}], ids=["None", "dict"])
+def test_what_is_no_array(layer, inputs):
+    with pytest.raises(TypeError, match=f"Layer '{layer.name}' takes an array; received"):
+        layer(inputs)
+    with pytest.raises(ValueError, match="`config` must be a dict"):
+        type(layer).from_config(inputs and [inputs])
+
+
+def test_a_subclass_with_its_own_call_takes_what_it_likes():
+    class Named(layers.Dense):
+        def call(self, inputs):
+            return super().call(inputs["x"])
+
+        def build(self, input_shape):
+            super().build(input_shape["x"])
+
+    assert Named(2)({"x": np.ones((1, 3), np.float32)}).shape == (1, 2)
+    assert layers.Sequential(None).layers == []

@@ -124,7 +124,7 @@ def test_quantized_vector_is_a_row(rng):
 
 def test_quantized_beside_a_packed_float_takes_its_type(rng):
     q, w = mp.quantize(rng.standard_normal((3, 8)), axis=0), rng.standard_normal((8, 2)).astype("bfloat16")
-    assert_same_bits(mp.matmul(q, mp.pack(w)), mp.matmul(mp.dequantize(q, "bfloat16"), w))
+    assert_same_bits(mp.matmul(q, mp.pack(w)), mp.matmul(mp.dequantize(q), w, out_dtype="bfloat16"))
 
 
 def test_a_grouped_left_operand_is_dequantized_before_a_product(rng):
@@ -153,6 +153,20 @@ def test_codes_beside_float8_are_not_rounded_to_it(axis):
     for product in (mp.matmul(q, one), mp.matmul(q, mp.pack(one)), mp.matmul(one, q), mp.matmul(q, [[1, 0], [0, 1]])):
         assert product.dtype == np.float32
         np.testing.assert_allclose(product, mp.dequantize(q), rtol=1e-6)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float16", "bfloat16", "float32", "float64"])
+def test_what_codes_stand_for_is_not_rounded_to_the_type_of_the_other_operand(dtype, size, symmetric, rng):
+    x = mp.cast(rng.standard_normal((4, 64)), dtype)
+    for axis in (None, 0, 1):
+        q = mp.quantize(size * rng.standard_normal((64, 32)), axis=axis, symmetric=symmetric)
+        exact = x.astype(np.float64) @ mp.dequantize(q, "float64")
+        for b in (q, mp.pack(q)) if axis != 0 else (q,):
+            product = mp.matmul(x, b, out_dtype="float32")
+            np.testing.assert_allclose(product, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+            assert mp.matmul(x, b).dtype == (np.float32 if "float8" in dtype else x.dtype)
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int8", "float8_e4m3fn"])

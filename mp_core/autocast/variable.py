@@ -1,6 +1,6 @@
 """Variables that are stored in one dtype and read in another."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Self, SupportsIndex, TypeVar
 
 import numpy as np
@@ -206,6 +206,9 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Any:
         return self.value()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value())
 
     def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
         """Return the slices at `indices` along `axis`; only they are cast."""

@@ -66,7 +66,7 @@ def from_capsule(capsule, dict dtypes not None):
     Raises
     ------
     TypeError
-        The element type is none of :data:`NAMES`, or the memory is not the CPU's.
+        The element type is none of :data:`NAMES`, or the memory is not the CPU's, or missing.
     """
     cdef mp_dl_managed *managed
     cdef mp_dl_tensor *tensor
@@ -74,6 +74,7 @@ def from_capsule(capsule, dict dtypes not None):
     cdef cnp.npy_intp shape[64]
     cdef cnp.npy_intp strides[64]
     cdef int axis, size
+    cdef bint empty = False
     if not PyCapsule_IsValid(capsule, "dltensor"):
         raise TypeError("a DLPack capsule must be an unused 'dltensor'")
     managed = <mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor")
@@ -84,6 +85,10 @@ def from_capsule(capsule, dict dtypes not None):
             f"DLPack tensors must be on the CPU, of at most 64 axes, in {', '.join(NAMES.values())} or a type of "
             f"NumPy; received type code {tensor.dtype.code} with {tensor.dtype.bits} bits on device type "
             f"{tensor.device.device_type}")
+    for axis in range(tensor.ndim):
+        empty = empty or tensor.shape[axis] == 0
+    if tensor.data == NULL and not empty:
+        raise TypeError("DLPack tensors must have memory; received one without")
     PyCapsule_SetName(capsule, "used_dltensor")
     owner.managed = managed
     dtype = dtypes[name]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import cast
+from mp_core.arrays import cast, imported
 
 __all__ = ["DTypePolicy", "FloatDTypePolicy", "dtype_policy", "replace_default", "scoped_default", "standardize_dtype"]
 
@@ -171,13 +171,13 @@ class DTypePolicy:
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
         """Cast `x` to `dtype` when it is a floating-point array and `autocast` is set.
 
-        Objects without ``__array__`` (Python numbers, strings, None) come back as they are; integer, boolean and
-        complex arrays are never cast.
+        Objects without ``__array__`` or ``__dlpack__`` (Python numbers, strings, None) come back as they are; integer,
+        boolean and complex arrays are never cast.
         """
         if not isinstance(x, np.ndarray):
-            if not hasattr(x, "__array__"):
+            if not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
                 return x
-            x = np.asarray(x)
+            x = imported(x, "inputs")
         if not autocast or not dtypes.is_float(x.dtype):
             return x
         target = dtypes.parse(dtype)

@@ -50,6 +50,7 @@ class MultiHeadAttention(Layer):
     ((1, 3, 8), [(8, 2, 4), (2, 4)])
     """
 
+    _arrays = 2
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
         "bias_initializer",

@@ -85,6 +85,8 @@ class Layer(VariableOwner):
     """
 
     _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
+    _arrays = 0
+    """How many of the first arguments of :meth:`call` must be arrays; a subclass with its own says it anew."""
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
     _modes: tuple[str, ...] = ()
@@ -119,8 +121,10 @@ class Layer(VariableOwner):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "build" in cls.__dict__:
+        if "build" in vars(cls):
             cls.build = placed(cls.build)  # type: ignore[method-assign]
+        if "call" in vars(cls) and "_arrays" not in vars(cls):
+            cls._arrays = 0
 
     # ---- the policy
 
@@ -300,7 +304,11 @@ class Layer(VariableOwner):
             enclosing_path.reset(token)
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
+        cast = map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
+        for x in cast[0][: self._arrays]:
+            if not isinstance(x, np.ndarray):
+                raise TypeError(f"Layer '{self.name}' takes an array; received {x!r} (of type {type(x).__name__})")
+        return cast
 
     def _cast_positional(self, x: Any) -> Any:
         x = self._cast_input(x)
@@ -432,6 +440,8 @@ class Layer(VariableOwner):
         ValueError
             An argument that mp_core does not have is on.
         """
+        if not isinstance(config, dict):
+            raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
         config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
         check_quantization_config(config.pop("quantization_config", None))
         known = _arguments(cls)

@@ -27,7 +27,7 @@ class Sequential(Layer):
 
     Parameters
     ----------
-    layers : sequence of Layer
+    layers : sequence of Layer, optional
     **kwargs
         Those of :class:`Layer`. The policy is that of the stack's own casts; every layer keeps its own.
 
@@ -38,10 +38,10 @@ class Sequential(Layer):
     ((3, 2), 4)
     """
 
-    def __init__(self, layers: Sequence[Layer] = (), **kwargs: Any) -> None:
+    def __init__(self, layers: Sequence[Layer] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layers: list[Layer] = []
-        for layer in layers:
+        for layer in layers or ():
             self.add(layer)
 
     def add(self, layer: Layer) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mp_core import dtype_policies, ops
 from mp_core.arguments import path_of, positive_integer
-from mp_core.arrays import Array, as_mask, refuse_masked
+from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
 from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
@@ -73,7 +73,7 @@ class BertEncoder:
         settings = read_settings(folder)
         pooling = read_pooling(folder, settings)
         tokenizer = read_tokenizer(folder, settings)
-        return cls(folder, settings, dtype_policies.get(policy), pooling, tokenizer)
+        return cls(folder, settings, _float_policy(policy), pooling, tokenizer)
 
     def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
         """Return the model under another policy, with its weights read anew from the folder.
@@ -95,7 +95,7 @@ class BertEncoder:
             Its files have changed and do not fit, or `policy` is none.
         """
         other = copy(self)
-        other._network = _read_network(self._folder, self._settings, dtype_policies.get(policy))
+        other._network = _read_network(self._folder, self._settings, _float_policy(policy))
         return other
 
     @property
@@ -172,8 +172,7 @@ class BertEncoder:
         ValueError
             A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
         """
-        refuse_masked(ids, "ids")
-        ids = np.asarray(ids)
+        ids = imported(ids, "ids")
         mask = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         self._check_tokens(ids, mask)
         attention_mask = None if mask.all() else mask[:, np.newaxis, :]
@@ -256,3 +255,10 @@ def _maximum(hidden: Array, mask: Array) -> Array:
 
 
 _POOL: dict[str, Callable[[Array, Array], Array]] = {"mean": _mean, "cls": _first, "max": _maximum}
+
+
+def _float_policy(policy: Any) -> DTypePolicy:
+    found = dtype_policies.get(policy)
+    if "float" not in found.compute_dtype:
+        raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")
+    return found

@@ -92,8 +92,7 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     """Do what :func:`matmul` says for all operands that its short way leaves."""
     row_scale = row_zero = default = None
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
-        a, b, row_scale, row_zero = multipliable(a, b)
-        default = F32 if row_scale is not None else None
+        a, b, row_scale, row_zero, default = multipliable(a, b)
     a = asarray(a, "a")
     if not isinstance(b, PackedMatrix):
         b = asarray(b, "b")

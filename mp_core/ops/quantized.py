@@ -46,36 +46,35 @@ def pack_quantized(b: QuantizedArray) -> PackedMatrix:
     return _packed.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
 
-def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None]:
-    """Return (a, b, row_scale, row_zero): what the product reads, where both are integers with their row scales."""
+def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, np.dtype[Any]]:
+    """Return (a, b, row_scale, row_zero, dtype): what the product reads, with row scales where both are integers.
+
+    dtype is the type of the result by default: float32, or that of an operand in floats of more than 8 bits.
+    """
     if isinstance(b, QuantizedArray) and scales_columns(b):
         b = pack_quantized(b)
     packed = has_scale(b)
     if isinstance(a, QuantizedArray) and _scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
         check_unchanged(a)
-        return a.values, b, a.scale, a.zero_point
-    target = F32
-    for x, name in ((a, "a"), (b, "b")):
-        if not isinstance(x, QuantizedArray | PackedMatrix):
-            dtype = asarray(x, name).dtype
-            target = dtype if is_float(dtype) else F32
-        elif isinstance(x, PackedMatrix) and x.scale is None and is_float(x.dtype):
-            target = x.dtype
-    narrow = "float8" in target.name  # for scaled codes, as which they would lose bits or be NaN
-    target = F32 if narrow else target
-    a = dequantize(a, target) if isinstance(a, QuantizedArray) else _wide(a, "a")
+        return a.values, b, a.scale, a.zero_point, F32
+    a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
+    b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
+    beside = b if isinstance(a, QuantizedArray) else a
+    floats = not isinstance(beside, QuantizedArray) and not has_scale(beside) and is_float(beside.dtype)
+    narrow = floats and "float8" in beside.dtype.name  # of too few bits for scaled codes
+    dtype = beside.dtype if floats and not narrow else F32
+    exact = F64 if dtype is F64 else F32
     if isinstance(b, QuantizedArray):
-        b = dequantize(b, target)
-    elif not isinstance(b, PackedMatrix):
-        b = _wide(b, "b")
-    elif packed and (b.zero_point is not None or a.dtype is F64 or narrow):
-        b = _dequantized(b, target)
-    return a, b, None, None
+        b = dequantize(b, exact)
+    elif packed and (b.zero_point is not None or exact is F64 or narrow):
+        b = _dequantized(b, exact)
+    a = dequantize(a, exact) if isinstance(a, QuantizedArray) else _wide(a)
+    b = b if isinstance(b, PackedMatrix) else _wide(b)
+    return a, b, None, None, dtype
 
 
-def _wide(x: Any, name: str) -> Array:
+def _wide(x: Array) -> Array:
     """Return an operand as floats of more than 8 bits."""
-    x = asarray(x, name)
     return x if is_float(x.dtype) and "float8" not in x.dtype.name else cast(x, F32)
 
 
