@@ -88,7 +88,13 @@ def _add_convert(commands: Any) -> None:
     )
     convert.add_argument("--force", action="store_true", help="replace OUT")
     convert.add_argument("--dry-run", action="store_true", help="report types and sizes, write nothing")
-    convert.add_argument("--max-memory", type=_size, default="512MiB", metavar="SIZE", help="default: %(default)s")
+    convert.add_argument(
+        "--max-memory",
+        type=_size,
+        default=f"{checkpoint.MAX_MEMORY >> 20}MiB",
+        metavar="SIZE",
+        help="default: %(default)s",
+    )
     convert.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
     convert.add_argument("--report", metavar="FILE", help="write the report as JSON")
     convert.add_argument(

@@ -2,26 +2,18 @@ from typing import Any
 
 import numpy as np
 
-def softmax(
-    x: np.ndarray[Any, Any],
-    in_format: int,
-    out: np.ndarray[Any, Any],
-    out_format: int,
-    scale: float,
-    keep: np.ndarray[Any, Any] | None = None,
-) -> None: ...
+_Array = np.ndarray[Any, Any]
+
+def softmax(fmt: int, x: _Array, out: _Array, scale: float, keep: _Array | None = None) -> None: ...
 def layer_norm(
-    x: np.ndarray[Any, Any],
-    in_format: int,
-    out: np.ndarray[Any, Any],
-    out_format: int,
+    fmt: int,
+    x: _Array,
+    out: _Array,
     epsilon: float,
-    gamma: np.ndarray[Any, Any] | None = None,
-    beta: np.ndarray[Any, Any] | None = None,
-    residual: np.ndarray[Any, Any] | None = None,
+    gamma: _Array | None = None,
+    beta: _Array | None = None,
+    residual: _Array | None = None,
 ) -> None: ...
-def activate(
-    x: np.ndarray[Any, Any], in_format: int, out: np.ndarray[Any, Any], out_format: int, activation: int
-) -> None: ...
-def all_finite(x: np.ndarray[Any, Any], in_format: int) -> bool: ...
-def gelu_float64(x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None: ...
+def activate(fmt: int, x: _Array, out: _Array, activation: int) -> None: ...
+def all_finite(fmt: int, x: _Array) -> bool: ...
+def gelu_float64(x: _Array, out: _Array) -> None: ...

@@ -1,4 +1,7 @@
-"""Rows and elements: softmax, layer norm, activations. Widened to float32, computed there, narrowed once."""
+"""Rows and elements: softmax, layer norm, activations. Widened to float32, computed there, narrowed once.
+
+x and out are of the format `fmt`.
+"""
 
 cimport numpy as cnp
 from libc.math cimport M_SQRT1_2, erfc
@@ -20,7 +23,7 @@ cdef enum:
 # Rows of x, C-contiguous, `length` elements each. keep: rows of bytes at byte strides per axis of the row index.
 cdef struct Rows:
     const mp_kernels *kernels
-    int what, in_format, out_format, in_size, out_size
+    int what, format, size  # of the elements of x, residual and out
     Py_ssize_t rows, length, share
     const char *x
     const char *residual
@@ -48,8 +51,8 @@ cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
 
 cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
     cdef Rows *r = <Rows *>context
-    cdef bint widens = r.in_format != MP_F32, narrows = r.out_format != MP_F32
-    cdef float *work = <float *>scratch((2 * widens + narrows) * r.length * 4)
+    cdef bint narrow = r.format != MP_F32
+    cdef float *work = <float *>scratch(3 * narrow * r.length * 4)
     cdef float *result
     cdef const float *x
     cdef const float *residual = NULL
@@ -60,30 +63,29 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
     for row in range(index * r.share, min((index + 1) * r.share, r.rows)):
         start = row * r.length
         x = <const float *>r.x + start
-        if widens:
-            r.kernels.widen[r.in_format](r.x + start * r.in_size, work, r.length, 0)
+        if narrow:
+            r.kernels.widen[r.format](r.x + start * r.size, work, r.length, 0)
             x = work
-        result = work + 2 * widens * r.length if narrows else <float *>r.out + start
+        result = work + 2 * r.length if narrow else <float *>r.out + start
         if r.what == SOFTMAX:
             r.kernels.softmax(x, kept(r, row), r.scale, r.length, result)
         elif r.what == ACTIVATE:
             r.kernels.activate(r.activation, x, r.length, result)
         else:
-            if r.residual != NULL and widens:
-                r.kernels.widen[r.in_format](r.residual + start * r.in_size, work + r.length, r.length, 0)
+            if r.residual != NULL and narrow:
+                r.kernels.widen[r.format](r.residual + start * r.size, work + r.length, r.length, 0)
                 residual = work + r.length
             elif r.residual != NULL:
                 residual = <const float *>r.residual + start
             r.kernels.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
-        if narrows:
-            r.kernels.narrow[r.out_format](result, r.out + start * r.out_size, r.length, 0)
+        if narrow:
+            r.kernels.narrow[r.format](result, r.out + start * r.size, r.length, 0)
 
 
-cdef int run(Rows *r, cnp.ndarray x, int in_format, cnp.ndarray out, int out_format) except -1:
+cdef int run(Rows *r, int fmt, cnp.ndarray x, cnp.ndarray out) except -1:
     cdef int threads = threads_for(<double>r.rows * r.length, WORTHWHILE)
-    r.kernels, r.in_format, r.out_format = kernels(), in_format, out_format
+    r.kernels, r.format, r.size = kernels(), fmt, cnp.PyArray_ITEMSIZE(x)
     r.x, r.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
-    r.in_size, r.out_size = cnp.PyArray_ITEMSIZE(x), cnp.PyArray_ITEMSIZE(out)
     if r.rows == 0 or r.length == 0:
         return 0
     r.share = max(1, (r.rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else r.rows
@@ -94,8 +96,7 @@ cdef int run(Rows *r, cnp.ndarray x, int in_format, cnp.ndarray out, int out_for
     return 0
 
 
-def softmax(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, float scale,
-            cnp.ndarray keep=None):
+def softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float scale, cnp.ndarray keep=None):
     """out = softmax(scale * x) over the last axis; C-contiguous. `keep`: bool, the shape of `x`, unit last stride."""
     cdef Rows r
     cdef int axis, ndim = cnp.PyArray_NDIM(x)
@@ -107,11 +108,11 @@ def softmax(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int
         r.keep, r.keep_axes = <const uint8_t *>cnp.PyArray_DATA(keep), ndim - 1
         for axis in range(ndim - 1):
             r.keep_shape[axis], r.keep_stride[axis] = cnp.PyArray_DIM(keep, axis), cnp.PyArray_STRIDE(keep, axis)
-    run(&r, x, in_format, out, out_format)
+    run(&r, fmt, x, out)
 
 
-def layer_norm(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, float epsilon,
-               cnp.ndarray gamma=None, cnp.ndarray beta=None, cnp.ndarray residual=None):
+def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float epsilon, cnp.ndarray gamma=None,
+               cnp.ndarray beta=None, cnp.ndarray residual=None):
     """Layer norm of x + residual over the last axis; C-contiguous, `residual` of x's dtype, gamma and beta float32."""
     cdef Rows r
     memset(&r, 0, sizeof(r))
@@ -124,7 +125,7 @@ def layer_norm(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, 
         r.beta = <const float *>cnp.PyArray_DATA(beta)
     if residual is not None:
         r.residual = cnp.PyArray_BYTES(residual)
-    run(&r, x, in_format, out, out_format)
+    run(&r, fmt, x, out)
 
 
 def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
@@ -137,25 +138,25 @@ def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
             result[i] = source[i] * (0.5 * erfc(-source[i] * M_SQRT1_2))
 
 
-def activate(cnp.ndarray x not None, int in_format, cnp.ndarray out not None, int out_format, int activation):
+def activate(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, int activation):
     """out = activation(x), element by element; C-contiguous."""
     cdef Rows r
     memset(&r, 0, sizeof(r))
     r.what, r.activation = ACTIVATE, <mp_activation>activation
     r.length = min(cnp.PyArray_SIZE(x), 1024)
     r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
-    run(&r, x, in_format, out, out_format)
+    run(&r, fmt, x, out)
     if r.rows * r.length < cnp.PyArray_SIZE(x):
         tail = r.rows * r.length
-        activate(x.reshape(-1)[tail:], in_format, out.reshape(-1)[tail:], out_format, activation)
+        activate(fmt, x.reshape(-1)[tail:], out.reshape(-1)[tail:], activation)
 
 
-def all_finite(cnp.ndarray x not None, int in_format):
+def all_finite(int fmt, cnp.ndarray x not None):
     """Whether no element of `x`, which fills its memory without gaps, is infinite or NaN."""
     cdef const mp_kernels *table = kernels()
     cdef const void *data = cnp.PyArray_DATA(x)
     cdef Py_ssize_t n = cnp.PyArray_SIZE(x)
     cdef bint finite
     with nogil:
-        finite = table.all_finite[in_format](data, n)
+        finite = table.all_finite[fmt](data, n)
     return finite

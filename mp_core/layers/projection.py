@@ -15,7 +15,7 @@ from mp_core.quantizers import compute_float8_amax_history, compute_float8_scale
 
 __all__ = ["add_kernel", "fix_inputs", "project", "read_bias"]
 
-_E4M3_MAX = 448.0
+_E4M3_MAX = float(dtypes.finfo("float8_e4m3fn").max)
 _INT4 = dtypes.STORED["int4"]
 _WIDE = ("float32", "float16", "bfloat16")
 

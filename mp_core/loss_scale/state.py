@@ -43,7 +43,7 @@ def _is_finite(x: Array) -> bool:
     if x.dtype.name == "float64":
         return bool(np.isfinite(x).all())
     gapless = x.flags.c_contiguous or x.flags.f_contiguous
-    finite: bool = pointwise.all_finite(x if gapless else np.ascontiguousarray(x), FORMATS[x.dtype])
+    finite: bool = pointwise.all_finite(FORMATS[x.dtype], x if gapless else np.ascontiguousarray(x))
     return finite
 
 

@@ -63,7 +63,7 @@ def softmax(
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
     x, work = _rows(x, view)
     fmt = FORMATS[x.dtype]
-    _pointwise.softmax(x, fmt, work, fmt, scale, keep)
+    _pointwise.softmax(fmt, x, work, scale, keep)
     if work is not view:
         view[...] = work
     return result
@@ -133,7 +133,7 @@ def layer_norm(
         )
     x, work = _rows(x, result)
     fmt = FORMATS[x.dtype]
-    _pointwise.layer_norm(x, fmt, work, fmt, epsilon, scale, offset, other)
+    _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
     if work is not result:
         result[...] = work
     return result
@@ -331,7 +331,7 @@ def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
         return result
     x, work = _rows(x, result)
     fmt = FORMATS[x.dtype]
-    _pointwise.activate(x, fmt, work, fmt, ACTIVATIONS[name])
+    _pointwise.activate(fmt, x, work, ACTIVATIONS[name])
     if work is not result:
         result[...] = work
     return result
