@@ -75,7 +75,7 @@ def project(
     elif form.mode == "int8" and not layer._weight_only:
         multiply, kernel = ops.dynamic_matmul, _made(layer, _codes)
     else:
-        kernel = _made(layer, _codes, None if inputs.dtype.name in _WIDE else inputs.dtype)
+        kernel = _made(layer, _codes, None if dtypes.name_of(inputs.dtype) in _WIDE else inputs.dtype)
     outputs: Array = multiply(inputs, kernel, bias=vector, activation=activation)
     return outputs
 
@@ -102,8 +102,12 @@ def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | No
     """Return ``make(layer, dtype)``, made once per value of the kernel and of all variables that are not the bias."""
     kept: dict[str, Any] = layer.kernel.derived((make, dtype), _nothing)
     last = kept.get("last")
-    if last is not None and all(variable.numpy() is value for variable, value in last[0]):
-        return last[1]
+    if last is not None:
+        for variable, value in last[0]:
+            if variable.numpy() is not value:
+                break
+        else:
+            return last[1]
     # Without the kernel itself: that would be a cycle, and a model's memory would wait for the garbage collector.
     others = (variable for variable in layer._variables if variable is not layer.bias and variable is not layer.kernel)
     values = [(variable, variable.numpy()) for variable in others]

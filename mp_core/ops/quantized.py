@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import F32, F64, I8, U8, Array, asarray, cast
 from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
-from mp_core.dtypes import is_float
+from mp_core.dtypes import is_float, name_of
 from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, unpacked_codes
 
 __all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns"]
@@ -61,7 +61,7 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, 
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
     beside = b if isinstance(a, QuantizedArray) else a
     floats = not isinstance(beside, QuantizedArray) and not has_scale(beside) and is_float(beside.dtype)
-    narrow = floats and "float8" in beside.dtype.name  # of too few bits for scaled codes
+    narrow = floats and "float8" in name_of(beside.dtype)  # of too few bits for scaled codes
     dtype = beside.dtype if floats and not narrow else F32
     exact = F64 if dtype is F64 else F32
     if isinstance(b, QuantizedArray):
@@ -75,7 +75,7 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, 
 
 def _wide(x: Array) -> Array:
     """Return an operand as floats of more than 8 bits."""
-    return x if is_float(x.dtype) and "float8" not in x.dtype.name else cast(x, F32)
+    return x if is_float(x.dtype) and "float8" not in name_of(x.dtype) else cast(x, F32)
 
 
 def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
