@@ -59,14 +59,14 @@ def refuse_masked(x: Any, argument: str) -> None:
 
 
 def imported(x: Any, argument: str) -> Array:
-    """Return an object as an ndarray of whatever type, without a copy where possible; raise TypeError if it is none."""
+    """Return `x` as an ndarray of whatever type, without a copy where possible; raise TypeError where that fails."""
     refuse_masked(x, argument)
     if isinstance(x, np.ndarray):
         return np.asarray(x)
-    if callable(getattr(x, "is_neg", None)) and x.is_neg():  # torch's DLPack leaves that out
-        raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
     reason: Exception | None = None
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack leaves that out
+            raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
         try:
             device = x.__dlpack_device__()
             on_cpu = int(device[0]) == 1
@@ -84,7 +84,7 @@ def imported(x: Any, argument: str) -> Array:
             reason = error
     try:
         array = np.asanyarray(x)
-    except (RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         kind = "an array or nested sequence of numbers" if reason is None else "an array or a plain tensor"
         raise TypeError(f"`{argument}` must be {kind}: {reason or error}") from None
     if reason is not None and array.dtype == object:  # it has no ``__array__``

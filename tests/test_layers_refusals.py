@@ -243,8 +243,9 @@ def test_set_weights_refuses_fractions_for_an_int8_kernel_before_it_changes_anyt
 )
 @pytest.mark.parametrize("inputs", [None, {"a": np.ones((1, 2))}], ids=["None", "dict"])
 def test_what_is_no_array(layer, inputs):
-    with pytest.raises(TypeError, match=f"Layer '{layer.name}' takes an array; received"):
-        layer(inputs)
+    for arguments, keywords in (((inputs,), {}), ((), {"inputs": inputs})):
+        with pytest.raises(TypeError, match=f"`inputs` of layer '{layer.name}' must be an array; received"):
+            layer(*arguments, **keywords)
     with pytest.raises(ValueError, match="`config` must be a dict"):
         type(layer).from_config(inputs and [inputs])
 

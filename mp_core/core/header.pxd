@@ -55,7 +55,7 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t lda
         const void *b
         Py_ssize_t step
-        int far
+        int ahead, far
         const char *fetch
         Py_ssize_t fetch_rows, fetch_width, fetch_step
         Py_ssize_t block

@@ -343,9 +343,9 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     Operands of different float types meet in their common type (float16 with bfloat16: float32) and are widened where
     they are multiplied; float8 and int8 on the right of a wider float are too. Two quantized operands, `a` with one
     scale or one per row, `b` with one or one per column, multiply as integers, zero points included, and are rescaled:
-    ``float(sum) * row_scale * col_scale``. A quantized `b` without zero points beside a float `a` is multiplied as it
-    is, ``(a @ values) * scale``. Any other quantized operand is dequantized first, to float32 or
-    beside float64 to that; the result is by default of the other operand's type, beside float8 float32.
+    ``float(sum) * row_scale * col_scale``. A quantized `b` without zero points beside a float32, float16 or bfloat16
+    `a` is multiplied as it is, ``(a @ values) * scale``. Any other quantized operand is dequantized first: beside
+    float64 to float64, else to float32. The default type is that of a float operand of more than 8 bits, else float32.
     The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
 
     Examples

@@ -144,7 +144,7 @@ def install(dict dtypes not None):
 
 
 def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
-    return PackedMatrix(shape, _dtypes[name], data, column_sums, scale, zero_point, group_size)
+    return PackedMatrix(shape, _dtypes.get(name), data, column_sums, scale, zero_point, group_size)
 
 
 def aligned_empty(Py_ssize_t nbytes):

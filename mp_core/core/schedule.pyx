@@ -27,7 +27,7 @@ cdef enum:
     PIECE_ROWS = 512        # of b, that lie far apart, whose neighbours are read next; of those of one row of a
     IN_PLACE_ROWS = 32      # the same, where they are read in place by a tile; for more tiles twice as many
     FAR_ROWS = 128          # the same, of panels that are made from memory for more than one tile
-    FAR_BYTES = 1 << 10     # of a row of b in memory, which so many rows of a pass together
+    FAR_BYTES = 1 << 10     # of a row of b in memory: of the panels in work together, at most
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 19  # of b: a larger one is taken to come from memory, as one of many layers does
@@ -110,7 +110,8 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
 
 cdef void choose_way(Product *p) noexcept nogil:
     """Whether b is read as it lies: by rows, or by columns of few rows of a."""
-    cdef Py_ssize_t size = mp_element_bytes[p.b_format], rows
+    cdef Py_ssize_t size = mp_element_bytes[p.b_format]
+    cdef bint plain
     cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
                       and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     cdef bint near = p.arithmetic == MP_WIDE and p.n % MP_LANES == 0 and p.k * p.b_rs <= NEAR_BYTES
@@ -124,38 +125,41 @@ cdef void choose_way(Product *p) noexcept nogil:
     p.turned = (lies and not p.in_place and p.b_rs == size
                 and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else MP_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
-    p.common.far = p.n * p.k * size > CACHED_BYTES
+    p.common.far = p.n * (mp_column_bytes(p.b_format, p.k) if p.packed else p.k * size) > CACHED_BYTES
     if not p.packed:
         p.fetched = p.b_cs == size
     elif p.row_chunk > FEW:  # float16 loses 2 % by it, the others gain up to 5 (one Zen 5 core)
         p.fetched = p.b_format != MP_F16
-    else:
-        rows = FETCHING if p.b_format == NATIVE[p.arithmetic] else FETCHING_DECODED
-        p.fetched = p.common.far and p.row_chunk >= rows
+    elif p.common.far:
+        plain = p.b_format == NATIVE[p.arithmetic]
+        p.fetched = p.row_chunk >= (FETCHING if plain else FETCHING_DECODED)
+        # One row and a panel that is multiplied as it is: the processor keeps up with memory by itself.
+        p.common.ahead = as_packed(p) and not p.fetched and (p.row_chunk > 1 or not plain)
 
 
 cdef void choose_step(Product *p, int fmt) noexcept nogil:
     """The range of k at a time, of panels in `fmt`, for the caches, and how many panels are in work together."""
     cdef Py_ssize_t rows = p.row_chunk, block = p.common.block
-    cdef Py_ssize_t panel_bytes = FETCHED_BYTES if p.packed and p.fetched else PIECE_BYTES
+    cdef Py_ssize_t panel_bytes
     cdef bint one_panel = p.n <= MP_PANEL
-    if rows > FEW or (as_packed(p) and not p.fetched):
-        panel_bytes = PANEL_BYTES
     p.together = 1
     if p.turned or (rows <= MP_ROWS and (as_packed(p) or (p.in_place and one_panel))):
         p.step = block if p.tail else p.k  # what precedes the tail is no range of whole blocks
     elif rows <= FEW and not p.packed and p.fetched and (p.in_place or not one_panel):
         p.together = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if p.k > block else 1)))
         if rows > MP_ROWS and p.common.far:
-            p.step = 2 * IN_PLACE_ROWS if p.in_place else FAR_ROWS
             p.together = min(p.together, max(1, FAR_BYTES // (MP_PANEL * mp_element_bytes[p.b_format])))
-        elif not p.in_place or rows == 1:
-            p.step = PIECE_ROWS
+        if not p.in_place or rows == 1:
+            p.step = FAR_ROWS if rows > MP_ROWS and p.common.far else PIECE_ROWS
         elif rows > MP_ROWS:
             p.step = 2 * IN_PLACE_ROWS
         else:
             p.step = IN_PLACE_ROWS // 2 if p.common.far and p.arithmetic != MP_QUADS else IN_PLACE_ROWS
     else:
+        if rows > FEW or (as_packed(p) and not p.fetched):
+            panel_bytes = PANEL_BYTES
+        else:
+            panel_bytes = FETCHED_BYTES if p.packed and p.fetched else PIECE_BYTES
         p.step = panel_bytes // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
     if p.step >= p.k:
         p.step = max(p.k, 1)

@@ -175,7 +175,7 @@ class DTypePolicy:
         boolean and complex arrays are never cast.
         """
         if not isinstance(x, np.ndarray):
-            if not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
+            if not (hasattr(x, "__array__") or (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"))):
                 return x
             x = imported(x, "inputs")
         if not autocast or not dtypes.is_float(x.dtype):

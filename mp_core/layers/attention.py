@@ -50,7 +50,7 @@ class MultiHeadAttention(Layer):
     ((1, 3, 8), [(8, 2, 4), (2, 4)])
     """
 
-    _arrays = 2
+    _arrays = ("query", "value")
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
         "bias_initializer",

@@ -42,7 +42,7 @@ class Conv2D(Layer):
     ((1, 8, 8, 5), (3, 3, 4, 5))
     """
 
-    _arrays = 1
+    _arrays = ("inputs",)
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "groups", "activation",
         "use_bias", "kernel_initializer", "bias_initializer",

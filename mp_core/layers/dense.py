@@ -53,7 +53,7 @@ class Dense(Layer):
     array([[6, 6]], dtype=bfloat16)
     """
 
-    _arrays = 1
+    _arrays = ("inputs",)
     _modes = MODES
     kernel: AutoCastVariable
     kernel_scale: AutoCastVariable | None = None

@@ -45,7 +45,7 @@ class EinsumDense(Layer):
     ((1, 5, 2, 3), (4, 2, 3), (2, 3))
     """
 
-    _arrays = 1
+    _arrays = ("inputs",)
     _modes = MODES
     kernel: AutoCastVariable
     kernel_scale: AutoCastVariable | None = None

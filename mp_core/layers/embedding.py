@@ -50,7 +50,7 @@ class Embedding(Layer):
            [0., 1.]], dtype=float16)
     """
 
-    _arrays = 1
+    _arrays = ("inputs",)
     _modes = ("int8", "int4")
     embeddings: AutoCastVariable
     embeddings_scale: AutoCastVariable | None = None

@@ -85,8 +85,8 @@ class Layer(VariableOwner):
     """
 
     _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
-    _arrays = 0
-    """How many of the first arguments of :meth:`call` must be arrays; a subclass with its own says it anew."""
+    _arrays: tuple[str, ...] = ()
+    """The first arguments of :meth:`call`, which must be arrays; a subclass with its own says it anew."""
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
     _modes: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Layer(VariableOwner):
         if "build" in vars(cls):
             cls.build = placed(cls.build)  # type: ignore[method-assign]
         if "call" in vars(cls) and "_arrays" not in vars(cls):
-            cls._arrays = 0
+            cls._arrays = ()
 
     # ---- the policy
 
@@ -305,9 +305,10 @@ class Layer(VariableOwner):
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         cast = map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
-        for x in cast[0][: self._arrays]:
-            if not isinstance(x, np.ndarray):
-                raise TypeError(f"Layer '{self.name}' takes an array; received {x!r} (of type {type(x).__name__})")
+        given = dict(zip(self._arrays, cast[0], strict=False)) | cast[1]
+        for name in self._arrays:
+            if name in given and not isinstance(given[name], np.ndarray):
+                raise TypeError(f"`{name}` of layer '{self.name}' must be an array; received {given[name]!r}")
         return cast
 
     def _cast_positional(self, x: Any) -> Any:

@@ -34,7 +34,7 @@ class LayerNormalization(Layer):
     array([[-1.,  1.]], dtype=float32)
     """
 
-    _arrays = 1
+    _arrays = ("inputs",)
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 
     def __init__(

@@ -77,9 +77,10 @@ typedef struct {
     ptrdiff_t lda;
     const void *b;               /* the panel's range: ceil(k / group) groups */
     ptrdiff_t step;              /* bytes from one group to the next */
+    int ahead;                   /* the first tile of rows fetches what follows in b: panels side by side, from memory */
     int far;                     /* b is taken to come from memory: few rows of a fetch what follows, rows of b or columns */
     const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
-    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart */
+    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart (of no meaning to gemm_turned) */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
