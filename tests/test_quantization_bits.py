@@ -1,5 +1,7 @@
 """Codes are those of the rounded quotient, for every number, wherever it lies."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from oracles import LARGEST, LIMITS, assert_same_bits, onnx_quantize
@@ -186,7 +188,7 @@ def test_large_arrays_are_written_past_the_caches(rng):
     assert_same_bits(mp.dequantize(q), np.resize(expected.astype(np.float32) * q.scale, x.size))
 
 
-@pytest.mark.parametrize("cols", [63, 5003])
+@pytest.mark.parametrize("cols", [63, 5003, 17_001])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_rows_from_memory_are_read_one_after_the_other(isa, cols, symmetric, rng):
     """More columns than are known at a time, or fewer than a vector has; what is not finite, ties."""
@@ -201,6 +203,29 @@ def test_rows_from_memory_are_read_one_after_the_other(isa, cols, symmetric, rng
     zero, low = (0, -127) if symmetric else (q.zero_point[0], -128)
     codes = np.where(np.isnan(some), zero, onnx_quantize(some, q.scale[0], zero, low, 127))
     np.testing.assert_array_equal(q.values, np.resize(codes, x.shape))
+
+
+def at_byte(offset, template):
+    """An array like the template whose memory begins so many bytes (or elements, of floats) after a cache line."""
+    buffer = np.empty(template.nbytes + 64 + 64 * template.itemsize, np.uint8)
+    start = -buffer.ctypes.data % 64 + offset * template.itemsize
+    return buffer[start : start + template.nbytes].view(template.dtype).reshape(template.shape)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 5, 15])
+@pytest.mark.parametrize(("axis", "group_size"), [(1, None), (0, None), (0, 64), (0, 48), (1, 64)])
+@pytest.mark.parametrize("kind", [{}, {"dtype": "uint8", "symmetric": False}, {"dtype": "int4"}], ids=str)
+def test_large_results_begin_anywhere_in_a_cache_line(offset, axis, group_size, kind, rng):
+    some = rng.standard_normal((64, 960)).astype(np.float32)
+    x = np.resize(some, (64 * (1 + (1 << 24) // some.size), 960))
+    expected = mp.quantize(some, axis=axis, group_size=group_size, **kind)
+    q = mp.quantize(x, axis=axis, group_size=group_size, **kind)
+    out = dataclasses.replace(q, values=at_byte(offset, q.values))
+    assert mp.quantize(x, axis=axis, group_size=group_size, out=out, **kind) is out
+    assert_same_bits(out.values, np.resize(expected.values, q.values.shape))
+    if kind.get("dtype") == "int4" or offset:
+        back = mp.dequantize(q, out=at_byte(offset, x))
+        assert_same_bits(back, np.resize(mp.dequantize(expected), x.shape))
 
 
 @pytest.mark.parametrize("cols", [640, 1000, 5003])

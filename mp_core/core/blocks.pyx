@@ -5,24 +5,23 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport STREAMED, parallel_for, threads_for
-from mp_core.core.header cimport MP_F32, MP_FAR, MP_STREAM, MP_WITHIN, mp_tile
+from mp_core.core.header cimport MP_CODE_U8, MP_F32, MP_FAR, MP_MORE, MP_STREAM, MP_WITHIN, mp_tile
 
 cdef double WORTHWHILE = 1 << 17
 
 cdef enum:
     CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
-    PAGES = 128         # rows, far apart, that are read side by side
-    ROWS = 4            # rows whose columns a kernel takes side by side from a cache
-    SOON = 2048         # elements between a row's fetch and its use, at least
+    SOON = 2048         # elements between a fetch from memory and its use
+    WIDE = 1 << 14      # columns whose scales are given: as many as a kernel takes at a time
     FETCHED = 1 << 21   # bytes of an array that a second-level cache does not hold
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
-# What to fetch while there is something to compute: the next tile, or strip, while one whose range was just found is in
-# a cache; the next rows of columns; where no cache holds an array that is read once, the next row, or what follows in
-# a run.
+# What to fetch while there is something to compute. Where a tile is read twice, the second time from a cache: meanwhile
+# the next tile, or strip; or half of the next tile each time, unless codes take as long as memory. Where no cache holds
+# an array that is read once: what follows.
 cdef enum:
-    NOTHING, NEXT_TILE, NEXT_STRIP, NEXT_ROWS, NEXT_ROW
+    NOTHING, NEXT_TILE, NEXT_STRIP, HALVES, FOLLOWING
 
 
 cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols,
@@ -32,15 +31,9 @@ cdef mp_tile tile_of(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t r
     t.rows, t.cols, t.ldx, t.ldq, t.row_step, t.col_step = rows, cols, ld, ld, row_step, col_step
     t.x, t.q, t.scale, t.zero_point = <float *>(b.x + at * b.size), b.q + (at >> b.packed), NULL, NULL
     t.qmin, t.qmax, t.mode = b.qmin, b.qmax, b.mode
-    t.ahead = 0
-    if b.fetch == NEXT_TILE:
-        t.ahead = rows * ld
-    elif b.fetch == NEXT_STRIP:
-        t.ahead = STRIP
-    elif b.fetch == NEXT_ROWS:
-        t.ahead = ROWS * ld
-    elif b.fetch == NEXT_ROW:
-        t.ahead, t.mode = max(ld, <Py_ssize_t>SOON) if b.by_column else SOON, b.mode | MP_FAR
+    t.ahead, t.next = 0, NULL
+    if b.fetch == FOLLOWING:
+        t.ahead, t.mode = SOON, b.mode | MP_FAR
     return t
 
 
@@ -62,6 +55,7 @@ cdef mp_tile chunk_of(const mp_tile *t, Py_ssize_t index, Py_ssize_t *i, Py_ssiz
     at = i[0] * t.row_step + j[0] * t.col_step
     part.rows, part.cols = min(t.rows - i[0], rows), min(t.cols - j[0], <Py_ssize_t>CHUNK)
     part.ldx, part.ldq, part.mode, part.ahead = part.cols, part.cols, t.mode & MP_WITHIN, 0
+    part.next = NULL
     if t.scale != NULL:
         part.scale = t.scale + at
     if t.zero_point != NULL:
@@ -109,7 +103,7 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
     cdef float middle[CHUNK]
     cdef uint8_t codes[CHUNK]
     cdef mp_tile part
-    cdef Py_ssize_t i, j, r, index
+    cdef Py_ssize_t i, j, r, index, chunks
     t.scale = b.scale + first
     if b.zero_point != NULL:
         t.zero_point = b.zero_point + first
@@ -119,12 +113,19 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
         else:
             b.kernels.quantize[b.code](t)
         return
-    for index in range(chunks_of(t)):
+    chunks = chunks_of(t)
+    for index in range(chunks):
         part = chunk_of(t, index, &i, &j)
         if b.format != MP_F32:
             part.x = middle
         else:
-            part.x, part.ldx, part.ahead, part.mode = t.x + i * t.ldx + j, t.ldx, t.ahead, t.mode & ~MP_STREAM
+            part.x, part.ldx, part.ahead = t.x + i * t.ldx + j, t.ldx, t.ahead
+            if not b.back:
+                part.mode = t.mode & ~MP_STREAM
+            else:
+                part.mode = t.mode if index + 1 == chunks else t.mode | MP_MORE
+            if t.next != NULL:
+                part.next = t.next + (i * t.ldx + j) // 2
         if b.packed:
             part.q = codes
         else:
@@ -155,8 +156,16 @@ cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, P
     if b.how != GIVEN:
         memset(lo, 0, n * sizeof(float))
         memset(hi, 0, n * sizeof(float))
+        if b.fetch == HALVES:
+            t.next = t.x + rows * ld
         find(b, &t, lo, hi)
         steps(b, lo, hi, first, n)
+        if b.fetch == HALVES:
+            t.next += rows * ld // 2
+        elif b.fetch == NEXT_TILE:
+            t.ahead = rows * ld
+        elif b.fetch == NEXT_STRIP:
+            t.ahead = STRIP
     convert(b, &t, first)
 
 
@@ -228,15 +237,16 @@ cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
 
 cdef int fetch_of(const Blocks *b) noexcept nogil:
     """What to fetch of an array that is read once."""
-    return NEXT_ROW if bytes_of(b) >= STREAMED else NEXT_ROWS if b.by_column and bytes_of(b) >= FETCHED else NOTHING
+    return FOLLOWING if bytes_of(b) >= STREAMED else NOTHING
 
 
 cdef int split(Blocks *b, int threads) except -1:
     """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
     cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
-    b.share = ((along + 4 * threads - 1) // (4 * threads) + 63) // 64 * 64 if b.rows == 1 else (
-        (along + threads - 1) // threads)
+    b.share = (along + 4 * threads - 1) // (4 * threads)
+    if b.rows == 1:
+        b.share = (b.share + 63) // 64 * 64
     b.parts = <int>((along + b.share - 1) // b.share)
     b.fetch = fetch_of(b)
     if b.how != GIVEN:
@@ -253,9 +263,7 @@ cdef int split(Blocks *b, int threads) except -1:
                     b.hi[i] = max(b.hi[i], b.hi[part * scales + i])
             steps(b, b.lo, b.hi, 0, scales)
             free(b.lo)
-        if b.rows > 1:  # as many as have their pages at hand
-            b.share = min(b.share, <Py_ssize_t>PAGES)
-        parallel_for(threads, (along + b.share - 1) // b.share, convert_share, b)
+        parallel_for(threads, b.parts, convert_share, b)
     return 0
 
 
@@ -269,10 +277,10 @@ cdef int run(Blocks *b) except -1:
         elif b.by_column and b.cols > STRIP:
             b.fetch = NEXT_STRIP
         elif b.outer * b.groups > 1:
-            b.fetch = NEXT_TILE
+            b.fetch = HALVES if b.code <= MP_CODE_U8 and not b.by_column else NEXT_TILE
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
-        b.strip = <Py_ssize_t>CHUNK if b.how == GIVEN else <Py_ssize_t>STRIP
+        b.strip = <Py_ssize_t>WIDE if b.how == GIVEN else <Py_ssize_t>STRIP
         if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
             return split(b, threads)
         tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)

@@ -35,6 +35,7 @@ cdef extern from "mp_core.h" nogil:
         MP_STREAM
         MP_WITHIN
         MP_FAR
+        MP_MORE
         MP_LANES
         MP_LIMIT_VECTORS
         MP_PANEL
@@ -104,6 +105,7 @@ cdef extern from "mp_core.h" nogil:
         int32_t qmin, qmax
         int mode
         Py_ssize_t ahead
+        const float *next
 
     ctypedef struct mp_kernels:
         const char *isa

@@ -20,8 +20,9 @@ typedef enum {
 } mp_format;
 
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
- * rely on: no finite number is beyond the codes; its numbers come from memory. Bits, or 0. */
-enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8 };
+ * rely on: no finite number is beyond the codes; its rows come from memory; another tile follows that ends with a fence.
+ * Bits, or 0. */
+enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8, MP_MORE = 16 };
 
 typedef enum {
     MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
@@ -125,8 +126,10 @@ typedef struct {
     const int32_t *zero_point;   /* NULL: zeros */
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
-    int mode;                    /* MP_STREAM, MP_WITHIN, MP_FAR */
-    ptrdiff_t ahead;             /* how many elements later to fetch one into the caches, may be beyond the array; 0: none */
+    int mode;                    /* MP_STREAM, MP_WITHIN, MP_FAR, MP_MORE */
+    ptrdiff_t ahead;             /* what is fetched into a cache meanwhile, maybe from beyond the array: what comes so many
+                                    elements later */
+    const float *next;           /* ... or, by runs, what begins there, half as much as the tile has; 0 and NULL: nothing */
 } mp_tile;
 
 typedef struct {
