@@ -4,22 +4,22 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport STREAMED, parallel_for, threads_for
+from mp_core.core.cpu cimport parallel_for, threads_for
 from mp_core.core.header cimport MP_CODE_U8, MP_F32, MP_FAR, MP_MORE, MP_STREAM, MP_WITHIN, mp_tile
 
 cdef double WORTHWHILE = 1 << 17
 
 cdef enum:
-    CHUNK = 4096      # elements that pass through buffers in the first-level cache at a time
-    STRIP = 1024      # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
+    CHUNK = 4096        # elements that pass through buffers in the first-level cache at a time
+    STRIP = 1024        # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
     SOON = 2048         # elements between a fetch from memory and its use
     WIDE = 1 << 14      # columns whose scales are given: as many as a kernel takes at a time
     FETCHED = 1 << 21   # bytes of an array that a second-level cache does not hold
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
 # What to fetch while there is something to compute. Where a tile is read twice, the second time from a cache: meanwhile
-# the next tile, or strip; or half of the next tile each time, unless codes take as long as memory. Where no cache holds
-# an array that is read once: what follows.
+# the next tile or strip, or half of the next tile each time, unless codes take as long as memory. Of what is read once:
+# what follows.
 cdef enum:
     NOTHING, NEXT_TILE, NEXT_STRIP, HALVES, FOLLOWING
 
@@ -235,11 +235,6 @@ cdef Py_ssize_t bytes_of(const Blocks *b) noexcept nogil:
     return b.outer * b.rows * b.cols * b.size
 
 
-cdef int fetch_of(const Blocks *b) noexcept nogil:
-    """What to fetch of an array that is read once."""
-    return FOLLOWING if bytes_of(b) >= STREAMED else NOTHING
-
-
 cdef int split(Blocks *b, int threads) except -1:
     """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
@@ -248,7 +243,7 @@ cdef int split(Blocks *b, int threads) except -1:
     if b.rows == 1:
         b.share = (b.share + 63) // 64 * 64
     b.parts = <int>((along + b.share - 1) // b.share)
-    b.fetch = fetch_of(b)
+    b.fetch = FOLLOWING if bytes_of(b) >= FETCHED else NOTHING
     if b.how != GIVEN:
         b.lo = <float *>calloc(2 * b.parts * scales, sizeof(float))
         if b.lo == NULL:
@@ -273,7 +268,7 @@ cdef int run(Blocks *b) except -1:
     b.fetch = NOTHING
     if bytes_of(b) >= FETCHED:
         if b.how == GIVEN:
-            b.fetch = fetch_of(b)
+            b.fetch = FOLLOWING
         elif b.by_column and b.cols > STRIP:
             b.fetch = NEXT_STRIP
         elif b.outer * b.groups > 1:

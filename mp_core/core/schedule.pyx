@@ -18,6 +18,7 @@ cdef enum:
     PACKED_ROWS = 192       # rows of a that pass a packed panel before the next one: it stays in the second-level cache
     SCRATCH_ROWS = 1032     # rows per panel that is made on the fly: making it costs about 1/100 of its product
     FEW = 48                # rows for which it is made in small pieces instead, which stay in the first-level cache
+    QUANTIZED = 4096        # elements of a that stay in the first-level cache between their scales and their codes
     COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
     PIECE_BYTES = 1 << 15   # ... in the first
@@ -208,7 +209,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
     """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
     cdef mp_tile t
     cdef float *scales = <float *>g.row_scale
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, first = 0, half, together = max(1, QUANTIZED // max(p.k, 1))
     memset(&t, 0, sizeof(t))
     t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a_rs // 4, p.k
     if p.a_format != MP_F32:
@@ -220,10 +221,22 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
     if p.steps != NULL:
         t.scale, t.zero_point, t.row_step, t.col_step = p.steps, p.zeros, 0, 1
     elif p.row_scale == NULL:
-        t.qmin, t.mode = -127, MP_WITHIN
+        t.qmin, t.mode, t.ahead = -127, MP_WITHIN, 0
         memset(scales, 0, rows * 4)
-        p.kernels.amax(&t, scales)
-        p.kernels.symmetric_scales(scales, rows, 127, scales)
+        while first < rows:
+            t.rows = min(together, rows - first)
+            half = t.rows * t.ldx // 2
+            t.next = t.x + 2 * half if first + together < rows else NULL
+            p.kernels.amax(&t, scales + first)
+            p.kernels.symmetric_scales(scales + first, t.rows, 127, scales + first)
+            t.scale = scales + first
+            if t.next != NULL:
+                t.next += half
+            p.kernels.quantize[<int>MP_CODE_I8](&t)
+            t.x += t.rows * t.ldx
+            t.q += t.rows * t.ldq
+            first += t.rows
+        return
     p.kernels.quantize[<int>MP_CODE_I8](&t)
 
 
