@@ -205,8 +205,8 @@ def test_rows_from_memory_are_read_one_after_the_other(isa, cols, symmetric, rng
     np.testing.assert_array_equal(q.values, np.resize(codes, x.shape))
 
 
-def at_byte(offset, template):
-    """An array like the template whose memory begins so many bytes (or elements, of floats) after a cache line."""
+def at_element(offset, template):
+    """An array like the template whose memory begins so many elements after a cache line."""
     buffer = np.empty(template.nbytes + 64 + 64 * template.itemsize, np.uint8)
     start = -buffer.ctypes.data % 64 + offset * template.itemsize
     return buffer[start : start + template.nbytes].view(template.dtype).reshape(template.shape)
@@ -220,12 +220,27 @@ def test_large_results_begin_anywhere_in_a_cache_line(offset, axis, group_size, 
     x = np.resize(some, (64 * (1 + (1 << 24) // some.size), 960))
     expected = mp.quantize(some, axis=axis, group_size=group_size, **kind)
     q = mp.quantize(x, axis=axis, group_size=group_size, **kind)
-    out = dataclasses.replace(q, values=at_byte(offset, q.values))
+    out = dataclasses.replace(q, values=at_element(offset, q.values))
     assert mp.quantize(x, axis=axis, group_size=group_size, out=out, **kind) is out
     assert_same_bits(out.values, np.resize(expected.values, q.values.shape))
-    if kind.get("dtype") == "int4" or offset:
-        back = mp.dequantize(q, out=at_byte(offset, x))
-        assert_same_bits(back, np.resize(mp.dequantize(expected), x.shape))
+    back = mp.dequantize(q, out=at_element(offset, x))
+    assert_same_bits(back, np.resize(mp.dequantize(expected), x.shape))
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_parts_of_wide_rows_begin_anywhere_in_a_cache_line(isa, symmetric, rng):
+    """More columns than are known at a time, past the caches; short groups, back to any element of a cache line."""
+    some = rng.standard_normal((8, 17_024)).astype(np.float32)
+    x = np.resize(some, (8 * (1 + (1 << 24) // some.size), 17_024))
+    expected, groups = (
+        mp.quantize(some, axis=axis, group_size=size, symmetric=symmetric) for axis, size in [(1, None), (0, 32)]
+    )
+    q = mp.quantize(x, axis=1, symmetric=symmetric)
+    out = dataclasses.replace(q, values=at_element(5, q.values))
+    mp.quantize(x, axis=1, symmetric=symmetric, out=out)
+    assert_same_bits(out.values, np.resize(expected.values, x.shape))
+    back = mp.dequantize(mp.quantize(x, axis=0, group_size=32, symmetric=symmetric), out=at_element(5, x))
+    assert_same_bits(back, np.resize(mp.dequantize(groups), x.shape))
 
 
 @pytest.mark.parametrize("cols", [640, 1000, 5003])

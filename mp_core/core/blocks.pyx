@@ -13,7 +13,7 @@ cdef enum:
     CHUNK = 4096        # elements that pass through buffers in the first-level cache at a time
     STRIP = 1024        # columns whose scales are found and used at a time: those of 128 rows fit a second-level cache
     SOON = 2048         # elements between a fetch from memory and its use
-    WIDE = 1 << 14      # columns whose scales are given: as many as a kernel takes at a time
+    WIDE = 1 << 14      # columns whose scales are given, for one thread: the most that a kernel takes at a time
     FETCHED = 1 << 21   # bytes of an array that a second-level cache does not hold
     IN_CACHE = 1 << 17  # elements that stay in a second-level cache from their range to their codes
 
@@ -239,9 +239,10 @@ cdef int split(Blocks *b, int threads) except -1:
     """Read x once for the ranges and once for the codes."""
     cdef Py_ssize_t along = b.rows if b.rows > 1 else b.cols, part, i
     cdef Py_ssize_t scales = b.outer * (b.cols if b.by_column else 1)
-    b.share = (along + 4 * threads - 1) // (4 * threads)
+    cdef Py_ssize_t quarter = (along + 4 * threads - 1) // (4 * threads)
     if b.rows == 1:
-        b.share = (b.share + 63) // 64 * 64
+        quarter = (quarter + 63) // 64 * 64
+    b.share = quarter if b.rows == 1 else (along + threads - 1) // threads  # every part has a range for all scales
     b.parts = <int>((along + b.share - 1) // b.share)
     b.fetch = FOLLOWING if bytes_of(b) >= FETCHED else NOTHING
     if b.how != GIVEN:
@@ -258,7 +259,8 @@ cdef int split(Blocks *b, int threads) except -1:
                     b.hi[i] = max(b.hi[i], b.hi[part * scales + i])
             steps(b, b.lo, b.hi, 0, scales)
             free(b.lo)
-        parallel_for(threads, b.parts, convert_share, b)
+        b.share = quarter
+        parallel_for(threads, (along + quarter - 1) // quarter, convert_share, b)
     return 0
 
 
@@ -275,7 +277,9 @@ cdef int run(Blocks *b) except -1:
             b.fetch = HALVES if b.code <= MP_CODE_U8 and not b.by_column else NEXT_TILE
     if b.by_column:
         rows = max(1, min(b.group, b.rows))
-        b.strip = <Py_ssize_t>WIDE if b.how == GIVEN else <Py_ssize_t>STRIP
+        b.strip = <Py_ssize_t>STRIP
+        if b.how == GIVEN:
+            b.strip = <Py_ssize_t>WIDE if threads == 1 else <Py_ssize_t>CHUNK
         if b.groups == 1 and rows > 1 and rows * b.cols > IN_CACHE:
             return split(b, threads)
         tasks = b.outer * b.groups * ((b.cols + b.strip - 1) // b.strip)

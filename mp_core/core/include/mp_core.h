@@ -20,7 +20,7 @@ typedef enum {
 } mp_format;
 
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
- * rely on: no finite number is beyond the codes; its rows come from memory; another tile follows that ends with a fence.
+ * rely on: no finite number is beyond the codes; its rows come from memory; a tile follows that ends with a fence.
  * Bits, or 0. */
 enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8, MP_MORE = 16 };
 
@@ -127,9 +127,9 @@ typedef struct {
     ptrdiff_t row_step, col_step;
     int32_t qmin, qmax;          /* of integer codes */
     int mode;                    /* MP_STREAM, MP_WITHIN, MP_FAR, MP_MORE */
-    ptrdiff_t ahead;             /* what is fetched into a cache meanwhile, maybe from beyond the array: what comes so many
-                                    elements later */
-    const float *next;           /* ... or, by runs, what begins there, half as much as the tile has; 0 and NULL: nothing */
+    ptrdiff_t ahead;             /* with each number, fetch into a cache what lies so many elements later; 0: nothing */
+    const float *next;           /* or, without col_step, fetch half as much as the tile has, from here on; NULL: nothing.
+                                    Both may lie beyond the array */
 } mp_tile;
 
 typedef struct {
