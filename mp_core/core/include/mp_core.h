@@ -20,8 +20,8 @@ typedef enum {
 } mp_format;
 
 /* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
- * rely on: no finite number is beyond the codes; its rows come from memory; a tile follows that ends with a fence.
- * Bits, or 0. */
+ * rely on: no finite number is beyond the codes; no second-level cache holds its rows; a tile follows that ends with a
+ * fence. Bits, or 0. */
 enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8, MP_MORE = 16 };
 
 typedef enum {
@@ -81,7 +81,8 @@ typedef struct {
     int ahead;                   /* the first tile of rows fetches what follows in b: panels side by side, from memory */
     int far;                     /* b is taken to come from memory: few rows of a fetch what follows, rows of b or columns */
     const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
-    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart (of no meaning to gemm_turned) */
+    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart (of no meaning
+                                                      to gemm_turned) */
     ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
     const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
     ptrdiff_t block_scale_step;
