@@ -156,6 +156,7 @@ cdef extern from "kernels/cpu.h" nogil:
         const mp_kernels *kernels
 
     const mp_isa mp_isas[]
+    void mp_complete_isas()
     uint32_t mp_cpu_features()
 
 cdef extern from "runtime.h" nogil:

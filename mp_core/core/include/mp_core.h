@@ -133,8 +133,9 @@ typedef struct {
                                     Both may lie beyond the array */
 } mp_tile;
 
-typedef struct {
+typedef struct mp_kernels {
     const char *isa;
+    const struct mp_kernels *base; /* of which cpu.c takes what is NULL or 0 here; or NULL */
 
     /* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only (else NULL); narrow rounds once,
      * to nearest even; NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded

@@ -4,12 +4,42 @@
 #include "isa.def"
 #undef MP_ISA
 
+static const mp_kernels *const own[] = {
+#define MP_ISA(NAME, NEEDS) &mp_kernels_##NAME,
+#include "isa.def"
+#undef MP_ISA
+};
+
+/* A table's own functions and those of its base. */
+typedef union {
+    mp_kernels kernels;
+    void *entries[sizeof(mp_kernels) / sizeof(void *)];
+} table;
+_Static_assert(sizeof(ptrdiff_t) == sizeof(void *), "all entries of a table are equally large");
+
+enum {
+#define MP_ISA(NAME, NEEDS) ROW_##NAME,
+#include "isa.def"
+#undef MP_ISA
+    ROWS
+};
+static table complete[ROWS];
+
 const mp_isa mp_isas[] = {
-#define MP_ISA(NAME, NEEDS) {#NAME, NEEDS, &mp_kernels_##NAME},
+#define MP_ISA(NAME, NEEDS) {#NAME, NEEDS, &complete[ROW_##NAME].kernels},
 #include "isa.def"
 #undef MP_ISA
     {NULL, 0, NULL},
 };
+
+void mp_complete_isas(void) {
+    for (int row = 0; row < ROWS; row++) {
+        complete[row].kernels = *own[row];
+        const table *base = (const table *)own[row]->base;
+        for (size_t i = 0; base && i < sizeof *base / sizeof *base->entries; i++)
+            if (!complete[row].entries[i]) complete[row].entries[i] = base->entries[i];
+    }
+}
 
 #if defined(__x86_64__)
 

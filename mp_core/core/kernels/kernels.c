@@ -1,10 +1,16 @@
 /* All kernels of one ISA. Compiled once per row of isa.def with MP_ISA (its name) and MP_SIMD (its vocabulary), into a
- * static library of its own; exports nothing but the table. */
+ * static library of its own; exports nothing but the table. A vocabulary that only multiplies bytes faster than MP_BASE, the
+ * ISA that it includes, makes the functions that do that; the others, which would be the same, are taken from there. */
 #if defined(__SSE__)
 #include <immintrin.h>
 #endif
 
 #include "kernels.h"
+
+#ifdef MP_BASE
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#endif
 
 #include "formats.inc"
 #include "math.inc"
@@ -23,9 +29,23 @@
 #define MP_STRING_(X) #X
 #define MP_STRING(X) MP_STRING_(X)
 
-extern const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA);
-const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
+#define MP_KERNELS_OF(ISA) MP_CONCAT(mp_kernels_, ISA)
+
+extern const mp_kernels MP_KERNELS_OF(MP_ISA);
+#ifdef MP_BASE
+extern const mp_kernels MP_KERNELS_OF(MP_BASE);
+#endif
+const mp_kernels MP_KERNELS_OF(MP_ISA) = {
     .isa = MP_STRING(MP_ISA),
+    .gemm[MP_QUADS] = {[MP_I8] = gemm_quads_i8},
+    .gemm_in_place[MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
+    .gemm_turned[MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
+    .column_sums = column_sums,
+    .row_sums = row_sums,
+    .limit[MP_QUADS] = limit_quads,
+#ifdef MP_BASE
+    .base = &MP_KERNELS_OF(MP_BASE),
+#else
 #define MP_FLOAT(FORMAT, ...) \
     .widen[MP_##FORMAT] = widen_##FORMAT, .narrow[MP_##FORMAT] = narrow_##FORMAT, \
     .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
@@ -33,37 +53,25 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
 #undef MP_FLOAT
     .to_bf16 = {[MP_F8_E4M3FN] = to_bf16_e4m3fn, [MP_F8_E5M2] = to_bf16_e5m2},
     .round_odd = round_odd,
-    .gemm = {
-        [MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16, [MP_BF16] = gemm_wide_bf16,
-                     [MP_F8_E4M3FN] = gemm_wide_e4m3fn, [MP_F8_E5M2] = gemm_wide_e5m2, [MP_I8] = gemm_wide_i8,
-                     [MP_I4] = gemm_wide_i4},
-        [MP_PAIRS] = {[MP_BF16] = gemm_pairs_bf16, [MP_F8_E4M3FN] = gemm_pairs_e4m3fn, [MP_F8_E5M2] = gemm_pairs_e5m2,
-                      [MP_I8] = gemm_pairs_i8, [MP_I4] = gemm_pairs_i4},
-        [MP_QUADS] = {[MP_I8] = gemm_quads_i8},
-    },
-    .gemm_in_place = {
-        [MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16},
-        [MP_PAIRS] = {[MP_BF16] = gemm_pairs_in_place},
-        [MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
-    },
-    .gemm_turned = {
-        [MP_WIDE] = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16, [MP_BF16] = gemm_turned_wide_bf16},
-        [MP_PAIRS] = {[MP_BF16] = gemm_turned_pairs_bf16},
-        [MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
-    },
-    .decode = {
-        [MP_WIDE] = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2,
-                     [MP_I8] = decode_wide_i8, [MP_I4] = decode_wide_i4},
-        [MP_PAIRS] = {[MP_F8_E4M3FN] = decode_pairs_e4m3fn, [MP_F8_E5M2] = decode_pairs_e5m2, [MP_I8] = decode_pairs_i8,
-                      [MP_I4] = decode_pairs_i4},
-    },
+    .gemm[MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16, [MP_BF16] = gemm_wide_bf16,
+                      [MP_F8_E4M3FN] = gemm_wide_e4m3fn, [MP_F8_E5M2] = gemm_wide_e5m2, [MP_I8] = gemm_wide_i8,
+                      [MP_I4] = gemm_wide_i4},
+    .gemm[MP_PAIRS] = {[MP_BF16] = gemm_pairs_bf16, [MP_F8_E4M3FN] = gemm_pairs_e4m3fn, [MP_F8_E5M2] = gemm_pairs_e5m2,
+                       [MP_I8] = gemm_pairs_i8, [MP_I4] = gemm_pairs_i4},
+    .gemm_in_place[MP_WIDE] = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16},
+    .gemm_in_place[MP_PAIRS] = {[MP_BF16] = gemm_pairs_in_place},
+    .gemm_turned[MP_WIDE] = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16,
+                             [MP_BF16] = gemm_turned_wide_bf16},
+    .gemm_turned[MP_PAIRS] = {[MP_BF16] = gemm_turned_pairs_bf16},
+    .decode[MP_WIDE] = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2, [MP_I8] = decode_wide_i8,
+                        [MP_I4] = decode_wide_i4},
+    .decode[MP_PAIRS] = {[MP_F8_E4M3FN] = decode_pairs_e4m3fn, [MP_F8_E5M2] = decode_pairs_e5m2,
+                         [MP_I8] = decode_pairs_i8, [MP_I4] = decode_pairs_i4},
     .few_rows = MP_FEW_ROWS,
     .pack = {[MP_F32] = pack_words, [MP_F16] = pack_halves, [MP_BF16] = pack_pairs, [MP_F8_E4M3FN] = pack_quads,
              [MP_F8_E5M2] = pack_quads, [MP_I8] = pack_quads, [MP_I4] = pack_i4},
     .unpack = {[MP_F32] = unpack_words, [MP_F16] = unpack_halves, [MP_BF16] = unpack_pairs, [MP_F8_E4M3FN] = unpack_quads,
                [MP_F8_E5M2] = unpack_quads, [MP_I8] = unpack_quads, [MP_I4] = unpack_i4},
-    .column_sums = column_sums,
-    .row_sums = row_sums,
     .amax = amax,
     .range = range,
     .symmetric_scales = symmetric_scales,
@@ -77,6 +85,8 @@ const mp_kernels MP_CONCAT(mp_kernels_, MP_ISA) = {
     .softmax = softmax,
     .layer_norm = layer_norm,
     .activate = activate,
-    .limit = {[MP_WIDE] = limit_wide, [MP_PAIRS] = limit_pairs, [MP_QUADS] = limit_quads},
+    .limit[MP_WIDE] = limit_wide,
+    .limit[MP_PAIRS] = limit_pairs,
     .read_all = read_all,
+#endif
 };

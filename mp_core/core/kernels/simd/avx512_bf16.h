@@ -1,7 +1,8 @@
 /* AVX-512 with VNNI, VBMI (permutations of bytes) and BF16: vdpbf16ps adds the odd product of a pair, then the even one,
  * each rounded once. */
+#define MP_NATIVE_VNNI
 #define MP_NATIVE_BYTES
-#include "avx512_vnni.h"
+#include "avx512.h"
 
 #define MP_NATIVE_BF16
 V int any_subnormal(vf32 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
