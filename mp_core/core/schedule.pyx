@@ -127,11 +127,11 @@ cdef void choose_way(Product *p) noexcept nogil:
                 and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else MP_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
     p.common.far = p.n * (mp_column_bytes(p.b_format, p.k) if p.packed else p.k * size) > CACHED_BYTES
-    if not p.packed:
-        p.fetched = p.b_cs == size
-    elif p.row_chunk > FEW:  # float16 loses 2 % by it, the others gain up to 5 (one Zen 5 core)
-        p.fetched = p.b_format != MP_F16
-    elif p.common.far:
+    if not p.packed and p.b_cs == size:
+        p.fetched = True
+    elif p.row_chunk > FEW:  # float16 loses 2 % by it, the others gain up to 6 (one Zen 5 core)
+        p.fetched = (p.packed or p.b_rs == size) and p.b_format != MP_F16
+    elif p.packed and p.common.far:
         plain = p.b_format == NATIVE[p.arithmetic]
         p.fetched = p.row_chunk >= (FETCHING if plain else FETCHING_DECODED)
         # One row and a panel that is multiplied as it is: the processor keeps up with memory by itself.
@@ -283,7 +283,7 @@ cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t firs
 
 cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
                      Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
-    """Let g fetch what follows: of a packed or turned b the next range of the panel, or of the next panel; of rows its
+    """Let g fetch what follows: of a packed b or of columns the next range of the panel, or of the next panel; of rows its
     share of those that the panels in work together take next."""
     cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
     cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
@@ -300,8 +300,9 @@ cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
         g.fetch = packed_range(p, at, first, column, width)
         g.fetch_rows, g.fetch_width = 1, mp_column_bytes(p.b_format, rows) * width
         g.fetch_step = g.fetch_width
-    elif p.turned:
+    elif p.turned or p.b_cs != mp_element_bytes[p.b_format]:
         g.fetch = at.b + first * p.b_rs + column * p.b_cs
+        g.fetch_rows, g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL), rows * p.b_rs, p.b_cs
     else:
         begin = panel * rows // panels
         g.fetch_rows = (panel + 1) * rows // panels - begin
