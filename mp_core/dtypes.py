@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["ALLOWED", "STORED", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
+__all__ = ["ALLOWED", "STORED", "WIDE", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
 
 _FLOATS = {
     "float64": np.float64,
@@ -47,6 +47,8 @@ STORED: dict[str, np.dtype[Any]] = {
     )
 }
 """Name -> dtype of the types that are stored and converted, never computed with (docs/numerics.md)."""
+WIDE = ("float32", "float16", "bfloat16")
+"""The floats that products take beside an operand of 8 bits or fewer."""
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -565,6 +565,12 @@ def test_sequential_takes_custom_layers():
     assert model(_x(1, 4)).shape == (1, 3)
 
 
+@pytest.mark.parametrize("config", [None, [], {}, {"layers": None}])
+def test_a_config_without_layers_is_refused(config):
+    with pytest.raises(ValueError, match="must have a list of `layers`; received"):
+        layers.Sequential.from_config(config)
+
+
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_copies_compute_the_same(clone, policy):

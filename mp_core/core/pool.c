@@ -19,6 +19,7 @@ enum {
     MOST_RANGES = 64,
     MOST_PLACED = 64, /* helpers that are told where to run */
     TURNS = 1000, /* of waiting awake, 10 to 50 microseconds, before a thread sleeps */
+    STACK = 1 << 20, /* bytes, whatever the process gives its threads: kernels have tables of 66 KB on it */
 };
 
 typedef struct {
@@ -123,6 +124,7 @@ static void engage(int wanted) {
     pthread_t thread;
     if (helpers >= wanted || pthread_attr_init(&detached)) return;
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&detached, STACK);
     sigfillset(&all);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -17,7 +17,6 @@ __all__ = ["add_kernel", "fix_inputs", "project", "read_bias"]
 
 _E4M3_MAX = float(dtypes.finfo("float8_e4m3fn").max)
 _INT4 = dtypes.STORED["int4"]
-_WIDE = ("float32", "float16", "bfloat16")
 
 
 def add_kernel(layer: Any, bias_shape: tuple[int, ...] | None) -> None:
@@ -75,7 +74,7 @@ def project(
     elif form.mode == "int8" and not layer._weight_only:
         multiply, kernel = ops.dynamic_matmul, _made(layer, _codes)
     else:
-        kernel = _made(layer, _codes, None if dtypes.name_of(inputs.dtype) in _WIDE else inputs.dtype)
+        kernel = _made(layer, _codes, None if dtypes.name_of(inputs.dtype) in dtypes.WIDE else inputs.dtype)
     outputs: Array = multiply(inputs, kernel, bias=vector, activation=activation)
     return outputs
 
@@ -173,7 +172,7 @@ def _nibbles(layer: Any, stored: Array, scale: Array) -> QuantizedArray | Array:
 
 
 def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
-    return ops.pack(matrix, dtype=dtype) if dtype.name in _WIDE else ops.cast(matrix, dtype)
+    return ops.pack(matrix, dtype=dtype) if dtype.name in dtypes.WIDE else ops.cast(matrix, dtype)
 
 
 # ---- products

@@ -77,7 +77,7 @@ class Sequential(Layer):
         """
         classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
         classes |= custom_objects or {}
-        if not isinstance(config.get("layers"), list | tuple):
+        if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
             raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
         shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]
         entries = [entry for entry, shape in zip(config["layers"], shapes, strict=True) if not shape]

@@ -11,7 +11,7 @@ from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, as
 from mp_core.core import matmul as _matmul
 from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
-from mp_core.dtypes import ALLOWED, dtype_of, is_float, name_of, parse, result_type
+from mp_core.dtypes import ALLOWED, WIDE, dtype_of, is_float, name_of, parse, result_type
 from mp_core.ops import float64
 from mp_core.ops.quantized import has_scale, multipliable, pack_quantized, scales_columns
 from mp_core.quantization import QuantizedArray, quantize
@@ -20,14 +20,13 @@ __all__ = ["pack"]
 
 _PANELS = {name: dtype_of(name) for name in _packed.FORMATS}  # what a panel may hold
 _OUT_TYPES = frozenset(ALLOWED[name] for name in _matmul.OUT_FORMATS)
-_WIDE = ("float32", "float16", "bfloat16")
 _NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 def _result_types() -> dict[tuple[str, str], str]:
     """Return the default type of a product, by the types of its operands: those that multiply without a cast."""
-    wide = {(a, b): result_type(ALLOWED[a], ALLOWED[b]).name for a in _WIDE for b in _WIDE}
-    narrow = {(a, b): a for a in _WIDE for b in _NARROW}
+    wide = {(a, b): result_type(ALLOWED[a], ALLOWED[b]).name for a in WIDE for b in WIDE}
+    narrow = {(a, b): a for a in WIDE for b in _NARROW}
     alike = {(a, a): a for a in _NARROW[:2]}
     return wide | narrow | alike | {("int8", "int8"): "int32", ("uint8", "int8"): "int32"}
 
@@ -80,7 +79,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
         raise ValueError(f"`b` must have at least 2 axes (..., k, n); received shape {b.shape}")
     target = b.dtype if dtype is None else parse(dtype)
     if name_of(target) not in _PANELS:
-        raise TypeError(f"`dtype` must be one of {', '.join((*_WIDE, *_NARROW))}; received {target.name}")
+        raise TypeError(f"`dtype` must be one of {', '.join((*WIDE, *_NARROW))}; received {target.name}")
     if b.dtype is not target:
         if target is I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
