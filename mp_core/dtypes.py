@@ -11,7 +11,18 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["ALLOWED", "STORED", "WIDE", "finfo", "floatx", "is_float", "is_integer", "parse", "result_type", "set_floatx"]
+__all__ = [
+    "ALLOWED",
+    "STORED",
+    "WIDE",
+    "finfo",
+    "floatx",
+    "is_float",
+    "is_integer",
+    "parse",
+    "result_type",
+    "set_floatx",
+]
 
 _FLOATS = {
     "float64": np.float64,
