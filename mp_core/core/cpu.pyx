@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mp_core.core.header cimport (
-    MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI,
+    MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI,
     mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas, mp_parallel_for, mp_scratch,
 )
 
@@ -57,6 +57,7 @@ def cpu_features():
         "avx512_vnni": bool(have & MP_CPU_AVX512_VNNI),
         "avx512_vbmi": bool(have & MP_CPU_AVX512_VBMI),
         "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),
+        "amx_int8": bool(have & MP_CPU_AMX_INT8),
     }
 
 

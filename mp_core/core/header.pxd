@@ -116,6 +116,7 @@ cdef extern from "mp_core.h" nogil:
         void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_turned[3][7])(const mp_gemm *g) noexcept nogil
+        void (*gemm_tiles)(const mp_gemm *g) noexcept nogil
         void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
         Py_ssize_t few_rows[3][7]
         void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
@@ -149,6 +150,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_AVX512_VBMI
         MP_CPU_AVX512_BF16
         MP_CPU_AVX_VNNI
+        MP_CPU_AMX_INT8
 
     ctypedef struct mp_isa:
         const char *name

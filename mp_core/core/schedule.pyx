@@ -21,8 +21,10 @@ cdef enum:
     QUANTIZED = 4096        # elements of a that stay in the first-level cache between their scales and their codes
     COPY_BYTES = 1 << 23    # rows of a in scratch, where they must be widened or made contiguous
     PANEL_BYTES = 1 << 18   # a panel's range of k, in the second-level cache
+    TILED_BYTES = 1 << 16   # ... of one that is multiplied by tiles
     PIECE_BYTES = 1 << 15   # ... in the first
     FETCHED_BYTES = 1 << 14  # ... and the next range beside it, fetched from memory for few rows of a
+    TILED_ROWS = 4          # of a, from which tiles are multiplied
     FETCHING = 10           # rows from which that pays: fewer are multiplied in less time than fetching takes
     FETCHING_DECODED = 8    # ... of panels that are widened or decoded: more work for a byte
     PIECE_ROWS = 512        # of b, that lie far apart, whose neighbours are read next; of those of one row of a
@@ -113,7 +115,7 @@ cdef void choose_way(Product *p) noexcept nogil:
     """Whether b is read as it lies: by rows, or by columns of few rows of a."""
     cdef Py_ssize_t size = mp_element_bytes[p.b_format]
     cdef bint plain
-    cdef bint lies = (not p.packed and p.k > 0 and p.row_zero == NULL
+    cdef bint lies = (not p.packed and not p.tiled and p.k > 0 and p.row_zero == NULL
                       and (p.arithmetic != MP_QUADS or p.a_format == MP_I8))
     cdef bint near = p.arithmetic == MP_WIDE and p.n % MP_LANES == 0 and p.k * p.b_rs <= NEAR_BYTES
     # Whole vectors reach up to 63 bytes beyond a row: into the next one, or a gap before it that is less than a page.
@@ -158,7 +160,7 @@ cdef void choose_step(Product *p, int fmt) noexcept nogil:
             p.step = IN_PLACE_ROWS // 2 if p.common.far and p.arithmetic != MP_QUADS else IN_PLACE_ROWS
     else:
         if rows > FEW or (as_packed(p) and not p.fetched):
-            panel_bytes = PANEL_BYTES
+            panel_bytes = TILED_BYTES if p.tiled else PANEL_BYTES
         else:
             panel_bytes = FETCHED_BYTES if p.packed and p.fetched else PIECE_BYTES
         p.step = panel_bytes // (MP_PANEL * mp_group_bytes[fmt]) * mp_group[fmt]
@@ -409,7 +411,10 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                     init[i] = -g.a_zero * g.col_sum[i]
                 g.init, g.col_sum = init, NULL
             g.step = mp_group_bytes[fmt] * g.n
-            p.kernels.gemm[p.arithmetic][fmt](g)
+            if p.tiled:
+                p.kernels.gemm_tiles(g)
+            else:
+                p.kernels.gemm[p.arithmetic][fmt](g)
         first += length
         if first >= p.k:
             break
@@ -464,7 +469,7 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
         work += p.row_sums_bytes
         p.kernels.row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
         for i in range(g.m):
-            row_sums[i] -= <int32_t>p.k * (g.a_zero + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
+            row_sums[i] -= <int32_t>p.k * (<int32_t>(g.a_flip & 255) + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
         g.row_sum = row_sums
 
     column = panel_chunk * p.panel_chunk * MP_PANEL
@@ -525,7 +530,8 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     p.arithmetic = MP_QUADS if p.quantized_here else arithmetic_of(p.a_format, p.b_format)
     if p.arithmetic == MP_QUADS:
         p.common.a_flip = 0 if p.a_format == A_U8 else 0x80808080u
-        p.common.a_zero = 0 if p.a_format == A_U8 else 128
+        p.tiled = p.kernels.gemm_tiles != NULL and p.m >= TILED_ROWS
+        p.common.a_zero = 0 if p.a_format == A_U8 or p.tiled else 128
         p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
     p.common.block = BLOCK[p.arithmetic] if p.group_scale == NULL else p.group
     p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0

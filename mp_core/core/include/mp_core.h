@@ -156,6 +156,7 @@ typedef struct mp_kernels {
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*gemm_tiles)(const mp_gemm *g);
     void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_ARITHMETICS][MP_PANEL_FORMATS];
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);

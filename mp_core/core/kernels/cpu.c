@@ -44,6 +44,10 @@ void mp_complete_isas(void) {
 #if defined(__x86_64__)
 
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* XCR0: which register files the operating system saves at a context switch. */
 static uint32_t xcr0(void) {
@@ -53,6 +57,16 @@ static uint32_t xcr0(void) {
 }
 
 #define BIT(REGISTER, N) (((REGISTER) >> (N)) & 1u)
+
+/* Linux lets a process use the tile registers, whose state is 8 KiB, after it has asked for them. */
+static int may_use_tiles(void) {
+#ifdef __linux__
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return 0;
+#endif
+}
 
 uint32_t mp_cpu_features(void) {
     uint32_t a, b, c, d, unused, found = 0;
@@ -72,6 +86,8 @@ uint32_t mp_cpu_features(void) {
         if (BIT(c, 1)) found |= MP_CPU_AVX512_VBMI;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
         if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
+        if ((saved & 0x60000) == 0x60000 /* tile state */ && BIT(d, 24) && BIT(d, 25) && may_use_tiles())
+            found |= MP_CPU_AMX_INT8;
     }
     return found;
 }

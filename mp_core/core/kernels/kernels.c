@@ -24,6 +24,9 @@
 #include "pack.inc"
 #include "epilogue.inc"
 #include "products.inc"
+#ifdef MP_NATIVE_TILES
+#include "tiles.inc"
+#endif
 #include "limits.inc"
 
 #define MP_STRING_(X) #X
@@ -37,11 +40,15 @@ extern const mp_kernels MP_KERNELS_OF(MP_BASE);
 #endif
 const mp_kernels MP_KERNELS_OF(MP_ISA) = {
     .isa = MP_STRING(MP_ISA),
+#ifdef MP_NATIVE_TILES
+    .gemm_tiles = gemm_tiles,
+#else
     .gemm[MP_QUADS] = {[MP_I8] = gemm_quads_i8},
     .gemm_in_place[MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
     .gemm_turned[MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
     .column_sums = column_sums,
     .row_sums = row_sums,
+#endif
     .limit[MP_QUADS] = limit_quads,
 #ifdef MP_BASE
     .base = &MP_KERNELS_OF(MP_BASE),
