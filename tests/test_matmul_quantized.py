@@ -72,6 +72,28 @@ def test_zero_points_are_part_of_the_integer_product(isa, a_dtype, b_dtype, per_
     assert_same_bits(mp.matmul(a, mp.pack(b)), exact.astype(np.float32) * a.scale * b.scale)
 
 
+@pytest.mark.parametrize(("k", "n"), [(1, 16), (63, 64), (64, 33), (200, 80), (1100, 150), (2051, 48)])
+def test_every_number_of_rows(isa, k, n, rng):
+    """Tiles of up to 32 rows by 64 elements of k and 16 columns: whole ones, what is left, and their epilogues."""
+    a, b = rng.integers(0, 256, (70, k), np.uint8), rng.integers(-128, 128, (k, n)).astype(np.int8)
+    packed, bias = mp.pack(b), rng.standard_normal(n, np.float32)
+    signed = a.view(np.int8)
+    exact, exact_signed = (x.astype(np.int64) @ b.astype(np.int64) for x in (a, signed))
+    row_scale, scale = rng.uniform(-1, 1, (70, 1)).astype(np.float32), rng.uniform(-1, 1, (1, n)).astype(np.float32)
+    row_scale[3], scale[0, 0], bias[:2] = -0.0, -1, (-0.0, np.inf)  # a sum of 0 keeps its sign
+    columns = mp.pack(mp.QuantizedArray(b, scale, None, (1,)))
+    for m in (5, 6, 7, *range(14, 19), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70):
+        for right in (b, packed):
+            assert np.array_equal(mp.matmul(a[:m], right), exact[:m])
+            assert np.array_equal(mp.matmul(signed[:m], right), exact_signed[:m])
+        rows = mp.QuantizedArray(signed[:m], row_scale[:m], None, (0,))
+        expected = exact_signed[:m].astype(np.float32) * row_scale[:m] * scale
+        assert_same_bits(mp.matmul(rows, columns), expected)
+        assert_same_bits(mp.matmul(rows, columns, bias=bias), expected + bias)
+        assert np.array_equal(mp.matmul(rows, columns, activation="relu"), np.maximum(expected, 0))
+        assert_same_bits(mp.matmul(rows, columns, out_dtype="float16"), mp.cast(expected, "float16"))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("scale", [None, 0.02])
 @pytest.mark.parametrize("symmetric", [True, False])

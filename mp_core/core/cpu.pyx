@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mp_core.core.header cimport (
-    MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI,
-    mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas, mp_parallel_for, mp_scratch,
+    MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI,
+    MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas, mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:

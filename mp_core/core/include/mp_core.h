@@ -71,7 +71,7 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  *     x          = acc                                         (integers: - zero points * sums, then to f32)
  *     out[i][j]  = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j])
  * i < m, j < n <= MP_PANEL. The chain is of fused multiply-adds, k ascending (pairs: the odd element first); integer sums
- * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip. */
+ * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip (but by gemm_tiles). */
 typedef struct {
     ptrdiff_t m, n, k;
     const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
@@ -152,6 +152,7 @@ typedef struct mp_kernels {
      * gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole vectors and
      * groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such elements
      * with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is MP_PANEL.
+     * gemm_tiles does what gemm does for int8 panels, but with signed a as it is: a_zero is 0; ld_acc is MP_PANEL.
      * NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);

@@ -1,3 +1,6 @@
+#if defined(__linux__)
+#define _DEFAULT_SOURCE /* syscall */
+#endif
 #include "cpu.h"
 
 #define MP_ISA(NAME, NEEDS) extern const mp_kernels mp_kernels_##NAME;

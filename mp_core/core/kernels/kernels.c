@@ -1,6 +1,6 @@
 /* All kernels of one ISA. Compiled once per row of isa.def with MP_ISA (its name) and MP_SIMD (its vocabulary), into a
  * static library of its own; exports nothing but the table. A vocabulary that only multiplies bytes faster than MP_BASE, the
- * ISA that it includes, makes the functions that do that; the others, which would be the same, are taken from there. */
+ * ISA that it includes, or does so by tiles, makes the functions that do that; the others are taken from there. */
 #if defined(__SSE__)
 #include <immintrin.h>
 #endif
@@ -42,14 +42,15 @@ const mp_kernels MP_KERNELS_OF(MP_ISA) = {
     .isa = MP_STRING(MP_ISA),
 #ifdef MP_NATIVE_TILES
     .gemm_tiles = gemm_tiles,
+    .limit[MP_QUADS] = limit_tiles,
 #else
     .gemm[MP_QUADS] = {[MP_I8] = gemm_quads_i8},
     .gemm_in_place[MP_QUADS] = {[MP_I8] = gemm_quads_in_place},
     .gemm_turned[MP_QUADS] = {[MP_I8] = gemm_turned_quads_i8},
     .column_sums = column_sums,
     .row_sums = row_sums,
-#endif
     .limit[MP_QUADS] = limit_quads,
+#endif
 #ifdef MP_BASE
     .base = &MP_KERNELS_OF(MP_BASE),
 #else
