@@ -36,6 +36,7 @@ cdef enum:
     NEAR_BYTES = 1 << 18    # from end to end of b, which stays in the second-level cache: float32 reads it in place
     NEAR_ROWS = 192         # ... for more rows of a, until a panel's making costs no more than its rows far apart
     CACHED_BYTES = 1 << 19  # of b: a larger one is taken to come from memory, as one of many layers does
+    TILED_CACHED_BYTES = 1 << 20  # ... of what tiles multiply: their processors have 2 MB for each core
     ACC_BYTES = 1 << 18     # accumulators of the panels that are in work together
     PAGE = 4096             # bytes: what lies between mapped bytes closer together is mapped
 
@@ -130,7 +131,8 @@ cdef void choose_way(Product *p) noexcept nogil:
     p.turned = (lies and not p.in_place and p.b_rs == size
                 and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else MP_ROWS)
                 and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
-    p.common.far = p.n * (mp_column_bytes(p.b_format, p.k) if p.packed else p.k * size) > CACHED_BYTES
+    p.common.far = (p.n * (mp_column_bytes(p.b_format, p.k) if p.packed else p.k * size)
+                    > (TILED_CACHED_BYTES if p.tiled else CACHED_BYTES))
     if not p.packed and p.b_cs == size:
         p.fetched = True
     elif p.packed and p.tiled:  # what is multiplied in little more time than it takes to come is fetched just before
