@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mp_core.core.header cimport (
-    MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI, MP_CPU_AVX512_VNNI,
-    MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas, mp_parallel_for, mp_scratch,
+    MP_CPU_AMX_BF16, MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI,
+    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas,
+    mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:
@@ -29,16 +30,34 @@ def isas():
     return tuple(names)
 
 
+def _isas_with(own_order):
+    have = mp_cpu_features()
+    return tuple(
+        name for row, name in enumerate(isas())
+        if mp_isas[row].needs & ~have == 0 and bool(mp_isas[row].kernels.own_order) == own_order
+    )
+
+
 def available_isas():
-    """Return the names of the instruction sets that this machine can use, best first.
+    """Return the names of the instruction sets that this machine can use and that give the same bits, best first.
 
     Examples
     --------
     >>> available_isas()[-1]
     'scalar'
     """
-    have = mp_cpu_features()
-    return tuple(name for row, name in enumerate(isas()) if mp_isas[row].needs & ~have == 0)
+    return _isas_with(False)
+
+
+def own_order_isas():
+    """Return the names of those that this machine can use whose products of bfloat16 are other sums.
+
+    Examples
+    --------
+    >>> set(own_order_isas()) <= {"avx512_amx_bf16"}
+    True
+    """
+    return _isas_with(True)
 
 
 def cpu_features():
@@ -58,6 +77,7 @@ def cpu_features():
         "avx512_vbmi": bool(have & MP_CPU_AVX512_VBMI),
         "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),
         "amx_int8": bool(have & MP_CPU_AMX_INT8),
+        "amx_bf16": bool(have & MP_CPU_AMX_BF16),
     }
 
 
@@ -72,10 +92,13 @@ def isa():
 def set_isa(name):
     """Use the kernels of another instruction set, for the whole process. Results keep their bits; only speed changes.
 
+    ``avx512_amx_bf16`` is the exception and never chosen by itself: its products of bfloat16 are several times as
+    fast but other sums, within a bound of their own (``docs/numerics.md``).
+
     Parameters
     ----------
     name : str
-        One of :func:`available_isas`.
+        One of :func:`available_isas`, or ``avx512_amx_bf16`` on a machine that has it.
 
     Raises
     ------
@@ -94,7 +117,7 @@ def set_isa(name):
 
 
 def _use(name, argument):
-    choices = available_isas()
+    choices = own_order_isas() + available_isas()
     if name not in choices:
         reason = "is not supported by this machine" if name in isas() else "is unknown"
         raise ValueError(f"`{argument}` must be one of {', '.join(choices)}; received {name!r}, which {reason}")

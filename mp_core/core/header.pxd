@@ -109,6 +109,7 @@ cdef extern from "mp_core.h" nogil:
 
     ctypedef struct mp_kernels:
         const char *isa
+        Py_ssize_t own_order
         void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*to_bf16[5])(const void *src, void *dst, Py_ssize_t n) noexcept nogil
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
@@ -116,7 +117,7 @@ cdef extern from "mp_core.h" nogil:
         void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
         void (*gemm_turned[3][7])(const mp_gemm *g) noexcept nogil
-        void (*gemm_tiles)(const mp_gemm *g) noexcept nogil
+        void (*gemm_tiles[3])(const mp_gemm *g) noexcept nogil
         void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
         Py_ssize_t few_rows[3][7]
         void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
@@ -151,6 +152,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_AVX512_BF16
         MP_CPU_AVX_VNNI
         MP_CPU_AMX_INT8
+        MP_CPU_AMX_BF16
 
     ctypedef struct mp_isa:
         const char *name

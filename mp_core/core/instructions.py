@@ -8,7 +8,8 @@ _VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-b
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
     "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
-    "matmul bfloat16": _FMA | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm"},
+    "matmul bfloat16": _FMA
+    | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm", "avx512_amx_bf16": "tdpbf16ps"},
     "matmul int8": {
         "scalar": "32-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -17,6 +18,7 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
         "avx512_amx": "tdpbssd, tdpbusd",
+        "avx512_amx_bf16": "tdpbssd, tdpbusd",
     },
     "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
     "cast bfloat16, float8": _VECTORS,

@@ -23,7 +23,7 @@ cdef struct Product:   # what every task reads; strides in bytes
     bint decoded                # ... in a format that is multiplied after it was decoded into scratch
     bint in_place               # the kernel reads rows of b as they lie,
     bint turned                 # or contiguous columns
-    bint tiled                  # integers: tiles of panels are multiplied
+    bint tiled                  # tiles of panels are multiplied
     bint fetched                # the next range is fetched: rows of b, columns or a panel (choose_way)
     Py_ssize_t matrix_bytes     # packed
     const int32_t *sums         # packed: [matrices][n], or NULL

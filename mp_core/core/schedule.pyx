@@ -135,7 +135,8 @@ cdef void choose_way(Product *p) noexcept nogil:
                     > (TILED_CACHED_BYTES if p.tiled else CACHED_BYTES))
     if not p.packed and p.b_cs == size:
         p.fetched = True
-    elif p.packed and p.tiled:  # what is multiplied in little more time than it takes to come is fetched just before
+    elif p.tiled and as_packed(p):
+        # What is multiplied in little more time than it takes to come is fetched just before, else a panel earlier.
         p.common.ahead = p.common.far and p.row_chunk <= 2 * FEW
         p.fetched = p.common.far and not p.common.ahead
     elif p.row_chunk > FEW:  # float16 loses 2 % by it, the others gain up to 6 (one Zen 5 core)
@@ -419,7 +420,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 g.init, g.col_sum = init, NULL
             g.step = mp_group_bytes[fmt] * g.n
             if p.tiled:
-                p.kernels.gemm_tiles(g)
+                p.kernels.gemm_tiles[p.arithmetic](g)
             else:
                 p.kernels.gemm[p.arithmetic][fmt](g)
         first += length
@@ -538,18 +539,20 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     p.arithmetic = MP_QUADS if p.quantized_here else arithmetic_of(p.a_format, p.b_format)
     if p.arithmetic == MP_QUADS:
         p.common.a_flip = 0 if p.a_format == A_U8 else 0x80808080u
-        p.tiled = (p.kernels.gemm_tiles != NULL and p.k >= TILED_K
+        p.tiled = (p.kernels.gemm_tiles[<int>MP_QUADS] != NULL and p.k >= TILED_K
                    and p.m >= (TILED_ROWS if p.packed else TILED_MADE_ROWS))
         p.common.a_zero = 0 if p.a_format == A_U8 or p.tiled else 128
         p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
-    p.common.block = BLOCK[p.arithmetic] if p.group_scale == NULL else p.group
+    elif p.group_scale == NULL:  # all products of an order or none, whatever their shape
+        p.tiled = p.kernels.gemm_tiles[p.arithmetic] != NULL
+    p.common.block = p.group if p.group_scale != NULL else ANY if p.tiled else BLOCK[p.arithmetic]
     p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
                   and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS) and not p.quantized_here)
     if not p.sums_wanted:
         p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
     p.decoded = (p.kernels.decode[p.arithmetic][p.b_format] != NULL
-                 and p.m > p.kernels.few_rows[p.arithmetic][p.b_format])
+                 and (p.tiled or p.m > p.kernels.few_rows[p.arithmetic][p.b_format]))
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
     if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL

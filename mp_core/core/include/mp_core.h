@@ -136,6 +136,7 @@ typedef struct {
 typedef struct mp_kernels {
     const char *isa;
     const struct mp_kernels *base; /* of which cpu.c takes what is NULL or 0 here; or NULL */
+    ptrdiff_t own_order;           /* pairs are added in another order than the contract's */
 
     /* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only (else NULL); narrow rounds once,
      * to nearest even; NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded
@@ -152,12 +153,12 @@ typedef struct mp_kernels {
      * gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole vectors and
      * groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such elements
      * with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is MP_PANEL.
-     * gemm_tiles does what gemm does for int8 panels, but with signed a as it is: a_zero is 0; ld_acc is MP_PANEL.
-     * NULL where there is no such function. */
+     * gemm_tiles does what gemm does for panels of int8, but with signed a as it is: a_zero is 0; or of bf16, with
+     * own_order; all of k is one block and ld_acc is MP_PANEL. NULL where there is no such function. */
     void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*gemm_tiles)(const mp_gemm *g);
+    void (*gemm_tiles[MP_ARITHMETICS])(const mp_gemm *g);
     void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_ARITHMETICS][MP_PANEL_FORMATS];
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);

@@ -14,6 +14,7 @@ enum mp_cpu_feature {
     MP_CPU_AVX512_VBMI = 32,
     MP_CPU_AVX_VNNI = 16,     /* on 256-bit registers, without AVX-512 */
     MP_CPU_AMX_INT8 = 64,
+    MP_CPU_AMX_BF16 = 128,
 };
 
 typedef struct {

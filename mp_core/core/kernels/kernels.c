@@ -41,8 +41,13 @@ extern const mp_kernels MP_KERNELS_OF(MP_BASE);
 const mp_kernels MP_KERNELS_OF(MP_ISA) = {
     .isa = MP_STRING(MP_ISA),
 #ifdef MP_NATIVE_TILES
-    .gemm_tiles = gemm_tiles,
-    .limit[MP_QUADS] = limit_tiles,
+    .gemm_tiles[MP_QUADS] = gemm_tiles_i8,
+    .limit[MP_QUADS] = limit_tiles_i8,
+#ifdef MP_OWN_ORDER
+    .own_order = 1,
+    .gemm_tiles[MP_PAIRS] = gemm_tiles_bf16,
+    .limit[MP_PAIRS] = limit_tiles_bf16,
+#endif
 #else
     .gemm[MP_QUADS] = {[MP_I8] = gemm_quads_i8},
     .gemm_in_place[MP_QUADS] = {[MP_I8] = gemm_quads_in_place},

@@ -27,7 +27,8 @@
  *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
  *   MP_OUT_OF_LINE if what is APART is to be functions of their own, which are large there,
  *   MP_BASE: the ISA whose kernels it shares but for dot_u8s8 (kernels.c), if there is one,
- *   MP_NATIVE_TILES if there are _tile_loadd, _tile_dpbssd and the like (tiles.inc), which is all that it adds to MP_BASE,
+ *   MP_NATIVE_TILES if there are _tile_loadd, _tile_dpbssd and the like (tiles.inc), which is all that it adds to MP_BASE;
+ *   MP_OWN_ORDER if they are to multiply pairs of bf16 too,
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
  *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
