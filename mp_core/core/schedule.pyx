@@ -24,7 +24,8 @@ cdef enum:
     TILED_BYTES = 1 << 16   # ... of one that is multiplied by tiles
     PIECE_BYTES = 1 << 15   # ... in the first
     FETCHED_BYTES = 1 << 14  # ... and the next range beside it, fetched from memory for few rows of a
-    TILED_ROWS = 6          # of a, from which tiles are multiplied,
+    TILE_ROWS = 32          # of a, that tiles hold
+    TILED_ROWS = 6          # ... from which they are multiplied,
     TILED_MADE_ROWS = 12    # ... if panels are made for it,
     TILED_K = 64            # ... k, as much as fills one
     FETCHING = 10           # rows from which that pays: fewer are multiplied in less time than fetching takes
@@ -109,7 +110,7 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         if matrices * panels < threads or (as_packed(p) and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * MP_ROWS - 1) // (2 * MP_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
-    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, MP_ROWS), p.m)
+    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS if p.tiled else MP_ROWS), p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
