@@ -25,7 +25,7 @@ cdef enum:
     PIECE_BYTES = 1 << 15   # ... in the first
     FETCHED_BYTES = 1 << 14  # ... and the next range beside it, fetched from memory for few rows of a
     TILE_ROWS = 32          # of a, that tiles hold
-    TILED_ROWS = 6          # ... from which they are multiplied,
+    TILED_ROWS = 6          # ... of integers, from which they are multiplied,
     TILED_MADE_ROWS = 12    # ... if panels are made for it,
     TILED_K = 64            # ... k, as much as fills one
     FETCHING = 10           # rows from which that pays: fewer are multiplied in less time than fetching takes
@@ -110,7 +110,8 @@ cdef void cut(Product *p, Py_ssize_t matrices, int threads) noexcept nogil:
         if matrices * panels < threads or (as_packed(p) and matrices * chunks * panels < wanted):
             chunks = max(chunks, min((p.m + 2 * MP_ROWS - 1) // (2 * MP_ROWS), threads))  # the rows must give them
         p.panel_chunk = max(1, panels * min(matrices * chunks, wanted) // wanted)
-    p.row_chunk = min(round_up((p.m + chunks - 1) // chunks, TILE_ROWS if p.tiled else MP_ROWS), p.m)
+    rows = (p.m + chunks - 1) // chunks
+    p.row_chunk = min(round_up(rows, TILE_ROWS if p.tiled and rows > 2 * TILE_ROWS else MP_ROWS), p.m)
     p.row_chunks = (p.m + p.row_chunk - 1) // p.row_chunk
     p.panel_chunks = (panels + p.panel_chunk - 1) // p.panel_chunk
 
@@ -544,7 +545,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
                    and p.m >= (TILED_ROWS if p.packed else TILED_MADE_ROWS))
         p.common.a_zero = 0 if p.a_format == A_U8 or p.tiled else 128
         p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
-    elif p.group_scale == NULL:  # all products of an order or none, whatever their shape
+    elif p.group_scale == NULL:  # whatever the shape: their order is another
         p.tiled = p.kernels.gemm_tiles[p.arithmetic] != NULL
     p.common.block = p.group if p.group_scale != NULL else ANY if p.tiled else BLOCK[p.arithmetic]
     p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
