@@ -2,6 +2,8 @@
 
 import email
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -31,6 +33,32 @@ def wheel(tmp_path_factory):
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("exit 127", "needs a C compiler, and none was found: install gcc or clang"),
+        ('"$REAL" "$@" | sed "s/__GNUC__ [0-9]*/__GNUC__ 10/"', "needs GCC 11 or clang 12 or newer; found gcc 10."),
+    ],
+    ids=["none", "old"],
+)
+def test_a_missing_or_old_compiler_is_one_clear_line(compiler, message, tmp_path):
+    real = shutil.which("gcc") or pytest.skip("needs GCC")
+    path = tmp_path / "cc"
+    path.write_text(f"#!/bin/sh\n{compiler}\n")
+    path.chmod(0o755)
+    environment = os.environ | {"CC": str(path), "REAL": real}
+    command = [sys.executable, "-m", "mesonbuild.mesonmain", "setup", str(tmp_path / "build"), str(ROOT)]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    errors = [line for line in run.stdout.splitlines() if "ERROR" in line]
+    assert run.returncode == 1
+    assert len(errors) == 1 and message in errors[0]
+
+
+def test_no_message_advises_to_install_this_package_from_an_index():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("mp_core/**/*.py")]
+    assert not [path for path in pages if re.search(r"pip install ['\"]?mp[-_]core", path.read_text())]
 
 
 def test_the_wheel_is_small_and_holds_no_sources_of_kernels(wheel):

@@ -149,7 +149,7 @@ def read_tokenizer(folder: Path, settings: Settings) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise ImportError("a sentence encoder needs tokenizers: pip install mp-core[demo]") from error
+        raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
     path = folder / "tokenizer.json"
     text = path.read_text(encoding="utf-8")
     try:
