@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import axes_of, boolean
-from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out
+from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out, refuse_masked
 from mp_core.core import quantize as _quantize
 from mp_core.core.quantize import dequantize, quantize
 from mp_core.dtypes import ALLOWED, STORED, is_float, name_of, parse
@@ -104,6 +104,9 @@ class QuantizedArray:
 
     def __post_init__(self) -> None:
         """Check what the kernels trust, and bring scale and zero point to their types."""
+        if isinstance(self.values, np.ndarray):
+            refuse_masked(self.values, "values")
+            object.__setattr__(self, "values", np.asarray(self.values))  # a subclass may have a shape of its own
         codes = self._codes()
         shape = tuple(self.values.shape)
         if codes.packed and self.shape is None:
@@ -132,7 +135,7 @@ class QuantizedArray:
             given = asarray(given, name)
             if name == "zero_point":
                 _check_zeros(given, codes)
-            array = np.asarray(given if given.dtype is dtype else cast(given, dtype), order="C")
+            array = np.require(given if given.dtype is dtype else cast(given, dtype), requirements=("C", "A"))
             if array.shape != expected:
                 raise ValueError(
                     f"`{name}` must have shape {expected} for shape {shape}, axis {self.axis} and "
@@ -148,8 +151,7 @@ class QuantizedArray:
         found = getattr(self.values, "dtype", None)
         name = _name(found if self.dtype is None else self.dtype)
         codes = _CODES.get(name)
-        plain = isinstance(self.values, np.ndarray) and not isinstance(self.values, np.ma.MaskedArray)
-        if codes is None or not plain or found != codes.storage:
+        if codes is None or not isinstance(self.values, np.ndarray) or found != codes.storage:
             raise TypeError(
                 f"`values` must be an ndarray of int8, uint8, float8_e4m3fn or float8_e5m2, or of uint8 for int4; "
                 f"received {type(self.values).__name__} of {found} for {name}"
@@ -294,7 +296,7 @@ def _pack(codes: Array, packed: Array) -> None:
 
 def _unpack(packed: Array, shape: tuple[int, ...]) -> Array:
     """Return what :func:`_pack` packed, as int8 of that shape."""
-    codes, rows = np.empty(shape, I8), prod(shape[:-1])
+    codes, rows, packed = np.empty(shape, I8), prod(shape[:-1]), np.asarray(packed, order="C")
     _quantize.unpack_nibbles(packed.reshape(rows, packed.shape[-1]), codes.reshape(rows, shape[-1]), True)
     return codes
 

@@ -1,11 +1,12 @@
 """No kernel touches a byte outside its operands: each ends, or begins, at a page that must not be touched."""
 
 import ctypes
+import dataclasses
 import mmap
 
 import numpy as np
 import pytest
-from oracles import NARROW
+from oracles import NARROW, assert_same_bits
 
 import mp_core as mp
 
@@ -99,3 +100,41 @@ def test_rows_and_quantization(isa, place, n, rng):
     for axis in (None, 0, 1):
         q = mp.quantize(x, axis=axis)
         mp.dequantize(q)
+
+
+LAYOUTS = {
+    "columns": lambda x, place: place(np.ascontiguousarray(x.T)).T,
+    "backwards": lambda x, place: place(np.ascontiguousarray(x[::-1]))[::-1],
+    "columns backwards": lambda x, place: place(np.ascontiguousarray(x[:, ::-1]))[:, ::-1],
+    "every other row": lambda x, place: place(np.repeat(x, 2, 0)[:-1])[::2],
+    "every other column": lambda x, place: place(np.repeat(x, 2, 1)[:, :-1])[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *({"dtype": dtype, "axis": axis} for dtype in ("int8", "uint8", "int4", "float8_e4m3fn") for axis in (0, 1)),
+        *({"dtype": dtype, "axis": 1, "symmetric": False} for dtype in ("int8", "uint8", "int4")),
+        *({"dtype": dtype, "axis": 1, "group_size": 8} for dtype in ("int8", "int4", "float8_e5m2")),
+        {"dtype": "int4", "axis": 1, "group_size": 5},
+        {"dtype": "int4", "axis": 0, "group_size": 5},
+    ],
+    ids=str,
+)
+def test_strided_codes(isa, place, layout, kind, rng):
+    """Codes may lie in any order: of every kind, on either side of a product, in what they stand for."""
+    w = rng.standard_normal((33, 21)).astype(np.float32)
+    q, rows = mp.quantize(w, **kind), mp.quantize(rng.standard_normal((4, 33)), axis=0)
+    x = rng.standard_normal((4, 33)).astype(np.float32)
+    strided = dataclasses.replace(q, values=LAYOUTS[layout](q.values, place))
+    assert not strided.values.flags.c_contiguous
+    assert_same_bits(mp.dequantize(strided), mp.dequantize(q))
+    assert_same_bits(mp.dequantize(strided, out=place(np.zeros_like(w))), mp.dequantize(q))
+    for left in (x, x.astype(np.float16), rows):
+        assert_same_bits(mp.matmul(left, strided), mp.matmul(left, q))
+        assert_same_bits(mp.einsum("mk,kn->mn", left, strided), mp.matmul(left, q))
+    right = rng.standard_normal((21, 9)).astype(np.float32)
+    for b in (right, mp.quantize(right, axis=1), mp.pack(mp.quantize(right, axis=1))):
+        assert_same_bits(mp.matmul(strided, b), mp.matmul(q, b))

@@ -1,5 +1,7 @@
 """Products of codes and scales against integer products in int64, rescaled."""
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -68,8 +70,26 @@ def test_zero_points_are_part_of_the_integer_product(isa, a_dtype, b_dtype, per_
         q.values.astype(np.int64) - (0 if q.zero_point is None else q.zero_point.astype(np.int64)) for q in (a, b)
     )
     exact = wide_a @ wide_b
-    assert np.array_equal(mp.matmul(a, b, out_dtype="int32"), exact)
+    plain_a, plain_b = (dataclasses.replace(q, scale=np.ones_like(q.scale)) for q in (a, b))
+    assert np.array_equal(mp.matmul(plain_a, plain_b, out_dtype="int32"), exact)
     assert_same_bits(mp.matmul(a, mp.pack(b)), exact.astype(np.float32) * a.scale * b.scale)
+
+
+def test_an_integer_result_does_not_leave_scales_out():
+    one = np.ones((2, 2), np.int8)
+    plain, scaled = (mp.QuantizedArray(one, np.full((1, 1), scale), None, ()) for scale in (1.0, 0.5))
+    assert mp.matmul(plain, plain, out_dtype="int32").tolist() == [[2, 2], [2, 2]]
+    for call in (
+        lambda: mp.matmul(plain, scaled, out_dtype="int32"),
+        lambda: mp.matmul(scaled, plain, out_dtype="int32"),
+        lambda: mp.matmul(scaled, mp.pack(plain), out_dtype="int32", out=np.zeros((2, 2), np.int32)),
+        lambda: mp.einsum("ij,jk->ik", plain, scaled, out_dtype="int32"),
+        lambda: mp.dynamic_matmul(np.ones((2, 2), np.float32), mp.pack(scaled), out_dtype="int32"),
+        lambda: mp.matmul(one, mp.pack(scaled), out_dtype="int32"),
+        lambda: mp.matmul(plain, plain, out_dtype="int32", bias=[1.0, 1.0]),
+    ):
+        with pytest.raises(TypeError, match="`out_dtype`"):
+            call()
 
 
 @pytest.mark.parametrize(("k", "n"), [(1, 16), (63, 64), (64, 33), (200, 80), (1100, 150), (2051, 48)])

@@ -68,6 +68,7 @@ BYTES, ZEROS = np.zeros(1088, np.uint8), np.zeros(16, np.int32)
         ((16, 16), "float32", BYTES[::2]),
         ((16, 16), "float32", None),
         ((-16, -16), "float32", BYTES),
+        ((*[1] * 63, 16, 16), "float32", BYTES),  # more axes than an array has
         ((16, 16), ">f4", BYTES),
         ((2**60, 4), "float32", BYTES[:64]),  # sizes that are 0 modulo 2^64
         ((2**58, 64, 1), "float32", BYTES[:64]),

@@ -8,6 +8,7 @@ import pytest
 from oracles import assert_same_bits, onnx_quantize
 
 import mp_core as mp
+from mp_core.core import quantize
 
 KINDS = [
     {},
@@ -105,6 +106,17 @@ def test_threads_do_not_change_codes(rng):
             assert_same_bits(other.scale, results[0].scale)
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "group_size"),
+    [((2**40, 3, 0), 1, None), ((2**40, 0, 3), None, None), ((2**40, 0), 1, None), ((2**40, 0), 1, 4)],
+)
+def test_arrays_without_elements_take_no_time(shape, axis, group_size, dtype, symmetric):
+    q = mp.quantize(np.empty(shape, np.float32), axis=axis, dtype=dtype, group_size=group_size, symmetric=symmetric)
+    assert np.all(q.scale == 1) and mp.dequantize(q, "float16").shape == shape
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(700, 611), (3, 200_001), (200_000, 3)])
 def test_threads_do_not_change_any_kind(kind, shape, rng):
@@ -127,6 +139,7 @@ def test_threads_do_not_change_any_kind(kind, shape, rng):
         (np.zeros((4, 8), "i1"), np.ones((1, 2), "f4"), None, (1,), ValueError),
         (np.zeros((4, 8), "i1"), np.ones((1, 8), "f4"), np.zeros(1, "i4"), (1,), ValueError),
         (np.zeros((4, 8)), np.ones((1, 1), "f4"), None, (), TypeError),
+        (np.ma.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), None, (), TypeError),
         ([1, 2], np.ones(1, "f4"), None, (), TypeError),
         (np.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), np.full((1, 1), 128), (), ValueError),
         (np.zeros((4, 8), "u1"), np.ones((1, 1), "f4"), np.full((1, 1), 2**32), (), ValueError),
@@ -193,6 +206,11 @@ X = np.ones((2, 3), np.float32)
             ValueError,
             "`shape` must",
         ),
+        (
+            lambda: mp.QuantizedArray(np.zeros(0, "i1"), np.ones(1), None, (), shape=(0,) * 65),
+            ValueError,
+            "`shape` must",
+        ),
         (lambda: mp.QuantizedArray(np.zeros(4, "i1"), [1j], None, ()), TypeError, "`scale` must be an array"),
         (lambda: mp.QuantizedArray(np.zeros(4, "i1"), [1.0], ["0"], ()), TypeError, "`zero_point` must be an array"),
         (lambda: mp.dequantize(X), TypeError, "`q` must be a QuantizedArray; received ndarray"),
@@ -225,6 +243,34 @@ def test_arrays_that_became_others_are_refused(part):
         array.dtype = np.uint8 if part == "values" else np.float32 if part == "zero_point" else np.int32
         with pytest.raises(ValueError, match="arrays of a QuantizedArray must keep"):
             use(q)
+
+
+def test_values_of_a_subclass_are_read_as_a_plain_array():
+    class Shaped(np.ndarray):
+        shape = (4096, 4096)
+
+    codes = np.arange(6, dtype=np.int8).reshape(2, 3)
+    q = mp.QuantizedArray(codes.view(Shaped), np.ones((1, 1), np.float32), None, ())
+    assert type(q.values) is np.ndarray and np.shares_memory(q.values, codes)
+    np.testing.assert_array_equal(mp.dequantize(q), codes)
+
+
+def test_scales_that_are_not_aligned_are_copied():
+    scale = np.frombuffer(b"x" + np.float32([0.5, 2]).tobytes(), np.uint8)[1:].view(np.float32).reshape(1, 2)
+    assert not scale.flags.aligned
+    q = mp.QuantizedArray(np.ones((3, 2), np.int8), scale, None, (1,))
+    np.testing.assert_array_equal(mp.dequantize(q), np.broadcast_to(scale, (3, 2)))
+
+
+@pytest.mark.parametrize("part", ["codes", "packed"])
+def test_kernels_refuse_an_order_that_they_do_not_know(part):
+    arrays = {"codes": np.zeros((4, 6), np.int8), "packed": np.zeros((4, 3), np.uint8)}
+    arrays[part] = np.asfortranarray(arrays[part])
+    for call in (quantize.pack_nibbles, lambda codes, packed: quantize.unpack_nibbles(packed, codes, True)):
+        with pytest.raises(ValueError, match="C-contiguous"):
+            call(arrays["codes"], arrays["packed"])
+        with pytest.raises(ValueError, match="shapes"):
+            call(np.zeros((4, 8), np.int8), np.zeros((4, 3), np.uint8))
 
 
 def test_a_given_scale_of_groups_lies_as_the_scales_do():

@@ -268,6 +268,8 @@ cdef int run(Blocks *b) except -1:
     cdef int threads = threads_for(<double>b.outer * b.rows * b.cols, WORTHWHILE)
     cdef Py_ssize_t tasks, rows
     b.fetch = NOTHING
+    if b.cols == 0 and b.rows > 1:
+        b.rows = 0  # there may be more rows without elements than a loop can count
     if bytes_of(b) >= FETCHED:
         if b.how == GIVEN:
             b.fetch = FOLLOWING

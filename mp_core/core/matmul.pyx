@@ -313,7 +313,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     b : array-like, PackedMatrix or QuantizedArray
         Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
     out_dtype : dtype, optional
-        Type of the result: a float type, or int32 for int8 products. Default: the promoted type of the operands
+        Type of the result: a float type, or int32 for int8 products, quantized ones with scales of 1 only. Default: the promoted type of the operands
         (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the right, that of `a`), int32 for int8, float32
         for two quantized operands.
     out : ndarray, optional

@@ -56,8 +56,8 @@ cdef class PackedMatrix:
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
         self.format = format_of(dtype) if isinstance(dtype, np.dtype) else -1
-        if (len(self.shape) < 2 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX or self.format < 0):
-            raise ValueError(f"a PackedMatrix has a shape (..., k, n) and is of native type {', '.join(FORMATS)}; "
+        if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX or self.format < 0):
+            raise ValueError(f"a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type {', '.join(FORMATS)}; "
                              f"received shape {shape} and dtype {dtype}")
         data_bytes = _data_bytes(self.format, self.shape)
         *batch, self.k, self.n = self.shape

@@ -61,6 +61,9 @@ cdef class Recipe:
                 cnp.ndarray zero_point, bint given, bint back, bint packed):
         """Write codes `q` (and their scales, unless they are `given`) from `x`, or with `back` `x` from `q`."""
         cdef Blocks b = self.blocks
+        in_order(x), in_order(q), in_order(scale)
+        if zero_point is not None:
+            in_order(zero_point)
         b.packed, b.back = packed, back
         if not given:
             b.how, b.qmin = self.how, self.qmin
@@ -312,6 +315,13 @@ def dequantize(q, dtype="float32", *, out=None):
     return x
 
 
+cdef bint in_order(cnp.ndarray x) except -1:
+    """Raise unless the kernels, which know no strides, can read it."""
+    if not cnp.PyArray_ISCARRAY_RO(x):
+        raise ValueError(f"kernels read aligned C-contiguous arrays only; received strides {(<object>x).strides}")
+    return True
+
+
 cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
     """Whether all of a C-contiguous float32 array is."""
     cdef const float *s = <const float *>cnp.PyArray_DATA(scale)
@@ -322,10 +332,22 @@ cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
     return good
 
 
+cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
+    """Raise unless they are C-contiguous bytes, (rows, n) and (rows, (n + 1) // 2)."""
+    if (in_order(codes) and in_order(packed) and cnp.PyArray_NDIM(codes) == cnp.PyArray_NDIM(packed) == 2
+            and cnp.PyArray_ITEMSIZE(codes) == cnp.PyArray_ITEMSIZE(packed) == 1
+            and codes.shape[0] == packed.shape[0] and packed.shape[1] == (codes.shape[1] + 1) // 2):
+        return True
+    raise ValueError(f"codes and their pairs must be bytes of shapes (rows, n) and (rows, (n + 1) // 2); received "
+                     f"{codes.dtype} {(<object>codes).shape} and {packed.dtype} {(<object>packed).shape}")
+
+
 def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
-    """Put the low halves of 8-bit codes (rows, n) into bytes (rows, (n + 1) // 2), the even ones low; C-contiguous."""
-    cdef Py_ssize_t n = codes.shape[1], row
+    """Put the low halves of 8-bit codes (rows, n) into bytes (rows, (n + 1) // 2), the even ones low."""
+    cdef Py_ssize_t n, row
     cdef const mp_kernels *k = kernels()
+    paired(codes, packed)
+    n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
         k.pack_nibbles(<uint8_t *>cnp.PyArray_BYTES(codes) + row * n, n,
                        <uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2))
@@ -333,8 +355,10 @@ def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
 
 def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint signed):
     """The inverse of :func:`pack_nibbles`; `signed` gives -8 to 7, else 0 to 15."""
-    cdef Py_ssize_t n = codes.shape[1], row
+    cdef Py_ssize_t n, row
     cdef const mp_kernels *k = kernels()
+    paired(codes, packed)
+    n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
         k.unpack_nibbles(<uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2), n, signed,
                          <uint8_t *>cnp.PyArray_BYTES(codes) + row * n)

@@ -104,6 +104,11 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     target = _out_dtype(out_dtype, default or promoted, a.dtype)
     if target is I32 and any(part is not None for part in (bias, activation, residual)):
         raise TypeError("`bias`, `activation` and `residual` need a float `out_dtype`; received int32")
+    if target is I32 and row_scale is not None and not (np.all(row_scale == 1) and np.all(b.scale == 1)):
+        raise TypeError(
+            "`out_dtype` must be a float type for quantized operands whose scales are not 1: int32 would leave the "
+            "scales out"
+        )
     k, n = b.shape[-2:] if len(b.shape) > 1 else (b.shape[0], 1)
     if a.shape[-1] != k:
         raise ValueError(
