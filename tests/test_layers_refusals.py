@@ -14,6 +14,12 @@ def _x(*shape, dtype=np.float32):
     return rng.standard_normal(shape).astype(dtype)
 
 
+def _built_dense():
+    layer = layers.Dense(2)
+    layer.build((None, 2))
+    return layer
+
+
 ARGUMENT_ERRORS = [
     (lambda: layers.Sequential.from_config({"name": "x"}), "must have a list of `layers`"),
     (lambda: layers.Sequential.from_config({"layers": ["Dense"]}), "must be a dictionary with a `class_name`"),
@@ -29,6 +35,10 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Dense(2, activation="nothing"), "Could not interpret activation function: 'nothing'"),
     (lambda: layers.Dense(2, kernel_initializer="nothing")(_x(1, 2)), "Could not interpret initializer: 'nothing'"),
     (lambda: layers.Dense(2).build((None, None)), "last axis of the inputs to Dense must be known"),
+    (lambda: layers.Dense(2, dtype="int32")(_x(1, 2)), "drawn in floating-point dtypes only; received dtype int32"),
+    (lambda: layers.Embedding(3, 2, dtype="uint8")(np.array([1])), "drawn in floating-point dtypes only"),
+    (lambda: layers.Layer(dtype="bool").add_weight((2,), "glorot_uniform"), "drawn in floating-point dtypes only"),
+    (lambda: _built_dense().with_policy("int32"), "`with_policy` needs floating-point dtypes; .* would store int32"),
     (lambda: layers.Dropout(2), "`rate` must be a number from 0 to 1"),
     (lambda: layers.Conv2D(2, 3, padding="causal"), "`padding` must be 'valid' or 'same'"),
     (lambda: layers.Conv2D(2, 3, groups=3), "`groups` must divide `filters`"),

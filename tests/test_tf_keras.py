@@ -496,3 +496,38 @@ def test_built_in_layers_compute_what_those_of_the_other_face_do(layer, shape, p
     np.testing.assert_array_equal(y, theirs(x))
     again = pickle.loads(pickle.dumps(ours))
     np.testing.assert_array_equal(again(x), y)
+
+
+# ---- integer policies, and switches that are none
+
+WEIGHTED = [layer for layer, _ in LAYERS if layer.name.startswith(("conv", "dense", "einsum", "emb", "layer"))]
+NOT_FLOATING = ["int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "complex64", "string"]
+
+
+@pytest.mark.parametrize("dtype", NOT_FLOATING)
+@pytest.mark.parametrize("layer", WEIGHTED, ids=lambda layer: layer.name)
+def test_layers_with_weights_are_built_in_floating_point_dtypes_only(layer, dtype):
+    shape = {other.name: shape for other, shape in LAYERS}[layer.name]
+    layer = type(layer).from_config(layer.get_config() | {"dtype": dtype})
+    with pytest.raises(TypeError, match=rf"layer can only be built with a floating-point dtype\. .*dtype={dtype}$"):
+        layer(np.ones(shape, np.float32))
+    assert not layer.built and layer.weights == []
+
+
+def test_layers_that_infer_an_integer_are_not_built():
+    with pytest.raises(TypeError, match="A Dense layer can only be built with a floating-point dtype"):
+        tf_keras.layers.Dense(2, dtype=Policy("_infer"))(np.ones((2, 3), np.int32))
+
+
+@pytest.mark.parametrize("value", ["x", None, 1])
+def test_switches_must_be_bools(value):
+    for layer_type in (tf_keras.layers.Dense, keras3_layers.Dense):
+        with pytest.raises(TypeError, match="`autocast` must be True or False; received autocast="):
+            layer_type(3, autocast=value)
+        with pytest.raises(TypeError, match="`use_bias` must be True or False"):
+            layer_type(3, use_bias=value)
+    for name in ("experimental_autocast", "autocast"):
+        if value is not None:
+            with pytest.raises(TypeError, match="`autocast` must be True or False"):
+                tf_keras.Layer().add_weight("v", **{name: value})
+    assert tf_keras.Layer().add_weight("v", trainable=None).trainable

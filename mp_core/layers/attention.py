@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import axes_of, positive_integer, share
+from mp_core.arguments import axes_of, boolean, positive_integer, share
 from mp_core.arrays import F32, Array, as_mask
 from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
@@ -74,7 +74,7 @@ class MultiHeadAttention(Layer):
         self.key_dim = positive_integer(key_dim, "key_dim")
         self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
         self.dropout = share(dropout, "dropout")
-        self.use_bias = use_bias
+        self.use_bias = boolean(use_bias, "use_bias")
         if attention_axes is not None and axes_of(attention_axes) != (1,):
             raise ValueError(f"`attention_axes` must be 1 or None; received attention_axes={attention_axes!r}")
         if isinstance(output_shape, Sequence) and len(output_shape) == 1:

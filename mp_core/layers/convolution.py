@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core import ops
-from mp_core.arguments import positive_integer
+from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
@@ -78,7 +78,7 @@ class Conv2D(Layer):
         self.data_format = data_format or "channels_last"
         self.dilation_rate = _pair(dilation_rate, "dilation_rate")
         self.activation = activations.get(activation)
-        self.use_bias = use_bias
+        self.use_bias = boolean(use_bias, "use_bias")
         self.kernel_initializer = initializers.checked(kernel_initializer)
         self.bias_initializer = initializers.checked(bias_initializer)
 

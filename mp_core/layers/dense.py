@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mp_core.arguments import positive_integer
+from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
@@ -75,7 +75,7 @@ class Dense(Layer):
         super().__init__(**kwargs)
         self.units = positive_integer(units, "units")
         self.activation = activations.get(activation)
-        self.use_bias = use_bias
+        self.use_bias = boolean(use_bias, "use_bias")
         self.kernel_initializer = initializers.checked(kernel_initializer)
         self.bias_initializer = initializers.checked(bias_initializer)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core import dtypes
 from mp_core.arrays import Array
 
 __all__ = ["checked", "get"]
@@ -25,6 +26,8 @@ def ones(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def uniform(shape: tuple[int, ...], dtype: np.dtype[Any], minval: float = -0.05, maxval: float = 0.05) -> Array:
     """Return numbers drawn uniformly from [minval, maxval)."""
+    if not dtypes.is_float(dtype):
+        raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {dtype}")
     return np.random.default_rng().uniform(minval, maxval, shape).astype(dtype)
 
 
@@ -33,7 +36,7 @@ def glorot_uniform(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     window = int(np.prod(shape[:-2]))
     fans = window * sum(shape[-2:]) if len(shape) > 1 else 2 * int(np.prod(shape))
     limit = np.sqrt(6.0 / max(1, fans))
-    return np.random.default_rng().uniform(-limit, limit, shape).astype(dtype)
+    return uniform(shape, dtype, -limit, limit)
 
 
 _RANGE = ("minval", "maxval")

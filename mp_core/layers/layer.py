@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
+from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
 from mp_core.dtype_policies import (
@@ -69,6 +70,8 @@ class Layer(VariableOwner):
 
     Raises
     ------
+    TypeError
+        `autocast` is no bool.
     ValueError
         An argument that does not exist, or is Keras' alone and on; `trainable` is no bool, or `name` no string.
 
@@ -112,7 +115,7 @@ class Layer(VariableOwner):
             raise ValueError(f"`name` must be a string that is not empty; received name={name!r}")
         self.name = unique_name(type(self).__name__) if name is None else name
         self.trainable = trainable
-        self.autocast = autocast
+        self.autocast = boolean(autocast, "autocast")
         self.built = False
         self.quantized = False
         self._path: str | None = None
@@ -214,7 +217,7 @@ class Layer(VariableOwner):
         Raises
         ------
         ValueError
-            The layer is not built, or weights are quantized already.
+            The layer is not built, weights are quantized already, or a dtype of `policy` is not floating-point.
         NotImplementedError
             A layer does not compute in a quantization mode of `policy`.
 
@@ -235,6 +238,8 @@ class Layer(VariableOwner):
         moved: dict[int, Any] = {}  # what deepcopy takes instead of copying
         for layer in layers:
             wanted = policy_at(plain, layer.path).variable_dtype
+            if wanted not in dtypes.ALLOWED or not dtypes.is_float(dtypes.ALLOWED[wanted]):
+                raise ValueError(f"`with_policy` needs floating-point dtypes; '{layer.name}' would store {wanted}")
             moved |= {
                 id(v): v.stored_as(wanted if v.true_dtype.name == layer.dtype else None) for v in layer.own_variables()
             }

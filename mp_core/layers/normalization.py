@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mp_core import ops
-from mp_core.arguments import axis_or_axes, number
+from mp_core.arguments import axis_or_axes, boolean, number
 from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.axes import as_last, from_last
@@ -50,8 +50,8 @@ class LayerNormalization(Layer):
         super().__init__(autocast=False, **kwargs)
         self.axis = axis_or_axes(axis)
         self.epsilon = number(epsilon, "epsilon", 0.0)
-        self.center = center
-        self.scale = scale
+        self.center = boolean(center, "center")
+        self.scale = boolean(scale, "scale")
         self.beta_initializer = initializers.checked(beta_initializer)
         self.gamma_initializer = initializers.checked(gamma_initializer)
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
+from mp_core.arguments import boolean
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored
@@ -64,6 +65,8 @@ class VariableOwner:
 
         Raises
         ------
+        TypeError
+            `trainable` or `autocast` is no bool.
         ValueError
             `shape` is a name, or not of integers from 0 on; `initializer` makes another shape; an argument that must be
             off is on.
@@ -81,6 +84,7 @@ class VariableOwner:
         target = dtypes.parse(standardize_dtype(self.variable_dtype if dtype is None else dtype))
         if initializer is None:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
+        trainable, autocast = boolean(trainable, "trainable"), boolean(autocast, "autocast")
         value = initializers.get(initializer)(shape, target)
         value = np.asarray(value).view()
         if value.shape != shape:

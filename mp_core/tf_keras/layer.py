@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes, layers
+from mp_core.arguments import boolean
 from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize
@@ -54,7 +55,7 @@ class Layer(layers.Layer):
         dtype: DTypeLike | None = None,
         initializer: Any = None,
         regularizer: Callable[[AutoCastVariable], Any] | None = None,
-        trainable: bool = True,
+        trainable: bool | None = True,
         *,
         experimental_autocast: bool = True,
         autocast: bool | None = None,
@@ -73,8 +74,8 @@ class Layer(layers.Layer):
             As in :meth:`mp_core.layers.Layer.add_weight`.
         regularizer : callable, optional
             A function of the variable, which :attr:`losses` calls.
-        trainable : bool
-            Whether the variable comes first in :attr:`weights`.
+        trainable : bool, optional
+            Whether the variable comes first in :attr:`weights`; None is True.
         experimental_autocast, autocast : bool
             Whether a floating-point variable reads in the compute dtype, if that is another than the variable dtype;
             `autocast` wins.
@@ -82,19 +83,19 @@ class Layer(layers.Layer):
         Raises
         ------
         TypeError
-            Another keyword argument.
+            Another keyword argument, or a switch that is no bool.
         """
         if unknown:
             raise TypeError(f"Unknown keyword argument: {next(iter(unknown))}")
         target = standardize_dtype(dtype or self.dtype)
         if self.dtype_policy.name == "_infer":
             self.dtype_policy = Policy(target)
-        follows = experimental_autocast if autocast is None else autocast
+        follows = boolean(experimental_autocast if autocast is None else autocast, "autocast")
         variable = super().add_weight(
             shape=() if shape is None else shape,
             initializer=initializer,
             dtype=target,
-            trainable=trainable,
+            trainable=trainable is None or trainable,
             autocast=follows and self.compute_dtype != self.variable_dtype,
             name=name or "variable",
         )

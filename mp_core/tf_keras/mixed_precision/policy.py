@@ -17,6 +17,7 @@ __all__ = [
     "deserialize",
     "get",
     "global_policy",
+    "is_floating",
     "policy_scope",
     "serialize",
     "set_global_policy",
@@ -75,7 +76,7 @@ class Policy(DTypePolicy):
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
         """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
-        return super().convert_input(x, autocast, dtype) if _is_floating(dtype) else x
+        return super().convert_input(x, autocast, dtype) if is_floating(dtype) else x
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -99,7 +100,8 @@ def _check_name(name: Any, received: str) -> None:
         )
 
 
-def _is_floating(name: str | None) -> bool:
+def is_floating(name: str | None) -> bool:
+    """Whether a policy's dtype is a floating-point one: ``"_infer"`` has none."""
     return name in dtypes.ALLOWED and dtypes.is_float(dtypes.ALLOWED[name])
 
 
@@ -124,7 +126,7 @@ def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DType
     """Return what `setter` makes the default of: a policy, its name, or None for floatx."""
     if not isinstance(policy, DTypePolicy):
         policy = policy_type(dtypes.floatx() if policy is None else policy)
-    if policy.compute_dtype is not None and not _is_floating(policy.compute_dtype):
+    if policy.compute_dtype is not None and not is_floating(policy.compute_dtype):
         raise ValueError(
             f'{setter} can only be used to set the global policy to floating-point policies, such as "float32" and '
             f'"mixed_float16", but got policy: {policy.name}'
