@@ -1,8 +1,10 @@
 """Conversion: which files and folders it reads, replaces and leaves where it fails."""
 
+import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,9 +15,10 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
 
-from mp_core.checkpoint import RequestError, convert_file, open_tensors, verify_files
+from mp_core.checkpoint import RequestError, convert_file, inspect_file, open_tensors, verify_files
 from mp_core.checkpoint import convert as convert_module
 from mp_core.checkpoint.folder import open_checkpoint
+from mp_core.checkpoint.output import new_file
 
 
 def test_an_existing_file_is_replaced_only_by_force(source, target):
@@ -31,12 +34,80 @@ def test_an_existing_file_is_replaced_only_by_force(source, target):
         convert_file(source, target.parent / "absent" / "out", "float16")
 
 
-def test_a_file_can_be_replaced_by_its_own_conversion(source, tmp_path):
-    path = tmp_path / "model.safetensors"
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("link", [None, os.link, os.symlink])
+def test_a_file_is_never_replaced_by_its_own_conversion(source, tmp_path, link, force):
+    path, target = tmp_path / "model.safetensors", tmp_path / ("out" if link else "model.safetensors")
     shutil.copy(source, path)
-    convert_file(path, path, "bfloat16", force=True)
-    expected = TENSORS["layer.weight"].astype(ml_dtypes.bfloat16)
-    assert open_tensors(path)["layer.weight"].tobytes() == expected.tobytes()
+    if link:
+        link(path, target)
+    for one, other in ((path, target), (target, path)):
+        with pytest.raises(FileExistsError, match=r"is the input .*: it is not replaced"):
+            convert_file(one, other, "bfloat16", force=force)
+    assert path.read_bytes() == source.read_bytes() == target.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["", "model.safetensors.index.json"])
+@pytest.mark.parametrize("how", ["itself", "symlink", "hard links", "one shard"])
+def test_a_folder_is_never_replaced_by_its_own_conversion(sharded, tmp_path, what, how):
+    out = tmp_path / "out"
+    if how == "itself":
+        out = sharded
+    elif how == "symlink":
+        out.symlink_to(sharded)
+    else:
+        out.mkdir()
+        for path in sharded.glob("*-00001-*" if how == "one shard" else "[cm]*.*"):
+            os.link(path, out / path.name)
+    before = {path: path.read_bytes() for path in sharded.rglob("*") if path.is_file()}
+    with pytest.raises(FileExistsError, match=r"is the input .*: it is not replaced"):
+        convert_file(sharded / what, out, "bfloat16", force=True)
+    assert {path: path.read_bytes() for path in sharded.rglob("*") if path.is_file()} == before
+
+
+def test_a_new_file_is_whole_or_not_there(tmp_path):
+    target, other = tmp_path / "out", tmp_path / "other"
+    for content in (b"one", b"two"):
+        with new_file(target, force=True, inputs=[other]) as stream:
+            stream.write(content)
+            assert target.exists() == (content == b"two")
+        assert target.read_bytes() == content
+    with pytest.raises(KeyboardInterrupt), new_file(target, force=True) as stream:
+        stream.write(b"three")
+        raise KeyboardInterrupt
+    with pytest.raises(FileExistsError, match="force"), new_file(target, force=False):
+        pass
+    os.link(target, other)
+    with pytest.raises(FileExistsError, match="is the input"), new_file(target, force=True, inputs=[other]):
+        pass
+    assert target.read_bytes() == b"two"
+    assert sorted(os.listdir(tmp_path)) == ["other", "out"]
+
+
+def test_a_new_file_may_be_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        with new_file(tmp_path / "pipe", force=False) as stream:
+            stream.write(b"content")
+        assert reader.communicate()[0] == b"content"
+
+
+def test_errors_of_the_disk_name_the_target_and_no_temporary_name(source, target, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space") as caught, new_file(tmp_path / "x", force=False) as stream:
+        assert ".tmp" in stream.name
+        fail()
+    assert caught.value.filename == str(tmp_path / "x")
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OSError, match="No space") as caught:
+        convert_file(source, target, "float16")
+    assert caught.value.filename == str(target)
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(OSError, match="No space") as caught:
+        inspect_file(source)
+    assert caught.value.filename == str(source)
 
 
 def test_links_keep_leading_to_what_is_replaced(source, sharded, tmp_path):
@@ -99,20 +170,29 @@ def test_a_full_disk_is_noticed_before_anything_is_written(source, target, monke
         convert_file(source, target, "float32")
 
 
-def test_sigterm_removes_what_was_begun(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "ignored", "code"),
+    [(signal.SIGTERM, False, 143), (signal.SIGHUP, False, 129), (signal.SIGHUP, True, 143)],
+)
+def test_a_signal_removes_what_was_begun_unless_it_is_ignored(tmp_path, number, ignored, code):
     path = tmp_path / "in.safetensors"
     header = json.dumps({"w": {"dtype": "F32", "shape": [2**15, 2**15], "data_offsets": [0, 2**32]}}).encode()
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + 2**32)
-    code = "import sys, mp_core.cli as c; print(flush=True); sys.exit(c.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "convert", path, "-o", tmp_path / "out", "--policy", "int8"]
+    program = "import sys, mp_core.cli as c; print(flush=True); sys.exit(c.main(sys.argv[1:]))"
+    arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8"]
+    command = [*["nohup"] * ignored, sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         while process.poll() is None and len(os.listdir(tmp_path)) < 2:
             pass
-        process.terminate()
-        assert process.wait() == 143
+        process.send_signal(number)
+        if ignored:
+            time.sleep(0.2)
+            assert process.poll() is None
+            process.terminate()
+        assert process.wait() == code
     assert os.listdir(tmp_path) == ["in.safetensors"]
 
 

@@ -36,6 +36,10 @@ def out(tmp_path):
 def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(model)
+    texts = tmp_path / "texts"
+    texts.write_text("mine")
+    arguments = ["convert", model, "-o", out, "--policy", "int8", "--calibrate", str(texts), "--report", str(texts)]
+    assert "argument --report: " in usage_error(capsys, *arguments) and texts.read_text() == "mine"
     before = Path(model).read_bytes()
     for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
         err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", report)
@@ -124,7 +128,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "lots"], "512MiB or 2GB; received 'lots'"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
-        (["{model}", "-o", "{model}", "--policy", "int8"], "force (--force) replaces it"),
+        (["{model}", "-o", "{model}", "--policy", "int8"], "is the input"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--report", "/absent/r"], "--report: no folder /absent"),
     ],
 )

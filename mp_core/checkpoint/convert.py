@@ -80,7 +80,8 @@ def convert_file(
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
-        Whether to replace `target`; a folder only if it holds no other files.
+        Whether to replace `target`; a folder only if it holds no other files. What `source` is made of is never
+        replaced.
     dry_run : bool
         Whether to stop before reading values: the report then has the types and sizes only.
     max_memory : int
@@ -139,7 +140,8 @@ def convert_file(
         names = checkpoint.files
         if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:
             raise RequestError(f"the target {target} lies inside the folder that is converted")
-        check_free(target, names, force=force)
+        inputs = checkpoint.paths
+        check_free(target, names, inputs, force=force)
         if dry_run:
             return report
         _check_space(target.parent, report["new_bytes"])
@@ -155,7 +157,7 @@ def convert_file(
                 if threshold.fails(row)
             ]
             if not report["failed"]:
-                replace(temporary, target, names, force=force)
+                replace(temporary, target, names, inputs, force=force)
     return report
 
 

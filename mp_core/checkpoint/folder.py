@@ -61,6 +61,12 @@ class Checkpoint:
         return set() if self.is_file else {*self.shards, *(index.name for index in self.indices), *self.others}
 
     @property
+    def paths(self) -> list[Path]:
+        """Where all files are."""
+        names = [*self.shards, *(index.name for index in self.indices), *self.others]
+        return [self.folder / name for name in names]
+
+    @property
     def tensors(self) -> Iterator[tuple[Shard, Tensor]]:
         """All tensors with their files."""
         return ((shard, tensor) for shard in self.shards.values() for tensor in shard.tensors.values())

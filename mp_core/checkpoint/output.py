@@ -4,15 +4,20 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import threading
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Set
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import BinaryIO
 
 from mp_core.arrays import Array
 
-__all__ = ["OutFile", "check_free", "replace", "temporary_beside"]
+__all__ = ["ENDING", "OutFile", "check_free", "naming", "new_file", "replace", "temporary_beside"]
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a process which may still remove what it has begun."""
 
 
 class OutFile:
@@ -20,6 +25,7 @@ class OutFile:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def __enter__(self) -> "OutFile":
@@ -28,37 +34,79 @@ class OutFile:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                os.fsync(self._descriptor)
+                with naming(self._path):
+                    os.fsync(self._descriptor)
         finally:
             os.close(self._descriptor)
 
     def write(self, content: Array | bytes, start: int) -> None:
         """Write some bytes, or those of an array."""
         rest = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8"))
-        while rest:
-            written = os.pwrite(self._descriptor, rest, start)
-            rest, start = rest[written:], start + written
+        with naming(self._path):
+            while rest:
+                written = os.pwrite(self._descriptor, rest, start)
+                rest, start = rest[written:], start + written
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the disk that name no file name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
+def new_file(target: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
+    """Yield a stream whose bytes are in `target` if the block ends without an error, and nowhere otherwise.
+
+    A pipe or a device is written as it is. `inputs` are files that `target` must not be; see :func:`check_free`.
+    """
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode) and not target.is_dir():
+        with naming(target), open(target, "wb") as stream:
+            yield stream
+        return
+    target, inputs = Path(os.path.realpath(target)), list(inputs)
+    check_free(target, set(), inputs, force=force)
+    with temporary_beside(target) as temporary:
+        with naming(temporary), open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        replace(temporary, target, set(), inputs, force=force)
 
 
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
-    """Yield a path that does not exist, beside `target`; at the end, nothing is there any more."""
+    """Yield a path that does not exist, beside `target`; at the end, nothing is there any more.
+
+    An error that names it names `target` instead.
+    """
     start = os.fsdecode(os.fsencode(target.name)[:100])  # a name may have 255 bytes
     temporary = target.with_name(f".{start}.{token_hex(4)}.tmp")
     try:
         yield temporary
+    except OSError as error:
+        for attribute in ("filename", "filename2"):
+            name = getattr(error, attribute)
+            if isinstance(name, str | Path):
+                setattr(error, attribute, os.fspath(name).replace(str(temporary), str(target)))
+        raise
     finally:
-        with _held(signal.SIGTERM), _held(signal.SIGINT):
+        with _held():
             if temporary.is_dir():
                 shutil.rmtree(temporary)
             else:
                 temporary.unlink(missing_ok=True)
 
 
-def replace(temporary: Path, target: Path, names: Set[str], *, force: bool) -> None:
+def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
     """Put what is complete in its place; see :func:`check_free`."""
-    check_free(target, names, force=force)
-    with _held(signal.SIGTERM), _held(signal.SIGINT):
+    check_free(target, names, inputs, force=force)
+    with _held():
         if target.is_dir():
             _replace_folder(temporary, target)
         else:
@@ -80,7 +128,16 @@ def _replace_folder(temporary: Path, target: Path) -> None:
 
 
 @contextmanager
-def _held(number: signal.Signals) -> Iterator[None]:
+def _held() -> Iterator[None]:
+    """Let the signals of :data:`ENDING` wait until this ends."""
+    with ExitStack() as stack:
+        for number in ENDING:
+            stack.enter_context(_held_back(number))
+        yield
+
+
+@contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
     """Let a signal wait until this ends; it interrupts the main thread only, and only there it can be held."""
     before = signal.getsignal(number)
     if before is None or threading.current_thread() is not threading.main_thread():
@@ -96,13 +153,14 @@ def _held(number: signal.Signals) -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def check_free(target: Path, names: Set[str], *, force: bool) -> None:
+def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
     """Raise unless a file, or a folder that will hold the files `names`, may be put there.
 
     Raises
     ------
     FileExistsError
-        It is there and `force` is false, it is the other of file and folder, or a folder that holds other files too.
+        It is there and `force` is false, it is the other of file and folder, a folder that holds other files too, or
+        one of the files `inputs` or a folder with one of them, by whatever name or link: that is never replaced.
     FileNotFoundError
         There is no folder to put it in.
     """
@@ -110,6 +168,7 @@ def check_free(target: Path, names: Set[str], *, force: bool) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
     if not os.path.lexists(target):
         return
+    _refuse_inputs(target, inputs)
     if target.is_dir() != bool(names):
         raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'no'} folder")
     if not force:
@@ -118,6 +177,20 @@ def check_free(target: Path, names: Set[str], *, force: bool) -> None:
     other = next((path for path in found if path.relative_to(target).as_posix() not in names), None)
     if other:
         raise FileExistsError(f"{target} holds {other.name!r}, which a conversion would not write: it is not replaced")
+
+
+def _refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
+    """Raise if what is there is, or holds, one of the files that the output is made of."""
+    known = {_identity(path): path for path in inputs if path.exists()}
+    for path in (target, *target.rglob("*")):
+        if path.exists() and not path.is_dir() and _identity(path) in known:
+            raise FileExistsError(f"the output {path} is the input {known[_identity(path)]}: it is not replaced")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what files have in common that are one."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _sync(folder: Path) -> None:

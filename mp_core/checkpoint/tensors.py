@@ -11,6 +11,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import Entry, Header, is_shape, load_json, open_regular
+from mp_core.checkpoint.output import naming
 from mp_core.dtypes import ALLOWED, STORED
 from mp_core.quantization import QuantizedArray, dequantize
 
@@ -194,7 +195,8 @@ class File:
         content = np.empty(count, np.uint8)
         rest = memoryview(content)
         while rest:
-            read = os.preadv(self._descriptor, [rest], start + count - len(rest))
+            with naming(self.path):
+                read = os.preadv(self._descriptor, [rest], start + count - len(rest))
             if not read:
                 raise ValueError(f"{self.path} has become shorter while it was read")
             rest = rest[read:]

@@ -26,6 +26,8 @@ from mp_core.cli.common import (
     check_output,
     positive,
     printable,
+    removable,
+    write_json,
 )
 
 __all__ = ["main"]
@@ -52,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:  # of MP_CORE_NUM_THREADS
         parser.error(str(error))
     try:
-        code: int = arguments.run(arguments)
+        with removable():
+            code: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -142,4 +145,4 @@ def _check_json(arguments: argparse.Namespace) -> None:
 
 def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
     if arguments.json is not None:
-        Path(arguments.json).write_text(as_json(report) + "\n", encoding="utf-8")
+        write_json(arguments.json, report)

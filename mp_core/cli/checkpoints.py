@@ -3,10 +3,8 @@
 import argparse
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from mp_core import checkpoint, demo
 from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
-from mp_core.cli.common import DONE, FAILED, TERMINATED, as_json, check_output, positive, printable
+from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, printable, write_json
 from mp_core.cli.embed import read_texts
 from mp_core.models import BertEncoder
 from mp_core.tables import aligned
@@ -156,29 +154,29 @@ def _convert(arguments: argparse.Namespace) -> int:
     if arguments.report is not None:
         source = Path(arguments.source)
         is_index = source.name.endswith(".safetensors.index.json")
-        _check_report(Path(arguments.report), source.parent if is_index else source, Path(arguments.output))
-    with _terminable():
-        report = checkpoint.convert_file(
-            arguments.source,
-            arguments.output,
-            arguments.policy,
-            map=arguments.map,
-            keep=arguments.keep,
-            granularity=arguments.granularity,
-            saturate=arguments.saturate,
-            force=arguments.force,
-            dry_run=arguments.dry_run,
-            max_memory=_beyond_own(arguments.max_memory),
-            threads=arguments.threads,
-            fail_if=arguments.fail_if,
-            allow_requantize=arguments.allow_requantize,
-            moments=_moments(arguments),
-            show_progress=_shows(arguments),
-        )
+        others = [Path(file) for file in arguments.calibrate or ()]
+        _check_report(Path(arguments.report), source.parent if is_index else source, Path(arguments.output), *others)
+    report = checkpoint.convert_file(
+        arguments.source,
+        arguments.output,
+        arguments.policy,
+        map=arguments.map,
+        keep=arguments.keep,
+        granularity=arguments.granularity,
+        saturate=arguments.saturate,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+        max_memory=_beyond_own(arguments.max_memory),
+        threads=arguments.threads,
+        fail_if=arguments.fail_if,
+        allow_requantize=arguments.allow_requantize,
+        moments=_moments(arguments),
+        show_progress=_shows(arguments),
+    )
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
     if arguments.report is not None:
-        Path(arguments.report).write_text(as_json(report) + "\n", encoding="utf-8")
+        write_json(arguments.report, report)
     return _judged(report)
 
 
@@ -207,16 +205,6 @@ def _verify(arguments: argparse.Namespace) -> int:
     report = checkpoint.verify_files(arguments.a, arguments.b, rtol=arguments.rtol, show_progress=sys.stderr.isatty())
     print(as_json(report) if arguments.json else _losses(report))
     return _judged(report)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let a terminated process remove what it has begun to write."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _beyond_own(max_memory: int) -> int:

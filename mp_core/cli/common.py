@@ -3,14 +3,34 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-__all__ = ["as_json", "check_output", "positive", "printable"]
+from mp_core.checkpoint.output import ENDING, new_file
 
-DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 3, 130, 141, 143
+__all__ = ["as_json", "check_output", "positive", "printable", "removable", "write_json"]
+
+DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
+
+
+@contextmanager
+def removable() -> Iterator[None]:
+    """Let a process that is terminated or hung up end in order: what it has begun to write is removed."""
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in ENDING if in_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def positive(text: str) -> int:
@@ -43,6 +63,12 @@ def as_json(report: Mapping[str, Any]) -> str:
         return str(value) if isinstance(value, float) and not isfinite(value) else value
 
     return json.dumps(plain(report), indent=2)
+
+
+def write_json(path: str, report: Mapping[str, Any]) -> None:
+    """Write a report to a file."""
+    with new_file(Path(path), force=True) as stream:
+        stream.write(f"{as_json(report)}\n".encode())
 
 
 def printable(text: str) -> str:
