@@ -12,6 +12,7 @@ from oracles import UNIT
 
 from mp_core import layers
 from mp_core.autocast import autocast_scope, scope_dtype
+from mp_core.core.scopes import innermost
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, policy_scope, serialize
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -145,7 +146,7 @@ def test_trap_7_scope_of_nested_layers(outer, kwargs, expected):
     (inner if outer is None else Probe(inner, dtype=outer))(_x(2))
     assert inner.read[0] == expected
     assert inner.read[1] == inner.kept.true_dtype.name
-    assert scope_dtype.get("unset") == "unset"
+    assert innermost(scope_dtype.get("unset"), "unset") == "unset"
 
 
 def test_trap_9_layer_dtype_is_the_variable_dtype():

@@ -79,6 +79,59 @@ def test_round_trip_is_within_half_a_step(isa, shape, axis, symmetric, rng):
     assert np.all(error <= q.scale * (0.5 + (0.5 if not symmetric else 0) + 1e-5))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("size", ["smallest", "subnormal", "largest"])
+def test_round_trip_of_the_smallest_and_largest_numbers(isa, size, dtype, symmetric, axis, rng):
+    """Scales below 2^-126, and those whose product with the largest code might be infinite."""
+    if size == "largest":
+        tops = np.finfo(np.float32).max * (1 - rng.integers(0, 300, (500, 1)) * 2.0**-24)
+        tops = tops if symmetric else tops / 2
+    else:
+        tops = np.exp2(rng.uniform(-149, -140 if size == "smallest" else -118, (500, 1)))
+    x = (np.concatenate([np.ones((500, 1)), rng.uniform(-1, 1, (500, 40))], 1) * tops).astype(np.float32)
+    x = np.abs(x) if dtype == "uint8" and symmetric else x * rng.choice(np.float32([-1, 1]), (500, 1))
+    q = mp.quantize(x if axis == 0 else x.T, axis=axis, dtype=dtype, symmetric=symmetric)
+    error, scale = np.abs(mp.dequantize(q, "float64") - (x if axis == 0 else x.T)), q.scale.astype(np.float64)
+    assert np.all(error <= scale * (0.5 + 512 * 2.0**-24))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8_of_the_smallest_and_largest_numbers(isa, dtype, rng):
+    """Half the distance of the two largest codes is the most that an end of the range is off."""
+    largest = np.float32(LARGEST[dtype])
+    half = largest / (28 if dtype == "float8_e4m3fn" else 14)
+    for tops in (np.exp2(rng.uniform(-149, -110, 2000)), 3.4028234663852886e38 * (1 - np.arange(500) * 2.0**-24)):
+        x = tops.astype(np.float32)[:, None]
+        q = mp.quantize(x, axis=0, dtype=dtype)
+        error = np.abs(mp.dequantize(q).astype(np.float64) - x)
+        assert np.all(error <= q.scale.astype(np.float64) * half * 1.00001)
+
+
+@pytest.mark.parametrize("steps", range(100, 300, 7))
+def test_only_scales_that_were_too_small_are_rounded_up(isa, steps):
+    """The scale of `steps` times 2^-149 is the nearest float but where that is beyond half a step of the codes."""
+    q, x = mp.quantize(np.float32([steps * 2.0**-149])), steps / 127
+    nearest = round(x)
+    assert q.scale[0] == 2.0**-149 * (nearest + (steps > 127.5 * nearest))
+
+
+def test_an_asymmetric_end_may_be_half_a_step_farther_and_then_infinite():
+    """docs/numerics.md says so: lo and hi come back as multiples of the scale."""
+    top = np.finfo(np.float32).max
+    q = mp.quantize(np.float32([-top, top]), symmetric=False)
+    assert q.scale[0] == np.float32(top / 255) - np.float32(-top / 255) and q.zero_point[0] == 0
+    with np.errstate(over="ignore"):
+        assert mp.dequantize(q).tolist() == [-np.inf, float(np.float32(127) * q.scale[0])]
+    x = np.float16([-30000, 65504])
+    q = mp.quantize(x, symmetric=False)
+    wide = mp.dequantize(q)
+    assert np.all(np.abs(wide - x) <= q.scale[0] / 2) and wide[1] > 65520
+    assert mp.dequantize(q, "float16")[1] == np.inf
+    assert mp.cast(wide, "float16", saturate=True)[1] == 65504
+
+
 def test_dequantize_is_one_subtraction_and_one_product(isa, rng):
     values = np.arange(-128, 128, dtype=np.int8).reshape(2, 128)
     scale = rng.random((2, 1)).astype(np.float32)

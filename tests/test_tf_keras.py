@@ -12,7 +12,7 @@ import pytest
 import mp_core as mp
 from mp_core import config, dtype_policies, dtypes, tf_keras
 from mp_core import layers as keras3_layers
-from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core.autocast import AutoCastVariable, read_dtype
 from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy
 from mp_core.dtype_policies.policy import replace_default
 from mp_core.tf_keras.mixed_precision import (
@@ -394,7 +394,7 @@ def test_trap_7_scopes_of_nested_layers():
     outer = Outer(dtype="mixed_float16")
     assert outer(np.ones(2)) == "float16"
     assert [child.read for child in outer.children_] == ["float32", "int32", "float64", "bfloat16"]
-    assert scope_dtype.get(None) is None
+    assert read_dtype() is None
     assert Identity(dtype="mixed_float16", autocast=False)(np.ones(1)).dtype == np.float64
 
 

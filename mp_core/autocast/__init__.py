@@ -1,6 +1,6 @@
 """Autocast: variables that read in the compute dtype, and the scope that says which dtype that is."""
 
-from mp_core.autocast.scope import autocast_scope, enable_auto_cast_variables, scope_dtype
+from mp_core.autocast.scope import autocast_scope, enable_auto_cast_variables, read_dtype, scope_dtype
 from mp_core.autocast.variable import AutoCastVariable
 
-__all__ = ["AutoCastVariable", "autocast_scope", "enable_auto_cast_variables", "scope_dtype"]
+__all__ = ["AutoCastVariable", "autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]

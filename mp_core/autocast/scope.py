@@ -1,7 +1,6 @@
 """The scope that says in which dtype variables read."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -9,12 +8,16 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes
+from mp_core.core.scopes import innermost, scope
 from mp_core.dtype_policies import standardize_dtype
 
-__all__ = ["autocast_scope", "enable_auto_cast_variables", "scope_dtype"]
+__all__ = ["autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]
 
-scope_dtype: ContextVar[np.dtype[Any] | None] = ContextVar("mp_core.autocast")
-"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast."""
+scope_dtype: ContextVar[Any] = ContextVar("mp_core.autocast")
+"""The dtype in which variables read in this thread or task: unset outside every scope, None where none is cast.
+
+The calls of layers set a dtype; ``with`` blocks are :class:`mp_core.core.scopes.Scopes`.
+"""
 
 
 def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
@@ -41,16 +44,13 @@ def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
     target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
     if target is not None and not dtypes.is_float(target):
         raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
-    return _scope(target)
+    return scope(scope_dtype, target)
 
 
-@contextmanager
-def _scope(target: np.dtype[Any] | None) -> Iterator[None]:
-    token = scope_dtype.set(target)
-    try:
-        yield
-    finally:
-        scope_dtype.reset(token)
+def read_dtype() -> np.dtype[Any] | None:
+    """Return the dtype in which variables read here, None where they are not cast."""
+    found: np.dtype[Any] | None = innermost(scope_dtype.get(None), None)
+    return found
 
 
 def enable_auto_cast_variables(dtype: DTypeLike | None) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray
-from mp_core.autocast.scope import scope_dtype
+from mp_core.autocast.scope import read_dtype
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["AutoCastVariable", "as_stored"]
@@ -136,7 +136,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def value(self) -> Array:
         """Return the value in the dtype of the scope, read-only."""
-        target = scope_dtype.get(None) if self._casts else None
+        target = read_dtype() if self._casts else None
         array = self._state[0]
         if target is None or target is array.dtype:
             return array
@@ -156,7 +156,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype in which the variable reads here."""
-        target = scope_dtype.get(None) if self._casts else None
+        target = read_dtype() if self._casts else None
         return self.true_dtype if target is None else target
 
     @property

@@ -6,6 +6,8 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
+from mp_core.core.scopes import innermost, scope
+
 from mp_core.core.header cimport (
     MP_CPU_AMX_BF16, MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI,
     MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas,
@@ -130,7 +132,7 @@ _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
 
 # ---- threads
 
-_scoped = contextvars.ContextVar("mp_core.num_threads", default=0)
+_scoped = contextvars.ContextVar("mp_core.num_threads")
 _default = None  # (count, why), found at first use
 
 
@@ -187,8 +189,8 @@ def _find_default():
 def threads_and_reason():
     """Return how many threads a large operation uses here and now, and what decided it."""
     global _default
-    scoped = _scoped.get()
-    if scoped:
+    scoped = innermost(_scoped.get(None), None)
+    if scoped is not None:
         return scoped, "num_threads() scope"
     if _default is None:
         _default = _find_default()
@@ -254,11 +256,8 @@ def num_threads(count):
     ...     get_num_threads()
     1
     """
-    token = _scoped.set(_count(count, "count"))
-    try:
+    with scope(_scoped, _count(count, "count")):
         yield
-    finally:
-        _scoped.reset(token)
 
 
 cdef int threads_for(double work, double worthwhile) except -1:

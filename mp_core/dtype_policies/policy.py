@@ -8,6 +8,7 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import cast, imported
+from mp_core.core.scopes import innermost, replace_innermost
 
 __all__ = ["DTypePolicy", "FloatDTypePolicy", "dtype_policy", "replace_default", "scoped_default", "standardize_dtype"]
 
@@ -220,7 +221,7 @@ def _kind(policy: DTypePolicy) -> type[DTypePolicy]:
 
 
 _default: DTypePolicy | None = None
-scoped_default: ContextVar[DTypePolicy] = ContextVar("mp_core.dtype_policy")
+scoped_default: ContextVar[Any] = ContextVar("mp_core.dtype_policy")
 """The default inside :func:`policy_scope`, in this thread or task."""
 
 
@@ -232,7 +233,7 @@ def dtype_policy() -> DTypePolicy:
     >>> dtype_policy()
     <DTypePolicy "float32">
     """
-    for policy in (scoped_default.get(None), _default):
+    for policy in (innermost(scoped_default.get(None), None), _default):
         if policy is not None:  # an empty DTypePolicyMap is falsy
             return policy
     return DTypePolicy(dtypes.floatx())
@@ -241,7 +242,5 @@ def dtype_policy() -> DTypePolicy:
 def replace_default(policy: DTypePolicy | None) -> None:
     """Make `policy` the default of the process, or of the innermost scope; None follows floatx again."""
     global _default
-    if scoped_default.get(None) is None:
+    if not replace_innermost(scoped_default, DTypePolicy(dtypes.floatx()) if policy is None else policy):
         _default = policy
-    else:
-        scoped_default.set(DTypePolicy(dtypes.floatx()) if policy is None else policy)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mp_core.core.scopes import scope
 from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.dtype_policies.policy import (
     DTypePolicy,
@@ -141,8 +142,5 @@ def policy_scope(policy: DTypePolicy | str) -> Iterator[DTypePolicy]:
     <DTypePolicy "mixed_bfloat16">
     """
     inner = _checked(policy)
-    token = scoped_default.set(inner)
-    try:
+    with scope(scoped_default, inner):
         yield inner
-    finally:
-        scoped_default.reset(token)

@@ -12,6 +12,7 @@ from mp_core import dtype_policies, dtypes, ops
 from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
+from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
     DTypePolicy,
@@ -287,6 +288,8 @@ class Layer(VariableOwner):
         elif args[0].dtype is not self._compute:
             args = (self._cast_input(args[0]),)
         outer = scope_dtype.get(_UNSCOPED)
+        if type(outer) is Scopes:
+            outer = innermost(outer, _UNSCOPED)
         scope = self._outer_scope if outer is _UNSCOPED else self._nested_scope
         if scope is outer:
             outputs = self.call(*args, **kwargs)
