@@ -13,10 +13,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tiny_bert
+import torch
+import transformers
 from oracles import LARGEST, unpacked
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from tensors import FLOATS, LINE, TENSORS, normal, raw, row_of
+from tensors import FLOATS, LINE, TENSORS, normal, raw, row_of, safetensors
 
 import mp_core as mp
 from mp_core import checkpoint
@@ -340,6 +342,86 @@ def test_zero_points_are_read_and_kept(rng, tmp_path, target):
     np.testing.assert_array_equal(open_tensors(target)["w"], mp.dequantize(q))
     convert_file(tmp_path / "in.safetensors", target, "float32", keep=["w"], force=True)
     np.testing.assert_array_equal(mp.dequantize(open_tensors(target)["w"]), mp.dequantize(q))
+
+
+# ---- the mark in config.json
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A random BERT as transformers writes it, and its outputs."""
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=16, dtype="float32",
+    )  # fmt: skip
+    torch.manual_seed(4)
+    model = transformers.BertModel(config).eval()
+    folder = tmp_path_factory.mktemp("bert") / "model"
+    model.save_pretrained(folder)
+    return folder, outputs(model)
+
+
+def outputs(model):
+    with torch.no_grad():
+        return model(torch.arange(12).reshape(2, 6)).last_hidden_state.numpy()
+
+
+@pytest.mark.parametrize("policy", [policy for policy, (_, default) in POLICIES.items() if default])
+def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, tmp_path, policy):
+    folder, expected = bert
+    report = convert_file(folder, tmp_path / "small", policy)
+    before, config = (json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "small"))
+    mark = config.pop("quantization_config")
+    assert config == before
+    assert report["codes"] == len(json.loads(raw(tmp_path / "small" / "model.safetensors")[1]["mp_core.quantization"]))
+    assert mark == {
+        "method": "mp_core",
+        "policy": policy,
+        "dtypes": [POLICIES[policy][0]],
+        "granularity": ["channel" if policy == "int8" else "group:64"],
+        "scales": "{name}.scale",
+        "metadata": "mp_core.quantization",
+        "to_numbers": "mp-core convert --policy float32",
+    }
+    with pytest.raises(ValueError, match="no `quant_method`"):
+        transformers.BertModel.from_pretrained(tmp_path / "small")
+    assert convert_file(tmp_path / "small", tmp_path / "back", "float32")["codes"] == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == before
+    assert load_file(tmp_path / "back" / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
+    found = outputs(transformers.BertModel.from_pretrained(tmp_path / "back").eval())
+    assert np.abs(found - expected).max() < (1.0 if policy == "int4" else 0.2)
+    convert_file(folder, tmp_path / "same", "float32")
+    assert (tmp_path / "same" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+
+
+def test_the_mark_stays_while_codes_do_and_that_of_another_tool_goes_with_its_codes(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}, "x": "ä"}))
+    x = normal(4, 64).astype(ml_dtypes.float8_e4m3fn)
+    header = {"a.weight": {"dtype": "F8_E4M3", "shape": [4, 64], "data_offsets": [0, 256]},
+              "a.weight_scale_inv": {"dtype": "F32", "shape": [], "data_offsets": [256, 260]}}  # fmt: skip
+    (folder / "model.safetensors").write_bytes(safetensors(header, x.tobytes() + np.float32(2).tobytes()))
+
+    def mark(path):
+        return json.loads((path / "config.json").read_text()).get("quantization_config")
+
+    convert_file(folder, tmp_path / "kept", "float32", keep=["a"])
+    assert mark(tmp_path / "kept") == {"quant_method": "fp8"}
+    convert_file(folder, tmp_path / "floats", "float32")
+    assert (tmp_path / "floats" / "config.json").read_text() == '{\n  "x": "ä"\n}\n'
+    convert_file(tmp_path / "floats", tmp_path / "int8", "int8")
+    convert_file(tmp_path / "int8", tmp_path / "again", "float32", keep=["a"])
+    assert mark(tmp_path / "int8")["policy"] == "int8" and mark(tmp_path / "again")["method"] == "mp_core"
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff", b'{"x": "\\ud800"}', b"[" * 10**5])
+def test_what_is_no_configuration_is_copied(tmp_path, content):
+    folder = sharded(tmp_path / "model", {"a.safetensors": {"w": normal(64, 8)}})
+    (folder / "config.json").write_bytes(content)
+    convert_file(folder, tmp_path / "out", "int8")
+    written = (tmp_path / "out" / "config.json").read_bytes()
+    assert written == content or b"mp_core" in written
 
 
 # ---- thresholds, dry runs, reports

@@ -24,6 +24,7 @@ def test_an_inspection_counts_by_the_definitions(tmp_path):
         "dtype": "float32",
         "bytes": 56,
         "quantization": None,
+        "tool": None,
         "max_abs": float(np.float32(1e30)),
         "above_float16": 2,
         "below_float16": 2,

@@ -19,8 +19,9 @@ import numpy as np
 from mp_core.arguments import path_of
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.checkpoint.errors import Sums, Threshold, count
-from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint
-from mp_core.checkpoint.header import Entry, write_header
+from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint, refuse_tools
+from mp_core.checkpoint.header import MAX_JSON, Entry, write_header
+from mp_core.checkpoint.mark import marked
 from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
@@ -57,6 +58,7 @@ def convert_file(
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure what that costs.
 
+    Codes of other tools are read if they are float8 with scales, and refused otherwise.
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
     bits with float32 scales; all others are copied. `target` appears when everything is on the disk and no tensor has
     failed, and not at all otherwise.
@@ -101,9 +103,10 @@ def convert_file(
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``failed`` (a line per failure) and
-        ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the
-        measures ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
+        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``codes`` (how many tensors are codes of
+        mp_core, which ``config.json`` says), ``failed`` (a line per failure) and ``tensors``: for each its ``name``,
+        ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures ``max_abs_error``,
+        ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
         and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
 
     Raises
@@ -126,6 +129,7 @@ def convert_file(
     target = Path(os.path.realpath(path_of(target, "target")))
     with Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(path_of(source, "source"))
+        refuse_tools(checkpoint)
         shards = _plan(checkpoint, rules)
         rows = [_row(shard.source, plan) for shard in shards for plan in shard.plans]
         report = {
@@ -134,6 +138,7 @@ def convert_file(
             "policy": policy,
             "bytes": sum(row["bytes"] for row in rows),
             "new_bytes": sum(row["new_bytes"] for row in rows),
+            "codes": sum(plan.new_scheme is not None for shard in shards for plan in shard.plans),
             "failed": [],
             "tensors": rows,
         }
@@ -146,7 +151,7 @@ def convert_file(
             return report
         _check_space(target.parent, report["new_bytes"])
         with temporary_beside(target) as temporary:
-            steps = _convert(checkpoint, shards, temporary, rows, saturate, pool)
+            steps = _convert(checkpoint, shards, temporary, rows, policy, saturate, pool)
             total = sum(_steps(plan) for shard in shards for plan in shard.plans)
             for _ in progress(steps, show=show_progress, total=total, unit="block"):
                 pass
@@ -225,6 +230,7 @@ def _convert(
     shards: Sequence[_Shard],
     folder: Path,
     rows: Sequence[dict[str, Any]],
+    policy: str,
     saturate: bool,
     pool: Pool,
 ) -> Iterator[None]:
@@ -243,12 +249,24 @@ def _convert(
                 next(remaining).update(sums.metrics())
     for name in checkpoint.others:
         with File(checkpoint.folder / name) as source, OutFile(folder / name) as out:
+            beside = [shard for shard in shards if Path(name) == Path(shard.source.name).with_name("config.json")]
+            if beside and source.size <= MAX_JSON:
+                out.write(_config(source.bytes(0, source.size).tobytes(), beside, policy), 0)
+                continue
             for start in range(0, source.size, _COPIED):
                 out.write(source.bytes(start, min(_COPIED, source.size - start)), start)
     for index in checkpoint.indices:
         own = [shard for shard in shards if shard.source.name in index.shards]
         with OutFile(folder / index.name) as out:
             out.write(_index(index, own), 0)
+
+
+def _config(content: bytes, shards: Sequence[_Shard], policy: str) -> bytes:
+    """Return the configuration beside these shards, marked."""
+    plans = [plan for shard in shards for plan in shard.plans]
+    foreign = [plan for plan in plans if plan.tensor.scheme and plan.tensor.scheme.blocks is not None]
+    decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
+    return marked(content, policy, [plan.new_scheme for plan in plans if plan.new_scheme is not None], decoded)
 
 
 def _index(index: Index, shards: Sequence[_Shard]) -> bytes:

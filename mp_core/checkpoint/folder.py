@@ -3,14 +3,15 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mp_core.checkpoint.foreign import is_code, scale_names
 from mp_core.checkpoint.header import MAX_JSON, Header, load_json, open_regular, read_header
 from mp_core.checkpoint.tensors import Tensor, tensors_of
 
-__all__ = ["Checkpoint", "Index", "Shard", "open_checkpoint", "unique_tensors"]
+__all__ = ["Checkpoint", "Index", "Shard", "open_checkpoint", "refuse_tools", "unique_tensors"]
 
 _INDEX = ".safetensors.index.json"
 
@@ -104,6 +105,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     shards = {name: Shard.open(folder, name) for name in names}
     for index in indices:
         _check_index(folder, index, shards)
+        _find_scales(index, shards)
     return Checkpoint(folder, shards, indices, others, not indices and folder is not path)
 
 
@@ -179,3 +181,22 @@ def _check_index(folder: Path, index: Index, shards: dict[str, Shard]) -> None:
             if name in found:
                 raise ValueError(f"{folder / index.name}: tensor {name!r} is in {found[name]} and in {file}")
             found[name] = file
+
+
+def _find_scales(index: Index, shards: dict[str, Shard]) -> None:
+    """Mark the codes of other tools whose scales are in another shard."""
+    found = {name: file for file in index.shards for name in shards[file].header.entries}
+    for file in index.shards:
+        for name, tensor in shards[file].tensors.items():
+            elsewhere = [other for other in scale_names(name, found) if found[other] != file]
+            if elsewhere and tensor.scheme is None and is_code(tensor.values):
+                tool = f"a tool that writes {elsewhere[0]}, here into another file"
+                shards[file].tensors[name] = replace(tensor, tool=tool)
+
+
+def refuse_tools(checkpoint: Checkpoint) -> None:
+    """Raise for codes of other tools that would be taken for values."""
+    for shard, tensor in checkpoint.tensors:
+        if tensor.tool is not None:
+            codes = f"is of {tensor.tool}, whose codes mp_core cannot read"
+            raise ValueError(f"{shard.path}: tensor {tensor.name!r} {codes}")

@@ -6,7 +6,7 @@ import numpy as np
 
 from mp_core.arguments import path_of
 from mp_core.arrays import Array
-from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
+from mp_core.checkpoint.folder import Shard, open_checkpoint, refuse_tools, unique_tensors
 from mp_core.checkpoint.header import Entry
 from mp_core.checkpoint.tensors import Tensor
 from mp_core.quantization import QuantizedArray
@@ -28,7 +28,8 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     Returns
     -------
     dict of str to ndarray or QuantizedArray
-        In the order of the header. What :func:`convert_file` has quantized is a :class:`QuantizedArray`.
+        In the order of the header. What :func:`convert_file` has quantized is a :class:`QuantizedArray`, and so is
+        float8 with the scales of another tool, which become those of single lines.
 
     Raises
     ------
@@ -37,9 +38,9 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     OSError
         A file is missing or cannot be read.
     ValueError
-        A file is truncated or corrupt, or a tensor has a dtype other than float64/32/16, bfloat16, float8_e4m3fn,
-        float8_e5m2, signed or unsigned integers, bool, or those that are only kept: float8_e8m0fnu, float8_e4m3fnuz,
-        float8_e5m2fnuz, complex64.
+        A file is truncated or corrupt, holds codes of another tool that mp_core cannot read, or a tensor has a dtype
+        other than float64/32/16, bfloat16, float8_e4m3fn, float8_e5m2, signed or unsigned integers, bool, or those that
+        are only kept: float8_e8m0fnu, float8_e4m3fnuz, float8_e5m2fnuz, complex64.
 
     Examples
     --------
@@ -52,6 +53,7 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     {'x': array([0, 1, 2], dtype=int8)}
     """
     checkpoint = open_checkpoint(path_of(path, "path"))
+    refuse_tools(checkpoint)
     maps = {name: np.asarray(np.memmap(shard.path, mode="r")) for name, shard in checkpoint.shards.items()}
     return {
         name: _mapped(maps[shard.name], shard, tensor) for name, (shard, tensor) in unique_tensors(checkpoint).items()
@@ -65,6 +67,7 @@ def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Array | QuantizedAr
     values, *others = map(view, tensor.parts.values())
     if tensor.scheme is None:
         return values
-    if not (np.isfinite(others[0]).all() and (others[0] > 0).all()):
+    scale = others[0].astype(np.float32, copy=False)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ValueError(f"{shard.path}: the scales of {tensor.name!r} must be positive and finite")
-    return tensor.scheme.array(values, *others)
+    return tensor.scheme.array(values, scale, *others[1:])

@@ -74,9 +74,10 @@ def inspect_file(
     -------
     dict
         ``path``, ``bytes``, ``metadata`` (by file) and ``tensors``: for each its ``name``, ``file``, ``shape``,
-        ``dtype``, ``bytes``, ``quantization`` (the entry of the metadata, or None), the largest finite magnitude
-        ``max_abs``, and the numbers of elements above float16's range (``above_float16``), below its normal numbers but
-        not 0 (``below_float16``), ``infinite`` and ``nan``. Codes count as the numbers they stand for.
+        ``dtype``, ``bytes``, ``quantization`` (the entry of the metadata, or None), ``tool`` (a text if these are
+        codes of another tool that mp_core cannot read, or belong to some), the largest finite magnitude ``max_abs``,
+        and the numbers of elements above float16's range (``above_float16``), below its normal numbers but not 0
+        (``below_float16``), ``infinite`` and ``nan``. Codes count as the numbers they stand for.
 
     Raises
     ------
@@ -163,6 +164,7 @@ def _contents(shard: Shard, tensor: Tensor) -> dict[str, Any]:
         "dtype": tensor.dtype,
         "bytes": tensor.nbytes,
         "quantization": None if tensor.scheme is None else tensor.scheme.entry(),
+        "tool": tensor.tool,
     }
 
 

@@ -86,8 +86,9 @@ class Planned:
 
     @property
     def new_scheme(self) -> Scheme | None:
-        """The scheme of the codes in the new file."""
-        return self.tensor.scheme if self.is_copy else self.scheme
+        """The scheme of the codes in the new file, but of codes that another tool has written."""
+        scheme = self.tensor.scheme if self.is_copy else self.scheme
+        return None if scheme is None or scheme.blocks is not None else scheme
 
     @property
     def nbytes(self) -> int:

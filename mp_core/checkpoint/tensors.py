@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
 from mp_core.checkpoint.header import Entry, Header, is_shape, load_json, open_regular
 from mp_core.checkpoint.output import naming
 from mp_core.dtypes import ALLOWED, STORED
@@ -75,6 +76,8 @@ class Scheme:
     """How many neighbours along the last axis share a scale; None: all of them."""
     policy: str
     """Under which it was quantized: says how a layer is to use it."""
+    blocks: tuple[int, ...] | None = None
+    """Where another tool has written the codes: how many indices of each leading axis share scales."""
 
     @property
     def stored(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -88,7 +91,7 @@ class Scheme:
 
     @property
     def scales(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Type and shape of the scales in the file."""
+        """Type and shape of the scales that mp_core writes."""
         kept = self.shape[: len(self.axis)]
         return ALLOWED["float32"], (*kept, *[1] * (len(self.shape) - len(kept) - 1), self.groups)
 
@@ -98,13 +101,34 @@ class Scheme:
         return 1 if self.group_size is None else -(-self.shape[-1] // self.group_size)
 
     @property
+    def granularity(self) -> str:
+        """What shares a scale, as ``--granularity`` says it."""
+        return (
+            f"group:{self.group_size}" if self.group_size else {0: "tensor", 1: "channel"}.get(len(self.axis), "line")
+        )
+
+    @property
     def lines_per_scale(self) -> int:
         """How many lines share scales."""
         return prod(self.shape[len(self.axis) : -1])
 
+    def scale_lines(self, lines: Array) -> Array:
+        """Return which line of scales belongs to each of the lines."""
+        if self.blocks is None:
+            return lines // self.lines_per_scale
+        shape, blocks = (1, *self.shape[:-1]), (1, *self.blocks)
+        counts = [-(-n // block) for n, block in zip(shape, blocks, strict=True)]
+        indices = [i // block for i, block in zip(np.unravel_index(lines, shape), blocks, strict=True)]
+        found: Array = np.ravel_multi_index(indices, counts)
+        return found
+
     def array(self, values: Array, scale: Array, zero_point: Array | None = None) -> QuantizedArray:
         """Return codes, in the shape of the file, as what they stand for."""
         dtype = STORED[self.dtype] if self.dtype in STORED else ALLOWED[self.dtype]
+        if self.blocks is not None:  # a QuantizedArray has no blocks of lines: each line gets scales of its own
+            scale = scale.reshape(-1, self.groups)[self.scale_lines(np.arange(prod(self.shape[:-1])))].reshape(
+                *self.shape[:-1], self.groups
+            )
         return QuantizedArray(values, scale, zero_point, self.axis, self.group_size, dtype, self.shape)
 
     @classmethod
@@ -126,14 +150,15 @@ class Scheme:
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, str(value.get("policy", "")))
 
     def entry(self) -> dict[str, Any]:
-        """Return the entry of the metadata."""
-        return {
+        """Return the entry of the metadata; other tools write none, but it says what they have done."""
+        entry = {
             "dtype": self.dtype,
             "shape": list(self.shape),
             "axis": list(self.axis),
             "group_size": self.group_size,
             "policy": self.policy,
         }
+        return entry if self.blocks is None else entry | {"blocks": list(self.blocks)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +167,10 @@ class Tensor:
 
     name: str
     parts: dict[str, Entry]
-    """The tensors of the file that belong to this one: its own, and with a scheme ``.scale`` and ``.zero_point``."""
+    """The tensors of the file that belong to this one: its own and, with a scheme, its scales and zero points."""
     scheme: Scheme | None = None
+    tool: str | None = None
+    """Whose codes these are, or belong to, if mp_core cannot read them: the values mean nothing by themselves."""
 
     @property
     def values(self) -> Entry:
@@ -210,17 +237,18 @@ class File:
         pack = scheme.codes_per_element
         packed = Box(box.first, box.last, box.begin // pack, -(-box.end // pack))
         codes = self._lines(values, values.shape[-1], packed).view(values.dtype)
-        per_scale = scheme.lines_per_scale
-        first, last = box.first // per_scale, -(-box.last // per_scale)
+        rows = scheme.scale_lines(np.arange(box.first, box.last))
+        first, last = int(rows.min()), int(rows.max()) + 1
+        rows -= first
         group = scheme.group_size or tensor.length
         of_scale = Box(first, last, box.begin // group, -(-box.end // group))
-        rows = np.arange(box.first, box.last) // per_scale - first
 
         def along_lines(entry: Entry) -> Array:
             part = self._lines(entry, scheme.groups, of_scale).view(entry.dtype)
             return part.reshape(last - first, -1)[rows]
 
         scale, *zero_point = (along_lines(entry) for entry in list(tensor.parts.values())[1:])
+        scale = scale.astype(np.float32, copy=False)
         lines = Scheme(scheme.dtype, (len(rows), box.end - box.begin), (0,), scheme.group_size, "")
         try:
             if not (np.isfinite(scale) & (scale > 0)).all():
@@ -254,11 +282,31 @@ def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
         if not taken.isdisjoint(expected):
             raise ValueError(f"{what}: metadata {QUANTIZATION}: {name!r} shares a tensor with another name")
         taken |= expected.keys()
+    plain = {name: entry for name, entry in entries.items() if name not in taken}
+    for name in [name for name, entry in plain.items() if entry.dtype.name in FLOAT8]:
+        tensor = _foreign(name, plain)
+        if tensor is not None:
+            folded[name] = tensor
+            for part in tensor.parts:
+                del plain[part]
     return {
-        name: folded.get(name) or Tensor(name, {name: entry})
+        name: folded[name] if name in folded else Tensor(name, {name: entry}, None, tool_of(name, plain))
         for name, entry in entries.items()
-        if name in folded or name not in taken
+        if name in folded or name in plain
     }
+
+
+def _foreign(name: str, entries: Mapping[str, Entry]) -> Tensor | None:
+    """Return float8 codes with the scales of another tool, if they can be read."""
+    beside = scale_names(name, entries)
+    entry = entries[name]
+    blocks = blocks_of(entry.shape, entries[beside[0]]) if len(beside) == 1 else None
+    group_size = None if blocks is None or blocks[-1] == entry.shape[-1] else blocks[-1]
+    if blocks is None or not (group_size is None or is_group_size(group_size)):
+        return None
+    axis = tuple(range(len(entry.shape) - 1))
+    scheme = Scheme(entry.dtype.name, entry.shape, axis, group_size, "", blocks[:-1])
+    return Tensor(name, {name: entry, beside[0]: entries[beside[0]]}, scheme)
 
 
 def _part(entries: Mapping[str, Entry], name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Entry:

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isnan
 from pathlib import Path
@@ -175,6 +176,8 @@ def _convert(arguments: argparse.Namespace) -> int:
     )
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
+        if report["codes"]:
+            print(f"{report['codes']} tensors are codes that mp_core alone reads: convert --policy float32 leads back")
     if arguments.report is not None:
         write_json(arguments.report, report)
     return _judged(report)
@@ -287,6 +290,11 @@ def _contents(report: Mapping[str, Any]) -> Iterator[str]:
         [heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in rows)]
     )
     yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB"
+    for tool, number in Counter(row["tool"] for row in rows if row["tool"]).items():
+        yield f"{number} tensors are of {printable(tool)}, whose codes mp_core cannot read: taken as numbers here"
+    foreign = [row["name"] for row in rows if row["quantization"] and "blocks" in row["quantization"]]
+    if foreign:
+        yield f"{len(foreign)} tensors are float8 with scales of another tool, and count as the numbers they stand for"
     for file, metadata in report["metadata"].items():
         for key, value in metadata.items():
             if key != checkpoint.QUANTIZATION:
