@@ -40,11 +40,13 @@ if TYPE_CHECKING:
         models,
         ops,
         quantizers,
+        saving,
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate, input_moments
     from mp_core.checkpoint import convert_file, inspect_file, verify_files
+    from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
     from mp_core.selection import choose_policy, sensitivity
 
 _MODULES = (
@@ -61,11 +63,14 @@ _MODULES = (
     "models",
     "ops",
     "quantizers",
+    "saving",
     "selection",
     "tf_keras",
 )
 _HOMES = {
     "AutoCastVariable": "autocast",
+    "DTypePolicy": "dtype_policies",
+    "FloatDTypePolicy": "dtype_policies",
     "calibrate": "calibration",
     "choose_policy": "selection",
     "convert_file": "checkpoint",
@@ -77,6 +82,8 @@ _HOMES = {
 
 __all__ = [
     "AutoCastVariable",
+    "DTypePolicy",
+    "FloatDTypePolicy",
     "PackedMatrix",
     "QuantizedArray",
     "__version__",
@@ -107,6 +114,7 @@ __all__ = [
     "quantizers",
     "relu",
     "relu6",
+    "saving",
     "sensitivity",
     "sigmoid",
     "silu",

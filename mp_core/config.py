@@ -18,11 +18,12 @@ from mp_core.core.cpu import (
     threads_and_reason,
 )
 from mp_core.core.instructions import kernel_names
-from mp_core.dtype_policies import dtype_policy, set_dtype_policy
+from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
 from mp_core.tables import outline
 
 __all__ = [
+    "DTypePolicy",
     "available_isas",
     "dtype_policy",
     "floatx",

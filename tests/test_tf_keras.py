@@ -531,3 +531,35 @@ def test_switches_must_be_bools(value):
             with pytest.raises(TypeError, match="`autocast` must be True or False"):
                 tf_keras.Layer().add_weight("v", **{name: value})
     assert tf_keras.Layer().add_weight("v", trainable=None).trainable
+
+
+@pytest.mark.parametrize("name", ["float32", "mixed_float16"])
+def test_policies_of_tf_keras_do_not_leak_into_keras_layers(name):
+    policies = [Policy(name), tf_keras.mixed_precision.experimental.Policy(name, loss_scale=None)]
+    for policy in policies:
+        with tf_keras.mixed_precision.policy_scope(policy):
+            layer = keras3_layers.Dense(2)
+            assert type(layer.dtype_policy) is DTypePolicy and layer.dtype_policy.name == name
+            assert type(dtype_policies.dtype_policy()) is DTypePolicy
+            assert tf_keras.mixed_precision.global_policy().name == name
+            assert isinstance(tf_keras.layers.Dense(2).dtype_policy, Policy)
+        assert type(keras3_layers.Dense(2, dtype=policy).dtype_policy) is DTypePolicy
+        policy_map = dtype_policies.DTypePolicyMap(policy, {"a": policy})
+        assert {type(policy_map["a"]), type(policy_map.default_policy)} == {DTypePolicy}
+        assert policy_map.get_config()["default_policy"] == DTypePolicy(name)
+    with tf_keras.mixed_precision.policy_scope(Policy("_infer")):
+        assert keras3_layers.Dense(2).dtype_policy == DTypePolicy("float32")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"module": "keras.mixed_precision", "class_name": "Policy", "config": {"name": "mixed_float16"}},
+        {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}},
+        {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": {"class_name": "DynamicLossScale"}}},
+    ],
+)
+def test_policies_of_tf_keras_in_files_are_those_of_the_face_that_loads_them(config):
+    assert dtype_policies.deserialize(config) == DTypePolicy("mixed_float16")
+    assert keras3_layers.Dense.from_config({"units": 2, "dtype": config}).dtype_policy == DTypePolicy("mixed_float16")
+    assert tf_keras.layers.Dense.from_config({"units": 2, "dtype": config}).dtype_policy == Policy("mixed_float16")

@@ -17,7 +17,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     """A mapping from layer paths, or regular expressions for them, to policies.
 
     A lookup takes the exact key; else the one key that matches the path as a regular expression; else the default
-    policy. It never raises KeyError.
+    policy. It never raises KeyError. None, the path of a layer that is not built, means the default policy: setting it
+    gives a map without an own default that one.
 
     Parameters
     ----------
@@ -54,8 +55,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
             )
         if match not in _MATCHES:
             raise ValueError(f"`match` must be one of {', '.join(_MATCHES)}. Received: match={match!r}")
-        self._argument = default_policy
         self._default = get(default_policy)
+        self._argument = self._default if isinstance(default_policy, DTypePolicy) else default_policy
         if default_policy is not None and isinstance(self._default, DTypePolicyMap):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         self._match = match
@@ -94,13 +95,15 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         """The quantization mode of the default policy."""
         return self._default.quantization_mode
 
-    def __getitem__(self, key: str) -> DTypePolicy:
+    def __getitem__(self, key: Any) -> DTypePolicy:
         policy = self._policies.get(key)
         if policy is None:
             policy = self._hits.get(key)
         return self._look_up(key) if policy is None else policy
 
-    def _look_up(self, path: str) -> DTypePolicy:
+    def _look_up(self, path: Any) -> DTypePolicy:
+        if path is None:
+            return self._default
         if not isinstance(path, str):
             raise TypeError(f"a path must be a string; received {path!r}")
         own = self._policies.get(re.escape(path))  # see replace
@@ -122,7 +125,10 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     def __copy__(self) -> Self:
         return type(self)(self._argument, self._policies, self._match)
 
-    def __setitem__(self, key: str, policy: Any) -> None:
+    def __setitem__(self, key: Any, policy: Any) -> None:
+        if key is None:
+            self._set_default(get(policy))
+            return
         if not isinstance(key, str):
             raise TypeError(f"a path must be a string; received {key!r}")
         if key in self._policies:
@@ -142,6 +148,14 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
             raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
         self._policies[key] = value
         self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", getattr(pattern, self._match)
+        self._hits.clear()
+
+    def _set_default(self, policy: DTypePolicy) -> None:
+        if isinstance(policy, DTypePolicyMap):
+            raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
+        if self._argument is not None and policy != self._default:
+            raise ValueError(f"None, the path of a layer that is not built, means the default: {self._default} already")
+        self._default = self._argument = policy
         self._hits.clear()
 
     def replace(self, path: str, policy: DTypePolicy) -> None:

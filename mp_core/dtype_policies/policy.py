@@ -10,7 +10,15 @@ from mp_core import dtypes
 from mp_core.arrays import cast, imported
 from mp_core.core.scopes import innermost, replace_innermost
 
-__all__ = ["DTypePolicy", "FloatDTypePolicy", "dtype_policy", "replace_default", "scoped_default", "standardize_dtype"]
+__all__ = [
+    "DTypePolicy",
+    "FloatDTypePolicy",
+    "default_as_set",
+    "dtype_policy",
+    "replace_default",
+    "scoped_default",
+    "standardize_dtype",
+]
 
 _ALLOWED = frozenset(dtypes.ALLOWED) | {"string", "complex64", "complex128"}
 _PYTHON_TYPES = {
@@ -184,6 +192,10 @@ class DTypePolicy:
         target = dtypes.parse(dtype)
         return x if x.dtype is target else cast(x, target)
 
+    def _of_keras(self) -> "DTypePolicy":
+        """Return this policy, or what stands for it among Keras' if it is one of tf.keras."""
+        return self
+
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that construct an equal policy."""
         return {"name": self.name}
@@ -233,6 +245,11 @@ def dtype_policy() -> DTypePolicy:
     >>> dtype_policy()
     <DTypePolicy "float32">
     """
+    return default_as_set()._of_keras()
+
+
+def default_as_set() -> DTypePolicy:
+    """Return the default policy as the face that set it knows it."""
     for policy in (innermost(scoped_default.get(None), None), _default):
         if policy is not None:  # an empty DTypePolicyMap is falsy
             return policy

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mp_core.core.scopes import scope
-from mp_core.dtype_policies.lookup import class_and_config
+from mp_core.dtype_policies.lookup import class_and_config, get_registered_name, known_classes
 from mp_core.dtype_policies.policy import (
     DTypePolicy,
     FloatDTypePolicy,
@@ -29,9 +29,10 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is), its name, its :func:`serialize` dict, a dtype, or None for the default.
-        A *name* that starts with a quantization mode must be a pair such as ``"int8_from_float32"``; for the
-        unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
+        A policy (returned as it is, but one of tf.keras as the DTypePolicy of its name), its name, its
+        :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be
+        a pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
+        ``DTypePolicy("int8")``.
 
     Raises
     ------
@@ -46,7 +47,7 @@ def get(identifier: Any) -> DTypePolicy:
     'params=float32,compute=bfloat16,output=float32'
     """
     if isinstance(identifier, DTypePolicy):
-        return identifier
+        return identifier._of_keras()
     if isinstance(identifier, str):
         return _from_name(identifier)
     if identifier is None:
@@ -71,16 +72,17 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
     {'name': 'float32'}
     """
     kind = type(policy)
+    name = None
     if kind in (DTypePolicy, FloatDTypePolicy):
         module = "keras"
     elif kind.__module__.startswith(__package__):
         module = "keras.dtype_policies"
     else:
-        module = kind.__module__
+        module, name = kind.__module__, get_registered_name(kind)
     config = {
         key: serialize(value) if isinstance(value, DTypePolicy) else value for key, value in policy.get_config().items()
     }
-    return {"module": module, "class_name": kind.__name__, "config": config, "registered_name": None}
+    return {"module": module, "class_name": kind.__name__, "config": config, "registered_name": name}
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
@@ -90,17 +92,28 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     ------
     ValueError
         `config` is no such dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy class
-        (own subclasses included).
+        (own subclasses included). The names of tf.keras, Policy and PolicyV1, mean DTypePolicy.
 
     Examples
     --------
     >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
+    >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
+    <DTypePolicy "mixed_float16">
     """
     known = sorted(_subclasses(DTypePolicy), key=lambda cls: -len(cls.__mro__))  # a class wins over its subclasses
-    classes = {cls.__name__: cls for cls in known} | (custom_objects or {})
-    found, own = class_and_config(config, classes, "policy")
-    return found.from_config(own)
+    classes = {cls.__name__: cls for cls in known}
+    if not (isinstance(config, dict) and str(config.get("module")).startswith("mp_core.")):
+        classes |= dict.fromkeys(_OLD_NAMES, DTypePolicy)
+    found, own = class_and_config(config, known_classes(DTypePolicy, classes, custom_objects), "policy")
+    if found is DTypePolicy and config["class_name"] in _OLD_NAMES:
+        own = {key: value for key, value in own.items() if key != "loss_scale"}
+    policy: DTypePolicy = found.from_config(own)
+    return policy
+
+
+_OLD_NAMES = ("Policy", "PolicyV1")
+"""What tf.keras calls a policy in files; PolicyV1 has a loss scale, which no layer needs."""
 
 
 def _subclasses(cls: type[DTypePolicy]) -> Iterator[type[DTypePolicy]]:

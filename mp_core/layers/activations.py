@@ -5,6 +5,7 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.dtype_policies.lookup import get_registered_object
 
 __all__ = ["FUSED", "get", "serialize"]
 
@@ -46,7 +47,7 @@ _FUNCTIONS: dict[str, Function] = {
 
 
 def get(identifier: Any) -> Function:
-    """Return the function of a name; None is ``linear``, a callable is itself.
+    """Return the function of a name, or of Keras' dictionary of one; None is ``linear``, a callable is itself.
 
     Raises
     ------
@@ -55,12 +56,17 @@ def get(identifier: Any) -> Function:
     """
     if identifier is None:
         return linear
+    if isinstance(identifier, dict) and identifier.get("class_name") == "function":
+        identifier = identifier.get("config")
+    if isinstance(identifier, str):
+        identifier = get_registered_object(identifier) or identifier
     if callable(identifier):
         return identifier  # type: ignore[no-any-return]
     if not isinstance(identifier, str) or identifier not in _FUNCTIONS:
         raise ValueError(
             f"Could not interpret activation function: {identifier!r}. "
-            f"Expected a callable or one of {', '.join(_FUNCTIONS)}"
+            f"Expected a callable, one of {', '.join(_FUNCTIONS)}, or what "
+            "mp_core.saving.register_keras_serializable registered"
         )
     return _FUNCTIONS[identifier]
 

@@ -51,6 +51,7 @@ class MultiHeadAttention(Layer):
     """
 
     _arrays = ("query", "value")
+    _told = ("num_heads", "key_dim")
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
         "bias_initializer",

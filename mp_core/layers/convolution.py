@@ -43,6 +43,7 @@ class Conv2D(Layer):
     """
 
     _arrays = ("inputs",)
+    _told = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "groups", "activation",
         "use_bias", "kernel_initializer", "bias_initializer",

@@ -61,6 +61,7 @@ class Dense(Layer):
     g_idx: AutoCastVariable | None = None
     fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
     bias: AutoCastVariable | None
+    _told = ("units",)
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 
     def __init__(

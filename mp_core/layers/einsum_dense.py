@@ -53,6 +53,7 @@ class EinsumDense(Layer):
     g_idx: AutoCastVariable | None = None
     fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
     bias: AutoCastVariable | None
+    _told = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
 
     def __init__(

@@ -56,6 +56,7 @@ class Embedding(Layer):
     embeddings_scale: AutoCastVariable | None = None
     embeddings_zero: AutoCastVariable | None = None
     g_idx: AutoCastVariable | None = None
+    _told = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer")
 
     def __init__(

@@ -17,6 +17,7 @@ from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
     DTypePolicy,
     DTypePolicyMap,
+    FloatDTypePolicy,
     Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
 )
@@ -45,9 +46,10 @@ _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
     (
         "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
         "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
-        "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed",
+        "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
+        "input_length", "sliding_window",
     )
-) | {"mask_zero": False, "rms_scaling": False}  # fmt: skip
+) | dict.fromkeys(("mask_zero", "rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
 
 
 class Layer(VariableOwner):
@@ -93,6 +95,8 @@ class Layer(VariableOwner):
     """The first arguments of :meth:`call`, which must be arrays; a subclass with its own says it anew."""
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
+    _told: tuple[str, ...] = ()
+    """Those attributes of them that :func:`repr` tells."""
     _modes: tuple[str, ...] = ()
     """The quantization modes in which a type computes."""
     _matrix: Matrix
@@ -441,8 +445,9 @@ class Layer(VariableOwner):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the layer of a configuration, Keras' own included.
 
-        Keras' arguments that mp_core does not have (regularizers, constraints, seeds) must be off, its settings of
-        quantizers the default ones. The shape of a first layer's inputs is not needed.
+        As in Keras, the constructor gets a plain policy by its name and any other as an object. Keras' arguments that
+        mp_core does not have (regularizers, constraints, seeds) must be off, its settings of quantizers the default
+        ones. The shape of a first layer's inputs is not needed.
 
         Raises
         ------
@@ -452,15 +457,26 @@ class Layer(VariableOwner):
         if not isinstance(config, dict):
             raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
         config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
+        config = cls._with_policy_of_config(config)
         check_quantization_config(config.pop("quantization_config", None))
-        known = _arguments(cls)
+        known, open_ended = _arguments(cls)
         for key, value in config.items():
-            if key not in known and value:
+            if key not in known and value and not open_ended:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
-        return cls(**{key: value for key, value in config.items() if key in known})
+        return cls(**{key: value for key, value in config.items() if key in known or open_ended})
+
+    @classmethod
+    def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a configuration with its policy as Keras hands it to constructors."""
+        if not isinstance(config.get("dtype"), dict):
+            return config
+        policy = dtype_policies.deserialize(config["dtype"])
+        plain = type(policy) in (DTypePolicy, FloatDTypePolicy) and not policy.name.startswith(QUANTIZATION_MODES)
+        return config | {"dtype": policy.name if plain else policy}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} name={self.name}, built={self.built}>"
+        own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._told)
+        return f"<{type(self).__name__} name={self.name}, {own}policy={self._policy().name}, built={self.built}>"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -482,16 +498,21 @@ def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
                 part._change_policy(wanted, type_check=False)
 
 
-def _arguments(cls: type) -> set[str]:
-    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on."""
+def _arguments(cls: type) -> tuple[set[str], bool]:
+    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on.
+
+    Also whether it hands on whatever it does not know, as far as to :class:`Layer`, which refuses that.
+    """
     names: set[str] = set()
     for base in cls.__mro__:
         if "__init__" in vars(base):
             parameters = inspect.signature(vars(base)["__init__"]).parameters
             names |= parameters.keys()
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-                break
-    return names
+                return names, False
+        if base is Layer:
+            break
+    return names, True
 
 
 def _check_without_use(layer: str, arguments: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ class Softmax(Layer):
     array([0.5, 0.5, 0. ], dtype=float32)
     """
 
-    _options = ("axis",)
+    _options = _told = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -92,7 +92,7 @@ class Dropout(Layer):
         Those of :class:`Layer`.
     """
 
-    _options = ("rate",)
+    _options = _told = ("rate",)
 
     def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)

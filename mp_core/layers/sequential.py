@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.dtype_policies.lookup import class_and_config
+from mp_core.dtype_policies.lookup import class_and_config, custom_object_scope, known_classes
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.convolution import Conv2D
 from mp_core.layers.dense import Dense
@@ -14,6 +14,7 @@ from mp_core.layers.embedding import Embedding
 from mp_core.layers.layer import Layer
 from mp_core.layers.normalization import LayerNormalization
 from mp_core.layers.pointwise import Activation, Dropout, Softmax
+from mp_core.layers.serialization import serialize_keras_object
 
 __all__ = ["Sequential"]
 
@@ -63,8 +64,7 @@ class Sequential(Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, with those of the layers."""
-        layers = [{"class_name": type(layer).__name__, "config": layer.get_config()} for layer in self.layers]
-        return super().get_config() | {"layers": layers}
+        return super().get_config() | {"layers": [serialize_keras_object(layer) for layer in self.layers]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
@@ -73,17 +73,22 @@ class Sequential(Layer):
         Raises
         ------
         ValueError
-            There are no ``layers``, or a ``class_name`` is none of mp_core's layers, nor in `custom_objects`.
+            There are no ``layers``, or a ``class_name`` is no layer of mp_core, registered, or in `custom_objects`.
         """
-        classes: dict[str, type[Layer]] = {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
-        classes |= custom_objects or {}
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
             raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
         shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]
         entries = [entry for entry, shape in zip(config["layers"], shapes, strict=True) if not shape]
-        found = [class_and_config(entry, classes, "layer") for entry in entries]
-        layers = [
-            layer.from_config(own, custom_objects) if issubclass(layer, Sequential) else layer.from_config(own)
-            for layer, own in found
-        ]
+        with custom_object_scope(custom_objects):
+            classes = known_classes(Layer, layer_classes())
+            found = [class_and_config(entry, classes, "layer") for entry in entries]
+            layers = [layer.from_config(own) for layer, own in found]
         return super().from_config(config | {"layers": layers})
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
+
+
+def layer_classes() -> dict[str, Any]:
+    """Return name -> class of mp_core's layers."""
+    return {layer.__name__: layer for layer in (*_CLASSES, Sequential)}

@@ -119,6 +119,11 @@ class VariableOwner:
                 yield layer
                 waiting.extend(reversed([*layer.children()]))
 
+    def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list["VariableOwner"]:
+        """Return what Keras' method of this name returns, with which users override ``get_config``."""
+        layers = list(self.flatten()) if recursive else [self, *self.children()]
+        return layers if include_self else layers[1:]
+
     @property
     def weights(self) -> list[AutoCastVariable]:
         """The variables: the trainable ones of this layer, its others, then those of its children."""

@@ -114,6 +114,10 @@ class Layer(layers.Layer):
         """Return the constructor's arguments, which :meth:`from_config` takes back."""
         return super().get_config() | {"dtype": serialize(self.dtype_policy)}
 
+    @classmethod
+    def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        return config  # tf.keras hands policies on as they are in configurations
+
     def _apply_policy(self) -> None:
         super()._apply_policy()
         floating = self._compute is not None and dtypes.is_float(self._compute)

@@ -7,8 +7,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
-from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, dtype_policy, standardize_dtype
-from mp_core.dtype_policies.policy import replace_default
+from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
+from mp_core.dtype_policies.policy import default_as_set, replace_default
 
 __all__ = [
     "Policy",
@@ -78,6 +78,9 @@ class Policy(DTypePolicy):
         """Cast `x` to `dtype` when both are floating-point and `autocast` is set."""
         return super().convert_input(x, autocast, dtype) if is_floating(dtype) else x
 
+    def _of_keras(self) -> DTypePolicy:
+        return DTypePolicy(dtypes.floatx() if self.name == "_infer" else self.name)
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the policy with the arguments `config`, except the loss scale of an experimental policy."""
@@ -107,7 +110,7 @@ def is_floating(name: str | None) -> bool:
 
 def default_as(policy_type: type[P], *plain: type[DTypePolicy]) -> P | DTypePolicy:
     """Return the default policy, as a `policy_type` if it is one of the `plain` types of other faces."""
-    policy = dtype_policy()
+    policy = default_as_set()
     return policy_type(policy.name) if type(policy) in (DTypePolicy, FloatDTypePolicy, *plain) else policy
 
 
