@@ -1,16 +1,16 @@
 """What is to become of each tensor."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.tensors import BOX, MAX_GROUP, Scheme, Tensor, is_group_size
 from mp_core.dtypes import ALLOWED, is_float
+from mp_core.patterns import matcher
 
 __all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules"]
 
@@ -122,6 +122,13 @@ def _pairs(map: Any) -> list[tuple[str, str]]:
     return pairs
 
 
+class _Pattern(NamedTuple):
+    """A regular expression, and whether it matches a name somewhere."""
+
+    text: str
+    matches: Callable[[str], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
@@ -130,8 +137,8 @@ class Rules:
     """
 
     policy: str
-    map: Sequence[tuple[re.Pattern[str], str]]
-    keep: Sequence[re.Pattern[str]]
+    map: Sequence[tuple[_Pattern, str]]
+    keep: Sequence[_Pattern]
     granularity: Granularity | None
     allow_requantize: bool
     moments: Mapping[str, Array]
@@ -167,8 +174,8 @@ class Rules:
     def plan(self, tensors: Sequence[Tensor]) -> list[Planned]:
         """Return what becomes of each tensor; every pattern must match one."""
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
-            if not any(pattern.search(tensor.name) for tensor in tensors):
-                raise RequestError(f"the pattern {pattern.pattern!r} matches no tensor")
+            if not any(pattern.matches(tensor.name) for tensor in tensors):
+                raise RequestError(f"the pattern {pattern.text!r} matches no tensor")
         for name in self.moments:
             if not any(tensor.name == name for tensor in tensors):
                 raise RequestError(f"the moments of {name!r} belong to no tensor")
@@ -182,8 +189,8 @@ class Rules:
         return planned
 
     def _plan(self, tensor: Tensor) -> Planned:
-        policy = next((mapped for pattern, mapped in self.map if pattern.search(tensor.name)), self.policy)
-        kept = any(pattern.search(tensor.name) for pattern in self.keep)
+        policy = next((mapped for pattern, mapped in self.map if pattern.matches(tensor.name)), self.policy)
+        kept = any(pattern.matches(tensor.name) for pattern in self.keep)
         if kept or not (tensor.scheme or is_float(tensor.values.dtype)):
             return Planned(tensor)
         dtype, granularity = POLICIES[policy]
@@ -220,8 +227,8 @@ class Rules:
         return moments
 
 
-def _pattern(text: str, argument: str) -> re.Pattern[str]:
+def _pattern(text: str, argument: str) -> _Pattern:
     try:
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        return _Pattern(text, matcher(text, "search"))
+    except ValueError as error:
         raise ValueError(f"`{argument}` must hold regular expressions; received {text!r}: {error}") from None

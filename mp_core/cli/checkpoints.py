@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from mp_core.checkpoint import Granularity, Threshold
 from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, printable, write_json
 from mp_core.cli.embed import read_texts
 from mp_core.models import BertEncoder
+from mp_core.patterns import matcher
 from mp_core.tables import aligned
 
 __all__ = ["add_commands"]
@@ -64,7 +66,7 @@ def _add_convert(commands: Any) -> None:
         action="append",
         default=[],
         metavar="REGEX",
-        type=_checked(re.compile),
+        type=_checked(partial(matcher, how="search")),
         help="leave tensors whose names match as they are",
     )
     convert.add_argument(
@@ -116,7 +118,7 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
     def check(text: str) -> str:
         try:
             parse(text)
-        except (ValueError, re.error, OverflowError, RecursionError) as error:
+        except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return text
 
@@ -129,7 +131,7 @@ def _mapping(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(
             f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}"
         )
-    return _checked(re.compile)(pattern), policy
+    return _checked(partial(matcher, how="search"))(pattern), policy
 
 
 def _size(text: str) -> int:

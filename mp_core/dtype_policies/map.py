@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from mp_core.dtype_policies.policy import DTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
+from mp_core.patterns import matcher
 
 __all__ = ["DTypePolicyMap", "policy_at", "unquantized"]
 
@@ -35,7 +36,9 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     TypeError
         `policy_map` is not a dict.
     ValueError
-        `default_policy` is a map, `match` is unknown, a key is no valid regular expression, or a value is no policy.
+        `default_policy` is a map, `match` is unknown, a value is no policy, or a key is no valid regular expression, or
+        one that may take too long: with references or lookarounds beside repeats in repeats. All others take a time in
+        proportion to key and path.
 
     Examples
     --------
@@ -61,7 +64,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
             raise ValueError("`default_policy` cannot be a `DTypePolicyMap`.")
         self._match = match
         self._policies: dict[str, DTypePolicy] = {}
-        self._matchers: dict[str, tuple[str, Callable[[str], re.Match[str] | None]]] = {}
+        self._matchers: dict[str, tuple[str, Callable[[str], object]]] = {}
         self._hits: dict[str, DTypePolicy] = {}
         self.update(policy_map or {})
 
@@ -143,11 +146,11 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
                 f"Received: key={key}, value={policy!r}. {error}"
             ) from None
         try:
-            pattern = re.compile(key)
-        except re.error as error:
+            matches = matcher(key, self._match)
+        except ValueError as error:
             raise ValueError(f"The key {key!r} is no valid regular expression: {error}") from None
         self._policies[key] = value
-        self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", getattr(pattern, self._match)
+        self._matchers[key] = _literal_prefix(key) if self._match == "fullmatch" else "", matches
         self._hits.clear()
 
     def _set_default(self, policy: DTypePolicy) -> None:
@@ -161,8 +164,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     def replace(self, path: str, policy: DTypePolicy) -> None:
         """Set the policy of one path, which need be no regular expression, whether it has a key or not."""
         try:
-            re.compile(path)
-        except re.error:
+            matcher(path, self._match)
+        except ValueError:
             path = re.escape(path)
         if path in self:
             del self[path]
