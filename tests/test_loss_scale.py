@@ -18,6 +18,7 @@ from mp_core.loss_scale import (
     Optimizer,
     all_finite,
     deserialize_optimizer,
+    serialize_optimizer,
 )
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer as TFLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision.experimental import DynamicLossScale as TFDynamicLossScale
@@ -307,6 +308,18 @@ def test_an_optimizer_of_ones_own():
         (lambda: DynamicLossScale("4"), "`loss_scale` must be .* received loss_scale='4'"),
         (lambda: DynamicLossScale(period=0), "`period` must be a positive integer"),
         (lambda: DynamicLossScale(factor=1.0), "`factor` must be above 1"),
+        (lambda: LossScale(1e39), "`loss_scale` must be a finite number above 0 in float32"),
+        (lambda: LossScale(1e-46), "`loss_scale` must be a finite number above 0 in float32"),
+        (lambda: DynamicLossScale(1e39), "`loss_scale` must be a finite number above 0 in float32"),
+        (lambda: TFDynamicLossScale(1e39), "`initial_loss_scale` must be a finite number above 0 in float32"),
+        (lambda: TFDynamicLossScale(10**400), "`initial_loss_scale` must be a finite number above 0"),
+        (lambda: TFLossScaleOptimizer(SGD(), initial_scale=1e39), "`initial_scale` must be .* in float32"),
+        (lambda: LossScaleOptimizer(SGD(), initial_scale=1e39), "`initial_scale` must be .* in float32"),
+        (lambda: SGD(loss_scale_factor=1e39), "`loss_scale_factor` must be .* in float32"),
+        (lambda: SGD().apply([np.ones(1)]), "must already be built on a list of variables"),
+        (lambda: LossScaleOptimizer(SGD()).apply([np.ones(1)]), "must already be built on a list of variables"),
+        (lambda: SGD().apply([None], [variable(1.0)]), "No gradients provided for any variable"),
+        (lambda: TFLossScaleOptimizer(SGD()).apply_gradients([(None, variable(1.0))]), "No gradients provided"),
         (lambda: SGD("a"), "`learning_rate` must be a number"),
         (lambda: SGD(loss_scale_factor=0.0), "`loss_scale_factor` must be"),
         (lambda: LossScaleOptimizer(SGD(), initial_scale=-3.0), "`initial_scale` must be"),
@@ -319,6 +332,61 @@ def test_an_optimizer_of_ones_own():
 def test_wrong_numbers_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SGD().apply_gradients([(np.ones(1), np.ones(1))]), "SGD updates variables, .* of type ndarray"),
+        (
+            lambda: LossScaleOptimizer(SGD()).apply_gradients([(np.ones(1), np.ones(1))]),
+            "SGD updates variables, .* of type ndarray",
+        ),
+        (
+            lambda: TFLossScaleOptimizer(SGD()).apply_gradients([(np.ones(1), np.ones(1))]),
+            "SGD updates variables, .* of type ndarray",
+        ),
+        (lambda: SGD().apply_gradients([np.ones(2)]), "must hold pairs of gradient and variable"),
+        (lambda: LossScaleOptimizer(SGD()).apply_gradients(5), "must hold pairs of gradient and variable; received 5"),
+        (lambda: TFLossScaleOptimizer(SGD()).apply_gradients(["ab"]), "pairs of gradient and variable; received 'ab'"),
+        (lambda: LossScaleOptimizer(SGD()).scale_loss(3), "`loss` must hold floating-point numbers; received 3"),
+        (lambda: SGD(loss_scale_factor=2.0).scale_loss(3), "`loss` must hold floating-point numbers; received 3"),
+        (lambda: LossScaleOptimizer(5), '"inner_optimizer" must have `iterations`'),
+        (lambda: LossScaleOptimizer(LossScaleOptimizer(SGD())), "cannot wrap another LossScaleOptimizer"),
+        (lambda: LossScaleOptimizer(SGD(), name=[1]), "`name` must be a string"),
+        (lambda: LossScaleOptimizer.from_config("x"), "must be a dictionary; received 'x'"),
+        (lambda: TFLossScaleOptimizer.from_config("loss_scale"), "must be a dictionary; received 'loss_scale'"),
+        (lambda: serialize_optimizer("sgd"), '"optimizer" must have `iterations`'),
+    ],
+)
+def test_what_is_of_another_kind_is_named(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("make", [lambda: SGD(0.5), lambda: LossScaleOptimizer(SGD(0.5))])
+def test_an_optimizer_that_is_built_needs_no_variables(make):
+    optimizer, weights = make(), [variable(1.0), variable(2.0)]
+    optimizer.build(weights)
+    gradient = optimizer.scale_loss(np.ones(1, np.float32))
+    optimizer.apply([gradient, None])
+    assert [weight.numpy().item() for weight in weights] == [0.5, 2.0] and optimizer.iterations == 1
+    with pytest.raises(ValueError, match="must be equally long; received 1 and 2"):
+        optimizer.apply([gradient])
+    assert optimizer.iterations == 1
+
+
+@pytest.mark.parametrize("make", [SGD, lambda: LossScaleOptimizer(SGD()), lambda: TFLossScaleOptimizer(SGD())])
+def test_iterations_are_a_variable(make):
+    optimizer = make()
+    taken = optimizer.apply_gradients([(np.ones(1, np.float32), variable(1.0))])
+    assert taken is optimizer.iterations and isinstance(taken, AutoCastVariable)
+    assert (taken.numpy(), taken.dtype, int(taken)) == (1, np.int32, 1)
+    taken.assign(7)
+    assert optimizer.apply_gradients([]) is taken and optimizer.iterations == 7  # no pair is no step
+    if not isinstance(optimizer, LossScaleOptimizer):  # of which Keras' cannot be set either
+        optimizer.iterations = 9
+        assert taken == 9
 
 
 def test_configurations_of_keras_optimizers():

@@ -267,10 +267,79 @@ def test_layer_dtype_argument(identifier, name):
     assert tf_keras.Layer(dtype=identifier).dtype_policy.name == name
 
 
-@pytest.mark.parametrize("identifier", ["_infer", "int8_from_float32", "abc", 5])
+@pytest.mark.parametrize("identifier", ["_infer", "int8_from_abc", "abc", 5])
 def test_layer_refuses(identifier):
-    with pytest.raises(ValueError, match=r"Cannot convert value|Invalid dtype"):
+    with pytest.raises(ValueError, match=r"Cannot convert|Invalid dtype"):
         tf_keras.Layer(dtype=identifier)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("half", "float16"), ("float", "float32"), ("double", "float64")])
+def test_names_of_tensorflow(name, dtype):
+    policy = Policy(name)
+    assert (policy.name, policy.compute_dtype, policy.variable_dtype) == (name, dtype, dtype)
+    assert repr(policy) == f'<Policy "{name}">' and pickle.loads(pickle.dumps(policy)) == policy
+    assert serialize(policy) == name and deserialize(name) == policy
+    assert PolicyV1(name).compute_dtype == dtype
+    assert tf_keras.Layer(dtype=name).dtype_policy == Policy(dtype)
+    assert tf_keras.Layer().add_weight("v", (), name).dtype == np.dtype(dtype)
+    set_global_policy(name)
+    assert global_policy() == policy and dtype_policies.dtype_policy() == DTypePolicy(dtype)
+    with pytest.raises(ValueError, match="Cannot convert"):
+        DTypePolicy(name)
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "message"),
+    [
+        (lambda: deserialize(""), ValueError, "Cannot convert value  to a mixed precision Policy"),
+        (lambda: tf22.deserialize(""), ValueError, "Cannot convert value  to a mixed precision Policy"),
+        (lambda: serialize("float32"), TypeError, "`policy` must be a policy, .* received 'float32'"),
+        (lambda: experimental.serialize("float32"), TypeError, "`policy` must be a policy, .* received 'float32'"),
+        (lambda: dtype_policies.serialize("float32"), TypeError, "`policy` must be a policy, .* received 'float32'"),
+        (lambda: Policy.from_config("float32"), TypeError, "must be a dictionary; received 'float32'"),
+        (lambda: PolicyV1.from_config(5), TypeError, "must be a dictionary; received 5"),
+    ],
+)
+def test_configurations_that_are_none(refused, error, message):
+    with pytest.raises(error, match=message):
+        refused()
+
+
+def test_policies_take_custom_objects_with_their_configuration():
+    for policy in (Policy("half"), PolicyV1("float16", 2), tf22.Policy("float32")):
+        assert type(policy).from_config(policy.get_config(), custom_objects={"X": int}) == policy
+
+
+# ---- faces do not leak
+
+
+@pytest.mark.parametrize("name", ["float32", "mixed_float16", "params=float32,compute=bfloat16,output=float32"])
+def test_plain_policies_of_keras_become_policies_in_layers_of_tf_keras(name):
+    config.set_dtype_policy(name)
+    given = (
+        None,
+        DTypePolicy(name),
+        dtype_policies.FloatDTypePolicy(name),
+        dtype_policies.serialize(DTypePolicy(name)),
+    )
+    for identifier in given:
+        assert type(tf_keras.layers.Dense(1, dtype=identifier).dtype_policy) is Policy
+    assert type(deserialize(given[-1])) is Policy
+
+
+def test_a_copy_under_a_quantized_policy_keeps_the_policies_of_the_face():
+    class Block(tf_keras.Layer):
+        def build(self, input_shape):
+            self.parts = [tf_keras.layers.LayerNormalization(), tf_keras.layers.Dense(2)]
+
+        def call(self, inputs):
+            return self.parts[1](self.parts[0](inputs))
+
+    block = Block()
+    block(np.ones((2, 4), np.float32))
+    copied = block.with_policy("int8_from_float32")
+    assert type(copied.dtype_policy) is type(copied.parts[0].dtype_policy) is Policy
+    assert copied.parts[1].quantized
 
 
 class MyPolicy(Policy):
@@ -563,3 +632,45 @@ def test_policies_of_tf_keras_in_files_are_those_of_the_face_that_loads_them(con
     assert dtype_policies.deserialize(config) == DTypePolicy("mixed_float16")
     assert keras3_layers.Dense.from_config({"units": 2, "dtype": config}).dtype_policy == DTypePolicy("mixed_float16")
     assert tf_keras.layers.Dense.from_config({"units": 2, "dtype": config}).dtype_policy == Policy("mixed_float16")
+
+
+# ---- quantization: every way, and as in the other face
+
+
+def _quantized_by_policy(layer, policy):
+    layer.dtype_policy = policy
+    return layer
+
+
+QUANTIZE = [
+    lambda layer, mode: layer.quantize(mode) or layer,
+    lambda layer, mode: _quantized_by_policy(layer, f"{mode}_from_float32"),
+    lambda layer, mode: _quantized_by_policy(layer, dtype_policies.get(f"{mode}_from_float32")),
+    lambda layer, mode: layer.with_policy(f"{mode}_from_float32"),
+]
+
+
+MODES = [(i, mode) for i in (2, 4, 5) for mode in ("int8", "int8/weight_only", "int4/32", "float8")]
+
+
+@pytest.mark.parametrize(("index", "mode"), [pair for pair in MODES if pair != (5, "float8")])
+def test_every_way_quantizes_as_the_other_face_does(index, mode):
+    layer, shape = LAYERS[index]
+    arguments = {**layer.get_config(), "dtype": "float32"}
+    x = np.arange(np.prod(shape)).reshape(shape) % 4
+    x = x if index == 5 else x.astype(np.float32)
+    theirs = getattr(keras3_layers, type(layer).__name__).from_config(arguments)
+    theirs(x)
+    weights = theirs.get_weights()
+    theirs.quantize(mode)
+    for quantize in QUANTIZE:
+        ours = type(layer).from_config(arguments)
+        ours(x)
+        ours.set_weights(weights)
+        ours = quantize(ours, mode)
+        assert ours.quantized and ours.dtype_policy == theirs.dtype_policy and isinstance(ours, tf_keras.Layer)
+        np.testing.assert_array_equal(ours(x), theirs(x))
+    again = type(layer).from_config(ours.get_config())
+    again(x)
+    again.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(again(x), theirs(x))

@@ -8,6 +8,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.policy import replace_default
 from mp_core.loss_scale import SGD
+from mp_core.loss_scale import LossScaleOptimizer as KerasLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer, Policy, experimental, set_global_policy
 from mp_core.tf_keras.mixed_precision.experimental import (
     DynamicLossScale,
@@ -29,6 +30,17 @@ GENERATIONS = [(PolicyV1, "auto"), (tf22.Policy, "USE_DEFAULT")]
 def _default():
     yield
     replace_default(None)
+
+
+class OtherScale(LossScale):
+    def __call__(self):
+        return np.float32(1)
+
+    def update(self, grads):
+        return None, True
+
+    def get_config(self):
+        return {}
 
 
 def _config(scale):
@@ -93,7 +105,7 @@ def test_repr_of_a_dynamic_policy():
     ("name", "scale", "message"),
     [
         ("float32", 2.0, "You passed loss_scale=2.0 for policy float32. Consider not passing any loss_scale instead."),
-        ("mixed_bfloat16", "dynamic", "You passed loss_scale=dynamic for policy mixed_bfloat16. "),
+        ("mixed_bfloat16", "dynamic", "You passed loss_scale='dynamic' for policy mixed_bfloat16. "),
         ("mixed_float16", 2.0, None),
         ("float16", "dynamic", None),
         ("_infer", 2.0, None),
@@ -180,12 +192,38 @@ def test_which_policies_scale_the_loss(policy, optimizer_type, scale):
         assert wrap_optimizer(optimizer, policy) is optimizer
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "policy", "message"),
+    [
+        (SGD(), "mixed_float16", "`policy` must be a policy, .* received 'mixed_float16'"),
+        ("sgd", Policy("float32"), '"optimizer" must have `iterations`'),
+        (SGD, Policy("mixed_float16"), '"optimizer" must have `iterations`'),
+    ],
+)
+def test_what_no_optimizer_is_made_of(optimizer, policy, message):
+    with pytest.raises(TypeError, match=message):
+        wrap_optimizer(optimizer, policy)
+
+
+def test_losses_are_scaled_once():
+    keras = KerasLossScaleOptimizer(SGD())
+    assert wrap_optimizer(keras, Policy("mixed_float16")) is keras
+    with pytest.raises(TypeError, match="cannot wrap another LossScaleOptimizer"):
+        LossScaleOptimizer(keras)
+
+
 # ---- G1: loss scales
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [("2", "must be a Python int or float"), (None, "must be a Python int or float"), (0.5, "must be at least 1")],
+    [
+        ("2", "must be a Python int or float"),
+        (None, "must be a Python int or float"),
+        (0.5, "must be at least 1"),
+        (1e39, "must be at least 1, and finite in float32"),
+        (10**400, "must be at least 1, and finite in float32"),
+    ],
 )
 def test_fixed_loss_scale_refuses(value, message):
     with pytest.raises(ValueError, match=f"loss_scale_value {message}"):
@@ -285,6 +323,22 @@ def test_losses_and_gradients_keep_their_dtypes(dtype):
     assert gradient.dtype == loss.dtype and gradient.tolist() == [2.0, 2.0] and nothing is None
 
 
+NOT_FLOATING = [3, np.int32(3), True, "x", None, object(), 1j, np.arange(3), [1.0, 2], lambda: 3]
+
+
+@pytest.mark.parametrize("value", NOT_FLOATING, ids=repr)
+def test_what_is_not_floating_point_is_not_scaled(value):
+    optimizer = LossScaleOptimizer(SGD())
+    with pytest.raises(TypeError, match="`loss` must hold floating-point numbers; received"):
+        scaled = optimizer.get_scaled_loss(value)
+        scaled()  # of the function
+    if value is not None:
+        with pytest.raises(TypeError, match="`grads` must hold floating-point numbers; received"):
+            optimizer.get_unscaled_gradients([np.ones(2, np.float32), value])
+    with pytest.raises(TypeError, match="`grads` must be a list of gradients; received 3"):
+        optimizer.get_unscaled_gradients(3.0)
+
+
 def _step(optimizer, weight, gradient):
     optimizer.get_scaled_loss(1.0)
     gradients = optimizer.get_unscaled_gradients([np.array([gradient], np.float32)])
@@ -349,18 +403,35 @@ def test_configuration_of_tensorflow_2_3(scale, expected):
 
 
 @pytest.mark.parametrize(
-    ("scale", "message"),
+    ("scale", "error", "message"),
     [
         (
             DynamicLossScale(multiplier=4),
-            "DynamicLossScale whose multiplier is not 2. Got DynamicLossScale: DynamicLossScale",
+            ValueError,
+            r'^When passing a DynamicLossScale to "loss_scale", DynamicLossScale\.multiplier must be 2\. Got: Dynamic',
         ),
-        (None, "received None"),
+        (None, ValueError, r'^Invalid value passed to loss_scale\. .* "dynamic" \(recommended\), .* Got value: None$'),
+        ("auto", ValueError, "Got value: auto$"),
+        (1e39, ValueError, "`initial_scale` must be a finite number above 0 in float32"),
+        (
+            OtherScale(),
+            TypeError,
+            "^Passing a LossScale that is not a FixedLossScale or a DynamicLossScale is no longer",
+        ),
     ],
 )
-def test_loss_scales_that_an_optimizer_refuses(scale, message):
-    with pytest.raises(ValueError, match=message):
+def test_loss_scales_that_an_optimizer_refuses(scale, error, message):
+    with pytest.raises(error, match=message):
         LossScaleOptimizerV1(SGD(), scale)
+    if isinstance(scale, DynamicLossScale):
+        saved = {"optimizer": {"class_name": "SGD"}, "loss_scale": serialize(scale)}
+        with pytest.raises(ValueError, match=r"^Cannot deserialize LossScaleOptimizer .* is not 2\. Got DynamicLoss"):
+            LossScaleOptimizerV1.from_config(saved)
+
+
+def test_an_optimizer_takes_any_fixed_scale():
+    optimizer = LossScaleOptimizerV1(SGD(), 0.5)
+    assert (optimizer.dynamic, optimizer.loss_scale) == (False, 0.5)
 
 
 def test_an_optimizer_starts_from_the_initial_scale():

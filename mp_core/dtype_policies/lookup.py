@@ -14,6 +14,7 @@ __all__ = [
     "get_registered_name",
     "get_registered_object",
     "known_classes",
+    "own_config",
     "register_keras_serializable",
 ]
 
@@ -22,6 +23,13 @@ T = TypeVar("T")
 _registered: dict[str, Any] = {}
 _scoped: ContextVar[Any] = ContextVar("mp_core.custom_objects")
 """The objects of the enclosing scopes in this thread or task."""
+
+
+def own_config(config: Any, what: str) -> dict[str, Any]:
+    """Return the arguments of a constructor; raise TypeError unless they are a dictionary."""
+    if not isinstance(config, dict):
+        raise TypeError(f"The `config` of a {what} must be a dictionary; received {config!r}")
+    return config
 
 
 def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[T, dict[str, Any]]:

@@ -66,11 +66,18 @@ def get(identifier: Any) -> DTypePolicy:
 def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """Return `policy` as the dictionary that Keras writes into its files.
 
+    Raises
+    ------
+    TypeError
+        `policy` is no policy: a name is none.
+
     Examples
     --------
     >>> serialize(DTypePolicy("float32"))["config"]
     {'name': 'float32'}
     """
+    if not isinstance(policy, DTypePolicy):
+        raise TypeError(f"`policy` must be a policy, such as DTypePolicy('float32'); received {policy!r}")
     kind = type(policy)
     name = None
     if kind in (DTypePolicy, FloatDTypePolicy):

@@ -251,7 +251,7 @@ class Layer(VariableOwner):
         copy = deepcopy(self, moved)
         for part in copy.flatten():
             if isinstance(part, Layer):
-                part._dtype_policy = plain
+                part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
         quantize_where(copy, target)
         return copy

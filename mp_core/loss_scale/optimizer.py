@@ -7,29 +7,83 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from mp_core.arguments import number, positive, positive_integer
+from mp_core.arguments import number, positive_integer
 from mp_core.arrays import cast
 from mp_core.autocast import AutoCastVariable
-from mp_core.dtype_policies.lookup import class_and_config
-from mp_core.loss_scale.state import DynamicLossScale, LossScale, all_finite, multiply
+from mp_core.dtype_policies.lookup import class_and_config, own_config
+from mp_core.loss_scale.state import (
+    DynamicLossScale,
+    LossScale,
+    all_finite,
+    check_floating,
+    multiply,
+    scale_number,
+)
 
-__all__ = ["SGD", "LossScaleOptimizer", "Optimizer", "deserialize_optimizer", "serialize_optimizer"]
+__all__ = [
+    "SGD",
+    "LossScaleOptimizer",
+    "Optimizer",
+    "check_optimizer",
+    "checked_pairs",
+    "deserialize_optimizer",
+    "serialize_optimizer",
+]
 
 GradientsAndVariables = Iterable[tuple[Any, AutoCastVariable]]
+
+_UNBUILT = (
+    "When passing `grads` without `variables`, the optimizer must already be built on a list of variables. "
+    "Call `optimizer.build(trainable_variables)` first."
+)
 
 
 @runtime_checkable
 class Optimizer(Protocol):
     """What a loss scale optimizer needs of the optimizer that it wraps."""
 
-    iterations: int
-    """The steps taken."""
+    iterations: Any
+    """The steps taken: a variable, as Keras has it, or an integer."""
 
-    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> None:
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
         """Update the variables by their gradients, where these are not None, and count the step."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
+
+
+def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]]:
+    """Return pairs of gradient and variable as a list.
+
+    Raises
+    ------
+    TypeError
+        These are no pairs.
+    ValueError
+        There are pairs, and every gradient is None.
+    """
+    if not isinstance(grads_and_vars, Iterable):
+        raise TypeError(f"`grads_and_vars` must hold pairs of gradient and variable; received {grads_and_vars!r}")
+    pairs = list(grads_and_vars)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"`grads_and_vars` must hold pairs of gradient and variable; received {pair!r} in it")
+    if pairs and all(gradient is None for gradient, _ in pairs):
+        raise ValueError("No gradients provided for any variable.")
+    return pairs
+
+
+def paired(grads: Sequence[Any], variables: Sequence[Any] | None, built: Sequence[Any] | None) -> list[tuple[Any, Any]]:
+    """Return pairs of gradient and variable, of those that an optimizer was built for where `variables` is None."""
+    if variables is None:
+        if built is None:
+            raise ValueError(_UNBUILT)
+        variables = built
+    if len(grads) != len(variables):
+        raise ValueError(
+            f"`grads` and `trainable_variables` must be equally long; received {len(grads)} and {len(variables)}"
+        )
+    return checked_pairs(zip(grads, variables, strict=True))
 
 
 class SGD:
@@ -44,42 +98,99 @@ class SGD:
     Raises
     ------
     ValueError
-        `learning_rate` is no number, or `loss_scale_factor` no finite one above 0.
+        `learning_rate` is no number, or `loss_scale_factor` none above 0 that float32 holds.
 
     Examples
     --------
     >>> variable = AutoCastVariable([1.0, 2.0])
-    >>> SGD(0.5).apply_gradients([(np.array([1.0, 0.0], np.float16), variable)])
+    >>> optimizer = SGD(0.5)
+    >>> int(optimizer.apply_gradients([(np.array([1.0, 0.0], np.float16), variable)]))
+    1
     >>> variable.numpy()
     array([0.5, 2. ], dtype=float32)
     """
 
     def __init__(self, learning_rate: float = 0.01, loss_scale_factor: float | None = None) -> None:
         self.learning_rate = number(learning_rate, "learning_rate")
-        self.loss_scale_factor = None if loss_scale_factor is None else positive(loss_scale_factor, "loss_scale_factor")
-        self.iterations = 0
+        self.loss_scale_factor = (
+            None if loss_scale_factor is None else scale_number(loss_scale_factor, "loss_scale_factor")
+        )
+        self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
+        self._built: list[AutoCastVariable] | None = None
+
+    @property
+    def iterations(self) -> AutoCastVariable:
+        """The steps taken: an int32 variable, whose value can be set."""
+        return self._iterations
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        self._iterations.assign(value)
+
+    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
+        """Remember the variables for :meth:`apply` without any."""
+        self._built = list(trainable_variables)
 
     def scale_loss(self, loss: Any) -> Any:
         """Return the loss from which to compute the gradients."""
+        check_floating(loss, "loss")
         return LossScale(self.loss_scale_factor or 1.0).scale(loss)
 
-    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> None:
-        """Update the variables by their gradients, where these are not None, and count the step."""
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
+        """Call :meth:`apply_gradients` with the gradients of these variables, or of those of :meth:`build`."""
+        self.apply_gradients(paired(grads, trainable_variables, self._built))
+
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> AutoCastVariable:
+        """Update the variables by their gradients, where these are not None; count the step unless there are no pairs.
+
+        Raises
+        ------
+        TypeError
+            These are no pairs of gradient and variable.
+        ValueError
+            Every gradient is None.
+        """
+        pairs = checked_pairs(grads_and_vars)
+        for _, variable in pairs:
+            if not isinstance(variable, AutoCastVariable):
+                raise TypeError(
+                    "SGD updates variables, which are AutoCastVariable; received one of type "
+                    f"{type(variable).__name__} in `grads_and_vars`"
+                )
         step = self.learning_rate / (self.loss_scale_factor or 1.0)
-        for gradient, variable in grads_and_vars:
+        for gradient, variable in pairs:
             if gradient is not None and variable.overwrite_with_gradient:
                 variable.assign(gradient)
             elif gradient is not None:
                 variable.assign_sub(multiply(cast(gradient, variable.true_dtype), step))
-        self.iterations += 1
+        if pairs:
+            self._iterations.assign_add(1)
+        return self._iterations
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"learning_rate": self.learning_rate, "loss_scale_factor": self.loss_scale_factor}
 
 
+def check_optimizer(optimizer: Any, argument: str) -> Optimizer:
+    """Return an optimizer as it is; raise TypeError for everything else."""
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, type):
+        raise TypeError(
+            f'"{argument}" must have `iterations`, `apply_gradients` and `get_config`, but got: '
+            f"{optimizer!r} (of type {type(optimizer).__name__})"
+        )
+    return optimizer
+
+
 def serialize_optimizer(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the class name and the configuration of an optimizer."""
+    """Return the class name and the configuration of an optimizer.
+
+    Raises
+    ------
+    TypeError
+        `optimizer` is none.
+    """
+    check_optimizer(optimizer, "optimizer")
     return {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}
 
 
@@ -152,9 +263,11 @@ class LossScaleOptimizer:
 
     Raises
     ------
+    TypeError
+        `inner_optimizer` is no optimizer or scales losses itself, or `name` no string.
     ValueError
-        An argument belongs to the inner optimizer, or does not exist; `initial_scale` is no finite number above 0, or
-        `dynamic_growth_steps` no positive integer.
+        An argument belongs to the inner optimizer, or does not exist; `initial_scale` is no finite number above 0 in
+        float32, or `dynamic_growth_steps` no positive integer.
 
     Examples
     --------
@@ -164,7 +277,7 @@ class LossScaleOptimizer:
     np.float16(256.0)
     >>> optimizer.apply([np.array([1024.0], np.float16)], [variable])
     >>> optimizer.apply([np.array([np.inf], np.float16)], [variable])
-    >>> variable.numpy(), optimizer.dynamic_scale, optimizer.iterations
+    >>> variable.numpy(), optimizer.dynamic_scale, int(optimizer.iterations)
     (array([0.5], dtype=float32), 512.0, 1)
     """
 
@@ -177,14 +290,20 @@ class LossScaleOptimizer:
         **kwargs: Any,
     ) -> None:
         _check_arguments(kwargs)
-        inner_optimizer.loss_scale_factor = None  # type: ignore[attr-defined]
-        self.inner_optimizer = inner_optimizer
-        self.initial_scale = positive(initial_scale, "initial_scale")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` must be a string; received name={name!r}")
+        check_optimizer(inner_optimizer, "inner_optimizer")
+        if isinstance(inner_optimizer, LossScaleOptimizer):
+            raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {inner_optimizer}")
+        self.initial_scale = scale_number(initial_scale, "initial_scale")
         self.dynamic_growth_steps = positive_integer(dynamic_growth_steps, "dynamic_growth_steps")
         self.name = name or "loss_scale_optimizer"
         self.state = DynamicLossScale(
             self.initial_scale, period=self.dynamic_growth_steps, min_loss_scale=0.0, max_loss_scale=math.inf
         )
+        inner_optimizer.loss_scale_factor = None  # type: ignore[attr-defined]
+        self.inner_optimizer = inner_optimizer
+        self._built: list[AutoCastVariable] | None = None
 
     @property
     def dynamic_scale(self) -> float:
@@ -197,8 +316,8 @@ class LossScaleOptimizer:
         return self.state.counter
 
     @property
-    def iterations(self) -> int:
-        """The steps that the inner optimizer took; skipped ones do not count."""
+    def iterations(self) -> Any:
+        """The steps that the inner optimizer took, its own attribute; skipped ones do not count."""
         return self.inner_optimizer.iterations
 
     @property
@@ -211,32 +330,42 @@ class LossScaleOptimizer:
         self.inner_optimizer.learning_rate = value  # type: ignore[attr-defined]
 
     def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Let the inner optimizer, if it has this, create what it keeps for the variables."""
+        """Remember the variables for :meth:`apply`, and build the inner optimizer for them, if it has this."""
+        self._built = list(trainable_variables)
         if hasattr(self.inner_optimizer, "build"):
             self.inner_optimizer.build(trainable_variables)
 
     def scale_loss(self, loss: Any) -> Any:
         """Return the loss from which to compute the gradients."""
+        check_floating(loss, "loss")
         return self.state.scale(loss)
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable]) -> None:
-        """Divide the gradients by the scale in float32 and hand them on if they are finite; adjust the scale."""
-        if len(grads) != len(trainable_variables):
-            raise ValueError(
-                "`grads` and `trainable_variables` must be equally long; "
-                f"received {len(grads)} and {len(trainable_variables)}"
-            )
-        finite = all_finite(list(grads))
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[AutoCastVariable] | None = None) -> None:
+        """Call :meth:`apply_gradients` with the gradients of these variables, or of those of :meth:`build`."""
+        self.apply_gradients(paired(grads, trainable_variables, self._built))
+
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
+        """Divide the gradients by the scale in float32 and hand them on if they are finite; adjust the scale.
+
+        Returns
+        -------
+        iterations : AutoCastVariable or int
+            :attr:`iterations`.
+
+        Raises
+        ------
+        TypeError
+            These are no pairs of gradient and variable.
+        ValueError
+            Every gradient is None.
+        """
+        pairs = checked_pairs(grads_and_vars)
+        finite = all_finite([gradient for gradient, _ in pairs])
         if finite:
             scale = np.float32(self.dynamic_scale)
-            pairs = zip(grads, trainable_variables, strict=True)
             self.inner_optimizer.apply_gradients([(_divided(g, v, scale), v) for g, v in pairs])
         self.state = self.state.adjust(finite)
-
-    def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> None:
-        """Call :meth:`apply` with pairs of gradient and variable."""
-        pairs = list(grads_and_vars)
-        self.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+        return self.iterations
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -249,12 +378,19 @@ class LossScaleOptimizer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration."""
+        """Return the optimizer of a configuration.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        config = own_config(config, "LossScaleOptimizer")
         return cls(**config | {"inner_optimizer": deserialize_optimizer(config.get("inner_optimizer"), custom_objects)})
 
 
-def _divided(gradient: Any, variable: AutoCastVariable, scale: np.float32) -> Any:
+def _divided(gradient: Any, variable: Any, scale: np.float32) -> Any:
     """Return the gradient without the scale; a variable that is overwritten with its gradient has none in it."""
-    if gradient is None or variable.overwrite_with_gradient:
+    if gradient is None or getattr(variable, "overwrite_with_gradient", False):
         return gradient
     return np.divide(gradient, scale)

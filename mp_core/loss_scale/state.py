@@ -12,9 +12,9 @@ from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
 
-__all__ = ["DynamicLossScale", "LossScale", "all_finite", "multiply"]
+__all__ = ["FLOAT32_MAX", "DynamicLossScale", "LossScale", "all_finite", "check_floating", "multiply", "scale_number"]
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def all_finite(tree: Any) -> bool:
@@ -45,6 +45,24 @@ def _is_finite(x: Array) -> bool:
     gapless = x.flags.c_contiguous or x.flags.f_contiguous
     finite: bool = pointwise.all_finite(FORMATS[x.dtype], x if gapless else np.ascontiguousarray(x))
     return finite
+
+
+def check_floating(tree: Any, argument: str, *, allow_none: bool = False) -> None:
+    """Raise TypeError unless all leaves are floating-point numbers or arrays: others would keep their scale."""
+    for leaf in leaves(tree):
+        dtype = getattr(leaf, "dtype", None)
+        floating = dtypes.is_float(dtype) if isinstance(dtype, np.dtype) else isinstance(leaf, float)
+        if not floating and not (allow_none and leaf is None):
+            received = f"{leaf!r} (of type {type(leaf).__name__})" if dtype is None else f"dtype {dtype}"
+            raise TypeError(f"`{argument}` must hold floating-point numbers; received {received}")
+
+
+def scale_number(value: Any, argument: str) -> float:
+    """Return `value` as a float; raise ValueError unless float32 holds it as a finite number above 0."""
+    found = positive(value, argument)
+    if not 0 < _float32(found) < math.inf:
+        raise ValueError(f"`{argument}` must be a finite number above 0 in float32; received {argument}={value!r}")
+    return found
 
 
 def multiply(tree: Any, factor: float) -> Any:
@@ -82,7 +100,7 @@ class LossScale:
     Raises
     ------
     ValueError
-        `loss_scale` is no number above 0.
+        `loss_scale` is no number above 0 that float32 holds.
 
     Examples
     --------
@@ -95,7 +113,7 @@ class LossScale:
 
     def __post_init__(self) -> None:
         if self.loss_scale != math.inf:  # to which Keras' scale may grow
-            positive(self.loss_scale, "loss_scale")
+            scale_number(self.loss_scale, "loss_scale")
 
     def scale(self, tree: Any) -> Any:
         """Return `tree` with its floating-point leaves multiplied by the factor, each in its own dtype."""
@@ -135,8 +153,8 @@ class DynamicLossScale(LossScale):
     Raises
     ------
     ValueError
-        `loss_scale` is no number above 0, `counter` or a limit none of at least 0, `period` no positive integer, or
-        `factor` not above 1.
+        `loss_scale` is no number above 0 that float32 holds, `counter` or a limit none of at least 0, `period` no
+        positive integer, or `factor` not above 1.
 
     Examples
     --------
@@ -150,7 +168,7 @@ class DynamicLossScale(LossScale):
     period: int = 2000
     factor: float = 2.0
     min_loss_scale: float = 1.0
-    max_loss_scale: float = _FLOAT32_MAX
+    max_loss_scale: float = FLOAT32_MAX
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from mp_core import dtypes, layers
 from mp_core.arguments import boolean
 from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
 from mp_core.dtype_policies import standardize_dtype
-from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize
+from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
 from mp_core.tree import leaves, map_leaves
 
 __all__ = ["Layer"]
@@ -87,7 +87,7 @@ class Layer(layers.Layer):
         """
         if unknown:
             raise TypeError(f"Unknown keyword argument: {next(iter(unknown))}")
-        target = standardize_dtype(dtype or self.dtype)
+        target = standardize(dtype or self.dtype)
         if self.dtype_policy.name == "_infer":
             self.dtype_policy = Policy(target)
         follows = boolean(experimental_autocast if autocast is None else autocast, "autocast")

@@ -43,6 +43,8 @@ class Conv2D(_Weighted, layers.Conv2D):
 class Dense(_Weighted, layers.Dense):
     """:class:`mp_core.layers.Dense` under tf.keras' rules."""
 
+    _modes = layers.Dense._modes
+
 
 class Dropout(Layer, layers.Dropout):
     """:class:`mp_core.layers.Dropout` under tf.keras' rules."""
@@ -51,9 +53,13 @@ class Dropout(Layer, layers.Dropout):
 class EinsumDense(_Weighted, layers.EinsumDense):
     """:class:`mp_core.layers.EinsumDense` under tf.keras' rules."""
 
+    _modes = layers.EinsumDense._modes
+
 
 class Embedding(_Weighted, layers.Embedding):
     """:class:`mp_core.layers.Embedding` under tf.keras' rules."""
+
+    _modes = layers.Embedding._modes
 
 
 class LayerNormalization(_Weighted, layers.LayerNormalization):

@@ -7,9 +7,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mp_core.arguments import positive, positive_integer, whole
+from mp_core import loss_scale as states
+from mp_core.arguments import positive_integer, whole
 from mp_core.autocast import AutoCastVariable
-from mp_core.dtype_policies.lookup import class_and_config
+from mp_core.dtype_policies.lookup import class_and_config, own_config
 from mp_core.loss_scale import (
     DynamicLossScale,
     LossScale,
@@ -18,8 +19,10 @@ from mp_core.loss_scale import (
     deserialize_optimizer,
     serialize_optimizer,
 )
+from mp_core.loss_scale.optimizer import check_optimizer, checked_pairs
+from mp_core.loss_scale.state import check_floating, scale_number
 
-__all__ = ["LossScaleOptimizer", "arguments_of"]
+__all__ = ["LossScaleOptimizer"]
 
 _logger = logging.getLogger(__name__)
 _wrapped: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -48,7 +51,8 @@ class LossScaleOptimizer:
     TypeError
         `inner_optimizer` is no optimizer, or is one of these; `dynamic` is not a bool.
     ValueError
-        `inner_optimizer` is wrapped already; a fixed scale without `initial_scale` or with `dynamic_growth_steps`.
+        `inner_optimizer` is wrapped already; a fixed scale without `initial_scale` or with `dynamic_growth_steps`;
+        `initial_scale` is no number above 0 that float32 holds, `dynamic_growth_steps` no positive integer.
 
     Examples
     --------
@@ -58,7 +62,8 @@ class LossScaleOptimizer:
     >>> optimizer.get_scaled_loss(np.float16(0.25))
     np.float16(256.0)
     >>> gradients = optimizer.get_unscaled_gradients([np.array([1024.0], np.float16)])
-    >>> optimizer.apply_gradients(zip(gradients, [variable]))
+    >>> int(optimizer.apply_gradients(zip(gradients, [variable])))
+    1
     >>> variable.numpy()
     array([0.5], dtype=float32)
     """
@@ -78,7 +83,7 @@ class LossScaleOptimizer:
             raise ValueError(
                 f'"dynamic_growth_steps" must be None if "dynamic" is False, but got: {dynamic_growth_steps}'
             )
-        self.initial_scale = positive(2.0**15 if initial_scale is None else initial_scale, "initial_scale")
+        self.initial_scale = scale_number(2.0**15 if initial_scale is None else initial_scale, "initial_scale")
         self.dynamic_growth_steps: int | None = None
         self._state = LossScale(self.initial_scale)
         if dynamic:
@@ -104,12 +109,12 @@ class LossScaleOptimizer:
         return self._state.counter if isinstance(self._state, DynamicLossScale) else None
 
     @property
-    def iterations(self) -> int:
-        """The steps taken, skipped ones included."""
+    def iterations(self) -> Any:
+        """The steps taken, skipped ones included: the inner optimizer's own attribute."""
         return self.inner_optimizer.iterations
 
     @iterations.setter
-    def iterations(self, value: int) -> None:
+    def iterations(self, value: Any) -> None:
         self.inner_optimizer.iterations = value
 
     @property
@@ -124,25 +129,61 @@ class LossScaleOptimizer:
     lr = learning_rate
 
     def get_scaled_loss(self, loss: Any) -> Any:
-        """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function."""
+        """Return the loss times the scale, in its own dtype; of a function that returns a loss, such a function.
+
+        Raises
+        ------
+        TypeError
+            The loss is not floating-point.
+        """
+
+        def scaled(value: Any) -> Any:
+            check_floating(value, "loss")
+            return self._state.scale(value)
+
+        result = (lambda: scaled(loss())) if callable(loss) else scaled(loss)
         self._called("get_scaled_loss")
-        return (lambda: self._state.scale(loss())) if callable(loss) else self._state.scale(loss)
+        return result
 
     def get_unscaled_gradients(self, grads: Sequence[Any]) -> list[Any]:
-        """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None."""
+        """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None.
+
+        Raises
+        ------
+        TypeError
+            `grads` is no list of floating-point gradients and None.
+        """
+        if not isinstance(grads, Iterable):
+            raise TypeError(f"`grads` must be a list of gradients; received {grads!r}")
+        grads = list(grads)
+        check_floating(grads, "grads", allow_none=True)
         self._called("get_unscaled_gradients")
         return [self._state.unscale(gradient) for gradient in grads]
 
-    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> None:
-        """Hand unscaled gradients to the inner optimizer, unless the scale is dynamic and they are not finite."""
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> Any:
+        """Hand unscaled gradients to the inner optimizer, unless the scale is dynamic and they are not finite.
+
+        Returns
+        -------
+        iterations : AutoCastVariable or int
+            :attr:`iterations`.
+
+        Raises
+        ------
+        TypeError
+            These are no pairs of gradient and variable.
+        ValueError
+            Every gradient is None.
+        """
+        pairs = checked_pairs(grads_and_vars)
         self._warn_of_missed_calls()
-        pairs = list(grads_and_vars)
         finite = not self.dynamic or all_finite([gradient for gradient, _ in pairs])
         self._state = self._state.adjust(finite)
         if finite:
             self.inner_optimizer.apply_gradients(pairs)
         else:
-            self.inner_optimizer.iterations += 1
+            _count_step(self.inner_optimizer)
+        return self.iterations
 
     def _called(self, method: str) -> None:
         self._missed = [name for name in self._missed if name != method]
@@ -172,11 +213,11 @@ class LossScaleOptimizer:
 
         Raises
         ------
-        ValueError
-            The loss scale has a multiplier other than 2.
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments; its loss scale has a multiplier other than 2.
         """
-        if "loss_scale" in config:
-            config = {"inner_optimizer": config.get("optimizer"), **arguments_of(config["loss_scale"])}
+        if "loss_scale" in own_config(config, "LossScaleOptimizer"):
+            config = {"inner_optimizer": config.get("optimizer"), **_arguments_of(config["loss_scale"])}
         optimizer = cls.__new__(cls)
         inner = deserialize_optimizer(config.get("inner_optimizer"), custom_objects)
         LossScaleOptimizer.__init__(optimizer, **config | {"inner_optimizer": inner})
@@ -184,20 +225,24 @@ class LossScaleOptimizer:
 
 
 def _claimed(optimizer: Any) -> Optimizer:
-    if isinstance(optimizer, LossScaleOptimizer):
+    if isinstance(optimizer, LossScaleOptimizer | states.LossScaleOptimizer):
         raise TypeError(f"LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got: {optimizer}")
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(
-            '"inner_optimizer" must have `iterations`, `apply_gradients` and `get_config`, but got: '
-            f"{optimizer!r} (of type {type(optimizer).__name__})"
-        )
+    check_optimizer(optimizer, "inner_optimizer")
     if id(optimizer) in _wrapped:
         raise ValueError('"inner_optimizer" is already wrapped by a LossScaleOptimizer.')
     _wrapped[id(optimizer)] = optimizer
-    return optimizer
+    return optimizer  # type: ignore[no-any-return]
 
 
-def arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
+def _count_step(optimizer: Optimizer) -> None:
+    """Count a step of an optimizer whose iterations are a variable or an integer."""
+    if hasattr(optimizer.iterations, "assign_add"):
+        optimizer.iterations.assign_add(1)
+    else:
+        optimizer.iterations += 1
+
+
+def _arguments_of(loss_scale: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of :class:`LossScaleOptimizer` for the configuration of an experimental loss scale."""
     dynamic, values = class_and_config(loss_scale, {"FixedLossScale": False, "DynamicLossScale": True}, "loss scale")
     if not dynamic:

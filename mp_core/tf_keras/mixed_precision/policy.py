@@ -8,7 +8,9 @@ import numpy as np
 
 from mp_core import dtype_policies, dtypes
 from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
+from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import default_as_set, replace_default
+from mp_core.dtype_policies.quantized import parse_quantized
 
 __all__ = [
     "Policy",
@@ -21,9 +23,13 @@ __all__ = [
     "policy_scope",
     "serialize",
     "set_global_policy",
+    "standardize",
 ]
 
 P = TypeVar("P", bound=DTypePolicy)
+
+# TensorFlow's names of dtypes that Keras 3 does not know.
+_TENSORFLOW = {"half": "float16", "float": "float32", "double": "float64"}
 
 # What to use instead of the policies of TensorFlow 2.0 that end in "_with_float32_vars".
 _REPLACEMENTS = {
@@ -41,8 +47,8 @@ class Policy(DTypePolicy):
     Parameters
     ----------
     name : str
-        ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype, or ``"_infer"``: no dtypes until a layer takes
-        those of its first input or variable.
+        ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype (TensorFlow's ``"half"``, ``"float"`` and
+        ``"double"`` too), or ``"_infer"``: no dtypes until a layer takes those of its first input or variable.
 
     Raises
     ------
@@ -64,12 +70,14 @@ class Policy(DTypePolicy):
     def __init__(self, name: str) -> None:
         _check_name(name, self._RECEIVED)
         try:
-            super().__init__("float32" if name == "_infer" else name)
+            super().__init__("float32" if name == "_infer" else _TENSORFLOW.get(name, name))
         except ValueError:
             raise ValueError(
                 f"Cannot convert value {name} to a mixed precision Policy. Valid policies include 'mixed_float16', "
                 "'mixed_bfloat16', and the name of any dtype such as 'float32'."
             ) from None
+        if name in _TENSORFLOW:
+            self._name = name
         if name == "_infer":
             self._name = name
             self._spec = type(self._spec)(name, None, None, None)  # type: ignore[arg-type]
@@ -79,12 +87,15 @@ class Policy(DTypePolicy):
         return super().convert_input(x, autocast, dtype) if is_floating(dtype) else x
 
     def _of_keras(self) -> DTypePolicy:
-        return DTypePolicy(dtypes.floatx() if self.name == "_infer" else self.name)
+        return DTypePolicy(dtypes.floatx() if self.name == "_infer" else self._spec.name)
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the policy with the arguments `config`, except the loss scale of an experimental policy."""
-        return cls(**{key: value for key, value in config.items() if key != "loss_scale"})
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Return the policy with the arguments `config`, except the loss scale of an experimental policy.
+
+        There are no custom objects in it.
+        """
+        return cls(**{key: value for key, value in own_config(config, "policy").items() if key != "loss_scale"})
 
 
 def _check_name(name: Any, received: str) -> None:
@@ -101,6 +112,11 @@ def _check_name(name: Any, received: str) -> None:
             + (f" Please use {hint} policy instead." if hint else "")
             + f" Got policy name: '{name}'"
         )
+
+
+def standardize(dtype: Any) -> str:
+    """Return Keras' name of a dtype that may have TensorFlow's."""
+    return standardize_dtype(_TENSORFLOW.get(dtype, dtype) if isinstance(dtype, str) else dtype)
 
 
 def is_floating(name: str | None) -> bool:
@@ -128,7 +144,7 @@ def global_policy() -> DTypePolicy:
 def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DTypePolicy:
     """Return what `setter` makes the default of: a policy, its name, or None for floatx."""
     if not isinstance(policy, DTypePolicy):
-        policy = policy_type(dtypes.floatx() if policy is None else policy)
+        policy = _from_name(dtypes.floatx() if policy is None else policy, policy_type)
     if policy.compute_dtype is not None and not is_floating(policy.compute_dtype):
         raise ValueError(
             f'{setter} can only be used to set the global policy to floating-point policies, such as "float32" and '
@@ -176,8 +192,9 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is), its name, its :func:`serialize` dict, a dtype, or None for the default. The
-        name ``"_infer"`` is not accepted: pass ``Policy("_infer")``.
+        A policy (returned as it is, a plain one of Keras 3 as the ``Policy`` of its name), its name, its
+        :func:`serialize` dict, a dtype, or None for the default. The name ``"_infer"`` is not accepted: pass
+        ``Policy("_infer")``. Names of Keras 3's quantized policies are, such as ``"int8_from_float32"``.
 
     Raises
     ------
@@ -190,18 +207,32 @@ def get(identifier: Any) -> DTypePolicy:
     (<Policy "float16">, <Policy "mixed_bfloat16">)
     """
     if isinstance(identifier, DTypePolicy):
-        return identifier
+        return _of_tf(identifier)
     if not isinstance(identifier, np.dtype) and not identifier:
         return global_policy()
     if isinstance(identifier, dict):
         return deserialize(identifier)
     if isinstance(identifier, str) and identifier != "_infer":
-        return Policy(identifier)
+        return _from_name(_TENSORFLOW.get(identifier, identifier), Policy)
     return Policy(standardize_dtype(identifier))
+
+
+def _from_name(name: Any, policy_type: type[DTypePolicy]) -> DTypePolicy:
+    return parse_quantized(name) if isinstance(name, str) and "_from_" in name else policy_type(name)
+
+
+def _of_tf(policy: DTypePolicy) -> DTypePolicy:
+    """Return a policy, a plain one of Keras 3 as the one of its name."""
+    return Policy(policy.name) if type(policy) in (DTypePolicy, FloatDTypePolicy) else policy
 
 
 def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
     """Return the configuration of a policy: a name for a single dtype, None for ``"_infer"``, else a dictionary.
+
+    Raises
+    ------
+    TypeError
+        `policy` is no policy: a name is none.
 
     Examples
     --------
@@ -210,6 +241,8 @@ def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
     >>> serialize(Policy("mixed_float16"))["config"]
     {'name': 'mixed_float16'}
     """
+    if not isinstance(policy, DTypePolicy):
+        raise TypeError(f"`policy` must be a policy, such as Policy('float32'); received {policy!r}")
     if not isinstance(policy, Policy):
         return dtype_policies.serialize(policy)
     own = type(policy) is Policy
@@ -232,7 +265,7 @@ def deserialize(
     Raises
     ------
     ValueError
-        ``class_name`` names neither a class of `custom_objects` nor a policy class.
+        ``class_name`` names neither a class of `custom_objects` nor a policy class, or a string is no dtype.
 
     Examples
     --------
@@ -240,5 +273,6 @@ def deserialize(
     <Policy "mixed_float16">
     """
     if config is None or isinstance(config, str):
-        return Policy(config or "_infer")
-    return dtype_policies.deserialize(config, {"Policy": Policy, "PolicyV1": Policy, **(custom_objects or {})})
+        return Policy("_infer" if config is None else config)
+    policy = dtype_policies.deserialize(config, {"Policy": Policy, "PolicyV1": Policy, **(custom_objects or {})})
+    return _of_tf(policy)

@@ -1,14 +1,14 @@
 """The loss scales of the experimental policies: objects that change, around the states of :mod:`mp_core.loss_scale`."""
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
 
 from mp_core import loss_scale as states
-from mp_core.arguments import number, positive, positive_integer, whole
-from mp_core.dtype_policies.lookup import class_and_config
+from mp_core.arguments import number, positive_integer, whole
+from mp_core.dtype_policies.lookup import class_and_config, own_config
+from mp_core.loss_scale.state import FLOAT32_MAX, scale_number
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
 
@@ -39,7 +39,7 @@ class LossScale(ABC):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the loss scale with the arguments `config`."""
-        return cls(**config)
+        return cls(**own_config(config, "loss scale"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={value}' for key, value in self.get_config().items())})"
@@ -55,7 +55,7 @@ class FixedLossScale(LossScale):
     Raises
     ------
     ValueError
-        The value is no finite number of at least 1.
+        The value is no number of at least 1 that float32 holds.
 
     Examples
     --------
@@ -67,8 +67,10 @@ class FixedLossScale(LossScale):
     def __init__(self, loss_scale_value: float) -> None:
         if not isinstance(loss_scale_value, (int, float)):
             raise ValueError(f"loss_scale_value must be a Python int or float. Received: {loss_scale_value!r}")
-        if not 1 <= loss_scale_value < math.inf:
-            raise ValueError(f"loss_scale_value must be at least 1, and finite. Received: {loss_scale_value}")
+        if not 1 <= loss_scale_value <= FLOAT32_MAX:
+            raise ValueError(
+                f"loss_scale_value must be at least 1, and finite in float32. Received: {loss_scale_value}"
+            )
         self._value = float(loss_scale_value)
 
     def __call__(self) -> np.float32:
@@ -98,6 +100,12 @@ class DynamicLossScale(LossScale):
     multiplier : float
         By which it grows and shrinks.
 
+    Raises
+    ------
+    ValueError
+        `initial_loss_scale` is no number above 0 that float32 holds, `increment_period` no positive integer, or
+        `multiplier` no number above 1.
+
     Examples
     --------
     >>> loss_scale = DynamicLossScale(4, increment_period=2)
@@ -110,7 +118,7 @@ class DynamicLossScale(LossScale):
     def __init__(
         self, initial_loss_scale: float = 2.0**15, increment_period: int = 2000, multiplier: float = 2.0
     ) -> None:
-        self.initial_loss_scale = positive(initial_loss_scale, "initial_loss_scale")
+        self.initial_loss_scale = scale_number(initial_loss_scale, "initial_loss_scale")
         self.increment_period = positive_integer(whole(increment_period), "increment_period")
         self.multiplier = number(multiplier, "multiplier")
         self.state = states.DynamicLossScale(
@@ -157,7 +165,7 @@ def get(identifier: Any) -> LossScale | None:
         return identifier
     if isinstance(identifier, (int, float)):
         return FixedLossScale(identifier)
-    if identifier == "dynamic":
+    if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
     classes: dict[str, type[LossScale]] = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
     name = identifier.get("class_name") if isinstance(identifier, dict) else None
@@ -168,5 +176,13 @@ def get(identifier: Any) -> LossScale | None:
 
 
 def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
-    """Return the configuration that :func:`get` takes back."""
+    """Return the configuration that :func:`get` takes back.
+
+    Raises
+    ------
+    TypeError
+        `loss_scale` is none.
+    """
+    if loss_scale is not None and not isinstance(loss_scale, LossScale):
+        raise TypeError(f"`loss_scale` must be a LossScale or None; received {loss_scale!r}")
     return None if loss_scale is None else {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}

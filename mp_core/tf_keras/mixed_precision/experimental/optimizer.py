@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from mp_core import loss_scale as states
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.loss_scale import Optimizer
-from mp_core.tf_keras.mixed_precision.experimental.loss_scale import get, serialize
+from mp_core.loss_scale.optimizer import check_optimizer
+from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
-from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer, arguments_of
+from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer
 
 __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]
 
@@ -17,13 +19,15 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
     Parameters
     ----------
     optimizer : Optimizer
-    loss_scale : LossScale, int, float, dict or "dynamic"
+    loss_scale : FixedLossScale, DynamicLossScale, int, float, dict or "dynamic"
         Of a dynamic one, the initial value counts, not the current one.
 
     Raises
     ------
+    TypeError
+        `loss_scale` is a loss scale of another class.
     ValueError
-        `loss_scale` is None, or a dynamic one whose multiplier is not 2.
+        `loss_scale` is none of these, or a dynamic one whose multiplier is not 2.
 
     Examples
     --------
@@ -33,10 +37,36 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
     """
 
     def __init__(self, optimizer: Optimizer, loss_scale: Any) -> None:
-        config = serialize(get(loss_scale))
-        if config is None:
-            raise ValueError("`loss_scale` must be a loss scale, a number or 'dynamic'; received None")
-        super().__init__(optimizer, **arguments_of(config))
+        super().__init__(optimizer, **_arguments(loss_scale))
+
+
+def _arguments(loss_scale: Any) -> dict[str, Any]:
+    """Return what the newer optimizer takes instead of a loss scale."""
+    if isinstance(loss_scale, (int, float)):
+        return {"dynamic": False, "initial_scale": loss_scale}
+    if isinstance(loss_scale, dict) or (isinstance(loss_scale, str) and loss_scale == "dynamic"):
+        loss_scale = get(loss_scale)
+    if isinstance(loss_scale, FixedLossScale):
+        return {"dynamic": False, "initial_scale": loss_scale.get_config()["loss_scale_value"]}
+    if isinstance(loss_scale, DynamicLossScale):
+        if loss_scale.multiplier != 2:
+            raise ValueError(
+                'When passing a DynamicLossScale to "loss_scale", DynamicLossScale.multiplier must be 2. '
+                f"Got: {loss_scale}"
+            )
+        return {
+            "initial_scale": loss_scale.initial_loss_scale,
+            "dynamic_growth_steps": loss_scale.increment_period,
+        }
+    if isinstance(loss_scale, LossScale):
+        raise TypeError(
+            "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale is no longer supported. "
+            f"Got: {loss_scale}"
+        )
+    raise ValueError(
+        'Invalid value passed to loss_scale. loss_scale must be the string "dynamic" (recommended), an int, a float, '
+        f"a FixedLossScale, or a DynamicLossScale. Got value: {loss_scale}"
+    )
 
 
 def wrap_optimizer(optimizer: Optimizer, policy: DTypePolicy) -> Optimizer:
@@ -44,13 +74,21 @@ def wrap_optimizer(optimizer: Optimizer, policy: DTypePolicy) -> Optimizer:
 
     A policy that has a loss scale brings it; of those that never have one, ``"mixed_float16"`` needs a dynamic one.
 
+    Raises
+    ------
+    TypeError
+        `optimizer` is no optimizer, or `policy` no policy: a name is none.
+
     Examples
     --------
     >>> from mp_core.loss_scale import SGD
     >>> type(wrap_optimizer(SGD(), PolicyV1("mixed_float16"))).__name__
     'LossScaleOptimizerV1'
     """
-    if isinstance(optimizer, LossScaleOptimizer):
+    check_optimizer(optimizer, "optimizer")
+    if not isinstance(policy, DTypePolicy):
+        raise TypeError(f"`policy` must be a policy, such as Policy('mixed_float16'); received {policy!r}")
+    if isinstance(optimizer, LossScaleOptimizer | states.LossScaleOptimizer):
         return optimizer
     if isinstance(policy, PolicyV1):
         return optimizer if policy.loss_scale is None else LossScaleOptimizerV1(optimizer, policy.loss_scale)

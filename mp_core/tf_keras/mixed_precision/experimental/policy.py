@@ -4,6 +4,7 @@ import logging
 from typing import Any, Self
 
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies.lookup import own_config
 from mp_core.layers import Layer
 from mp_core.tf_keras.mixed_precision.experimental import loss_scale as loss_scales
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import LossScale
@@ -41,13 +42,13 @@ class PolicyV1(Policy):
 
     def __init__(self, name: str, loss_scale: Any = _DEFAULT) -> None:
         super().__init__(name)
-        self._is_default = loss_scale == self._DEFAULT
+        self._is_default = isinstance(loss_scale, str) and loss_scale == self._DEFAULT
         if self._is_default:
             loss_scale = "dynamic" if name == "mixed_float16" else None
         self._loss_scale = loss_scales.get(loss_scale)
         if self._loss_scale is not None and self.compute_dtype not in (None, "float16"):
             _logger.warning(
-                "Creating a Policy with a loss scale is only useful for float16 policies. You passed loss_scale=%s for "
+                "Creating a Policy with a loss scale is only useful for float16 policies. You passed loss_scale=%r for "
                 "policy %s. Consider not passing any loss_scale instead.",
                 loss_scale,
                 name,
@@ -65,9 +66,9 @@ class PolicyV1(Policy):
         )
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the policy with the arguments `config`."""
-        return cls(**config)
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Return the policy with the arguments `config`; there are no custom objects in it."""
+        return cls(**own_config(config, "policy"))
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__} "{self.name}", loss_scale={self.loss_scale}>'
@@ -96,11 +97,18 @@ def serialize(policy: Policy) -> str | dict[str, Any] | None:
     A ``Policy`` of a single dtype without a loss scale of its own is its name, ``"_infer"`` is None; all others are a
     class name and a configuration.
 
+    Raises
+    ------
+    TypeError
+        `policy` is no policy: a name is none.
+
     Examples
     --------
     >>> serialize(PolicyV1("float16", loss_scale=2))["config"]
     {'name': 'float16', 'loss_scale': {'class_name': 'FixedLossScale', 'config': {'loss_scale_value': 2.0}}}
     """
+    if not isinstance(policy, DTypePolicy):
+        raise TypeError(f"`policy` must be a policy, such as Policy('float32'); received {policy!r}")
     config = policy.get_config()
     kind = type(policy).__name__
     if kind == "Policy" and config.keys() == {"name"} and policy.compute_dtype == policy.variable_dtype:

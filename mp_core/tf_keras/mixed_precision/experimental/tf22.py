@@ -58,11 +58,16 @@ def set_policy(policy: DTypePolicy | str | None) -> None:
 def deserialize(config: str | dict[str, Any] | None) -> DTypePolicy:
     """Return the policy of a :func:`serialize` configuration, with its loss scale.
 
+    Raises
+    ------
+    ValueError
+        `config` is no such configuration.
+
     Examples
     --------
     >>> deserialize(serialize(Policy("float16", loss_scale=2)))
     <Policy "float16", loss_scale=FixedLossScale(2.0)>
     """
     if config is None or isinstance(config, str):
-        return Policy(config or "_infer")
+        return Policy("_infer" if config is None else config)
     return newer.deserialize(config, {"Policy": Policy})
