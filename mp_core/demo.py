@@ -217,7 +217,7 @@ def _serve(connection: Connection, policy: str, folder: Path, documents: list[st
             config.set_num_threads(threads)
         encoder = BertEncoder.from_folder(folder, policy)
         answers = {
-            "embeddings": lambda: encoder.encode(documents),
+            "embeddings": lambda: encoder.encode(documents, normalize=True),
             "batched": lambda: _seconds(encoder, documents, batch_size=32),
             "single": lambda: _seconds(encoder, documents, batch_size=1),
             "weight_bytes": lambda: encoder.weight_bytes,

@@ -26,9 +26,15 @@ CONFIG = {
 }
 
 
+MODULES = ("Transformer", "Pooling", "Normalize")
+
+
 def write(folder: Path, *, prefix: str = "", pooling: str = "mean_tokens", **config: object) -> Path:
     """Write the files of the model; `config` replaces entries of ``config.json``."""
     (folder / "1_Pooling").mkdir(parents=True)
+    paths = zip(MODULES, ("", "1_Pooling", "2_Normalize"), strict=True)
+    modules = [{"type": f"sentence_transformers.models.{module}", "path": path} for module, path in paths]
+    (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{pooling}": True}))
     save_file({prefix + name: tensor for name, tensor in tensors().items()}, folder / "model.safetensors")

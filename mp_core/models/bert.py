@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtype_policies, ops
-from mp_core.arguments import path_of, positive_integer
+from mp_core import dtype_policies
+from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import Layer
-from mp_core.models.folder import Settings, Weights, read_pooling, read_settings, read_tokenizer
+from mp_core.models.folder import Weights
+from mp_core.models.modules import Modules, read_modules
 from mp_core.models.network import Network
+from mp_core.models.pooling import pool
+from mp_core.models.tokenizer import Tokenizer
 from mp_core.progress import progress
 
 __all__ = ["BertEncoder", "list_of_texts"]
-
-_TOKENIZED_AT_ONCE = 1024
 
 
 class BertEncoder:
@@ -31,6 +32,10 @@ class BertEncoder:
         Length of an embedding.
     max_length : int
         The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
+    prompts : dict of str to str
+        What the folder has to be put before a text, by name.
+    default_prompt_name : str or None
+        The prompt that :meth:`encode` takes if it is told none.
 
     Examples
     --------
@@ -39,14 +44,20 @@ class BertEncoder:
     (2, 384)
     """
 
-    def __init__(self, folder: Path, settings: Settings, policy: DTypePolicy, pooling: str, tokenizer: Any) -> None:
-        self.dim = settings.hidden_size
-        self.max_length: int = tokenizer.truncation["max_length"]
+    def __init__(self, folder: Path, modules: Modules, tokenizer: Tokenizer, policy: DTypePolicy) -> None:
         self._folder = folder
-        self._settings = settings
-        self._network = _read_network(folder, settings, policy)
-        self._pool = _POOL[pooling]
+        self._modules = modules
         self._tokenizer = tokenizer
+        self._read_network(policy)
+        self.max_length = tokenizer.max_length
+        self.prompts = dict(modules.prompts)
+        self.default_prompt_name = modules.default_prompt_name
+        self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
+        self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
+
+    def __repr__(self) -> str:
+        size = f"{self.weight_bytes / 1e6:.1f} MB"
+        return f"<BertEncoder {str(self._folder)!r}: dim={self.dim}, policy={self._policy.name}, {size} of weights>"
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy = "float32") -> "BertEncoder":
@@ -55,8 +66,10 @@ class BertEncoder:
         Parameters
         ----------
         path : path
-            Folder with ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, for
-            the longest text, ``sentence_bert_config.json`` and ``tokenizer_config.json`` where they exist.
+            Folder as sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``:
+            ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist,
+            ``modules.json``, ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and
+            ``tokenizer_config.json``.
         policy : str or DTypePolicy
             The keys of a DTypePolicyMap are paths such as ``encoder/layer_0/attention/query``.
 
@@ -65,15 +78,14 @@ class BertEncoder:
         OSError
             A file is missing or unreadable.
         ValueError
-            A file holds something else than expected; the message names the file, the entry or tensor, and both.
+            A file holds something else than expected, or a setting that is not known here; the message names the
+            file, the entry or tensor, and both.
         ImportError
             The tokenizers package is missing.
         """
         folder = path_of(path, "path")
-        settings = read_settings(folder)
-        pooling = read_pooling(folder, settings)
-        tokenizer = read_tokenizer(folder, settings)
-        return cls(folder, settings, _float_policy(policy), pooling, tokenizer)
+        modules = read_modules(folder)
+        return cls(folder, modules, Tokenizer(modules), _float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
         """Return the model under another policy, with its weights read anew from the folder.
@@ -95,8 +107,14 @@ class BertEncoder:
             Its files have changed and do not fit, or `policy` is none.
         """
         other = copy(self)
-        other._network = _read_network(self._folder, self._settings, _float_policy(policy))
+        other._read_network(_float_policy(policy))
         return other
+
+    def _read_network(self, policy: DTypePolicy) -> None:
+        modules = self._modules
+        weights = Weights.open(modules.network, modules.settings.num_hidden_layers)
+        self._network = Network(modules.settings, weights, policy)
+        self._policy = policy
 
     @property
     def layers(self) -> list[Layer]:
@@ -109,7 +127,16 @@ class BertEncoder:
         return self._network.kernel_names
 
     def encode(
-        self, texts: str | Iterable[str], batch_size: int = 32, normalize: bool = True, show_progress: bool = False
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 32,
+        normalize: bool | None = None,
+        show_progress: bool = False,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        on_cut: Callable[[list[int]], object] | None = None,
     ) -> Array:
         """Embed texts.
 
@@ -119,10 +146,19 @@ class BertEncoder:
             Texts are cut off at `max_length` tokens. An empty text is a text if the tokenizer adds special tokens.
         batch_size : int
             Texts of similar length that go through the network at once; no result depends on it.
-        normalize : bool
-            Whether to scale every embedding to length 1.
+        normalize : bool, optional
+            Whether to scale every embedding to length 1. By default as the folder says: if ``modules.json`` lists
+            ``Normalize``, before the embedding is truncated.
         show_progress : bool
             Whether to show a bar on stderr (needs tqdm).
+        prompt : str, optional
+            What is put before each text; an empty one is none.
+        prompt_name : str, optional
+            The name of one of `prompts`, instead of `prompt`. By default `default_prompt_name`.
+        truncate_dim : int, optional
+            How many numbers of each embedding to keep, all if there are fewer. By default as the folder says.
+        on_cut : callable, optional
+            Called with the positions of the texts that were cut off, if there are any.
 
         Returns
         -------
@@ -132,23 +168,36 @@ class BertEncoder:
         Raises
         ------
         TypeError
-            A text is not a str.
+            A text or the prompt is not a str, or `normalize` neither a bool nor None.
         ValueError
-            `batch_size` is no positive integer; a text has no token, or a character that UTF-8 cannot encode.
+            `batch_size` or `truncate_dim` is no positive integer; there is no prompt of that name, or one beside
+            `prompt`; a text has no token, or a character that UTF-8 cannot encode.
         """
         batch_size = positive_integer(batch_size, "batch_size")
-        if isinstance(texts, str):
-            return self.encode([texts], batch_size, normalize).reshape(self.dim)
-        rows = self._tokenize(list_of_texts(texts, "texts"))
+        dim = (
+            self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
+        )
+        normalize = None if normalize is None else boolean(normalize, "normalize")
+        prefix = self._prompt(prompt, prompt_name)
+        given = list_of_texts(texts, "texts")
+        rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
+        unpooled = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
+        for position, row in enumerate(rows):
+            if len(row) <= unpooled:
+                beyond = " beyond the prompt" if unpooled else ""
+                raise ValueError(f"`texts[{position}]` must have a token{beyond}; the model's tokenizer gives it none")
+        if cut and on_cut is not None:
+            on_cut(cut)
         longest_first = np.argsort([-len(row) for row in rows], kind="stable")
         batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-        embeddings = np.empty((len(rows), self.dim), np.float32)
+        embeddings = np.empty((len(rows), dim), np.float32)
         for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
-            embeddings[batch] = self.embed_tokens(*_pad([rows[index] for index in batch]))
-        if normalize:
-            lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-            embeddings /= np.maximum(lengths, np.finfo(np.float32).tiny)
-        return embeddings
+            pooled = self._embed(*_pad([rows[index] for index in batch]), unpooled)
+            if normalize is None and self._modules.normalize:
+                pooled = _unit(pooled)
+            pooled = pooled[:, :dim]
+            embeddings[batch] = _unit(pooled) if normalize else pooled
+        return embeddings[0] if isinstance(texts, str) else embeddings
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.
@@ -163,7 +212,7 @@ class BertEncoder:
         Returns
         -------
         ndarray of float32, shape (n, dim)
-            The pooled embeddings, not normalized.
+            The pooled embeddings, neither normalized nor truncated.
 
         Raises
         ------
@@ -175,28 +224,32 @@ class BertEncoder:
         ids = imported(ids, "ids")
         mask = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         self._check_tokens(ids, mask)
-        attention_mask = None if mask.all() else mask[:, np.newaxis, :]
-        return self._pool(self._network(ids, attention_mask), mask)
+        return self._embed(ids, mask)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights in the form in which a run reads them."""
         return self._network.weight_bytes
 
-    def _tokenize(self, texts: list[str]) -> list[Array]:
-        """Return the vocabulary indices of each text."""
-        rows = [
-            np.array(encoding.ids, np.int32)
-            for start in range(0, len(texts), _TOKENIZED_AT_ONCE)
-            for encoding in self._tokenizer.encode_batch_fast(texts[start : start + _TOKENIZED_AT_ONCE])
-        ]
-        for position, row in enumerate(rows):
-            if not row.size:
-                raise ValueError(f"`texts[{position}]` must have a token; the model's tokenizer gives it none")
-        return rows
+    def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
+        """Return the pooled vectors of texts, of whose tokens the first `unpooled` are attended to only."""
+        hidden = self._network(ids, None if mask.all() else mask[:, np.newaxis, :])
+        kept = mask & (np.arange(mask.shape[1]) >= unpooled)
+        return pool(self._modules.poolings, hidden, mask, kept)
+
+    def _prompt(self, prompt: str | None, name: str | None) -> str:
+        """Return what is put before each text."""
+        if prompt is not None:
+            if name is not None:
+                raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
+            return _one_text(prompt, "prompt")
+        name = self.default_prompt_name if name is None else name
+        if name is not None and name not in self.prompts:
+            raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
+        return "" if name is None else self.prompts[name]
 
     def _check_tokens(self, ids: Array, mask: Array) -> None:
-        settings = self._settings
+        settings = self._modules.settings
         if ids.dtype.kind not in "iu":
             raise TypeError(f"`ids` must be integers; received {ids.dtype}")
         if ids.ndim != 2 or not 1 <= ids.shape[1] <= settings.max_position_embeddings:
@@ -210,23 +263,28 @@ class BertEncoder:
             raise ValueError(f"`mask` must have a token in every row; received none in row {mask.any(axis=1).argmin()}")
 
 
-def _read_network(folder: Path, settings: Settings, policy: DTypePolicy) -> Network:
-    return Network(settings, Weights.open(folder, settings.num_hidden_layers), policy)
-
-
 def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
     """Return one text or several as a list; raise unless all are str that a tokenizer takes."""
     if not isinstance(texts, Iterable):
         raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"`{argument}[{position}]` must be a str; received {type(text).__name__}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"`{argument}[{position}]` must be text that UTF-8 can encode: {error}") from None
-    return texts
+    texts = [texts] if isinstance(texts, str) else texts
+    return [_one_text(text, f"{argument}[{position}]") for position, text in enumerate(texts)]
+
+
+def _one_text(text: Any, argument: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"`{argument}` must be text that UTF-8 can encode: {error}") from None
+    return text
+
+
+def _unit(rows: Array) -> Array:
+    """Return every row scaled to length 1, zeros as they are."""
+    scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return scaled
 
 
 def _pad(rows: list[Array]) -> tuple[Array, Array]:
@@ -236,25 +294,6 @@ def _pad(rows: list[Array]) -> tuple[Array, Array]:
     ids = np.zeros(mask.shape, np.int32)
     ids[mask] = np.concatenate(rows)
     return ids, mask
-
-
-def _mean(hidden: Array, mask: Array) -> Array:
-    totals = ops.matmul(mask.astype(hidden.dtype)[:, np.newaxis, :], hidden, out_dtype="float32")
-    means: Array = totals[:, 0] / mask.sum(axis=1, keepdims=True, dtype=np.float32)
-    return means
-
-
-def _first(hidden: Array, mask: Array) -> Array:
-    return ops.cast(hidden[np.arange(len(mask)), mask.argmax(axis=1)], "float32")
-
-
-def _maximum(hidden: Array, mask: Array) -> Array:
-    masked = np.where(mask[:, :, np.newaxis], ops.cast(hidden, "float32"), np.float32(-np.inf))
-    maxima: Array = masked.max(axis=1)
-    return maxima
-
-
-_POOL: dict[str, Callable[[Array, Array], Array]] = {"mean": _mean, "cls": _first, "max": _maximum}
 
 
 def _float_policy(policy: Any) -> DTypePolicy:

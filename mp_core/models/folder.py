@@ -14,28 +14,40 @@ from mp_core import dtypes
 from mp_core.checkpoint import open_tensors
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["POOLINGS", "Settings", "Weights", "read_pooling", "read_settings", "read_tokenizer"]
+__all__ = ["ACTIVATIONS", "Settings", "Weights", "choices", "read_list", "read_object", "read_settings"]
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+    "relu6": "relu6",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+"""Name of an activation in ``config.json`` -> its name here."""
 
 # What mp_core computes: config.json may say these, and means the first where it says nothing.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
-    "hidden_act": ("gelu", "relu", "silu"),
+    "hidden_act": tuple(ACTIVATIONS),
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
 }
 _KINDS: dict[type, tuple[Callable[[Any], bool], str]] = {
     int: (lambda value: 0 < value < 2**31, "a positive int below 2^31"),
     float: (lambda value: 0 < value < math.inf, "a positive, finite float"),
     str: (lambda _: True, "a str"),
 }
-_MODULES = ("Transformer", "Pooling", "Normalize")
-
-POOLINGS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-}
-"""Switch in ``1_Pooling/config.json`` -> name of the pooling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +112,10 @@ class Weights:
 def read_settings(folder: Path) -> Settings:
     """Read ``config.json``; refuse a network that is not a BERT encoder."""
     path = folder / "config.json"
-    config = _read_object(path)
+    config = read_object(path)
     for name, allowed in _ALLOWED.items():
         if config.setdefault(name, allowed[0]) not in allowed:
-            raise ValueError(f"{path}: {name} is {config[name]!r}; expected {_choices(allowed)}")
+            raise ValueError(f"{path}: {name} is {config[name]!r}; expected {choices(allowed)}")
     kinds = get_type_hints(Settings)
     for name, kind in kinds.items():
         value: Any = config.get(name)
@@ -119,68 +131,15 @@ def read_settings(folder: Path) -> Settings:
     return settings
 
 
-def read_pooling(folder: Path, settings: Settings) -> str:
-    """Read which one of :data:`POOLINGS` follows the network, and that nothing but normalization follows that."""
-    modules_path = folder / "modules.json"
-    if modules_path.exists():
-        for module in _read_json(modules_path, list):
-            if not isinstance(module, dict):
-                raise ValueError(f"{modules_path} lists {module!r}; expected JSON objects only")
-            kind = str(module.get("type", "")).rpartition(".")[2]
-            if kind not in _MODULES:
-                raise ValueError(f"{modules_path}: module {kind!r} is unknown; expected {_choices(_MODULES)}")
-    path = folder / "1_Pooling" / "config.json"
-    config = _read_object(path)
-    width = config.get("word_embedding_dimension", settings.hidden_size)
-    if width != settings.hidden_size:
-        raise ValueError(f"{path}: word_embedding_dimension is {width!r}; expected hidden_size, {settings.hidden_size}")
-    switches = {key: value for key, value in config.items() if key.startswith("pooling_mode")}
-    for key, value in switches.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{path}: {key} is {value!r}; expected true or false")
-    chosen = [key for key, value in switches.items() if value]
-    if len(chosen) != 1 or chosen[0] not in POOLINGS:
-        raise ValueError(f"{path}: the pooling is {' + '.join(chosen) or 'none'}; expected {_choices(POOLINGS)}")
-    return POOLINGS[chosen[0]]
-
-
-def read_tokenizer(folder: Path, settings: Settings) -> Any:
-    """Return the folder's ``tokenizers.Tokenizer``, which cuts at the least limit stated there and does not pad."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
-    path = folder / "tokenizer.json"
-    text = path.read_text(encoding="utf-8")
-    try:
-        tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises this very class
-        raise ValueError(f"{path} is not a valid tokenizer: {error}") from error
-    if tokenizer.get_vocab_size() > settings.vocab_size:
-        raise ValueError(
-            f"{path} has {tokenizer.get_vocab_size()} tokens; expected at most vocab_size, {settings.vocab_size}"
-        )
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(_max_length(folder, settings))
-    return tokenizer
-
-
-def _max_length(folder: Path, settings: Settings) -> int:
-    """Return the tokens that a text may have: the least limit that the folder states."""
-    limits: list[float] = [settings.max_position_embeddings]
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        path = folder / name
-        limit = _read_object(path).get(key) if path.exists() else None
-        if limit is None:
-            continue
-        if not (isinstance(limit, int | float) and limit >= 2 and limit % 1 == 0):
-            raise ValueError(f"{path}: {key} is {limit!r}; expected an integer of at least 2")
-        limits.append(limit)
-    return int(min(limits))
-
-
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
     content: dict[str, Any] = _read_json(path, dict)
+    return content
+
+
+def read_list(path: Path) -> list[Any]:
+    """Return the JSON array in a file."""
+    content: list[Any] = _read_json(path, list)
     return content
 
 
@@ -194,5 +153,6 @@ def _read_json(path: Path, kind: type) -> Any:
     return content
 
 
-def _choices(allowed: Any) -> str:
+def choices(allowed: Any) -> str:
+    """Return what may be there as a part of a sentence."""
     return " or ".join(map(repr, allowed))

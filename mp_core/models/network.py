@@ -15,7 +15,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization, MultiHeadAttention
 from mp_core.layers.layer import quantize_where
-from mp_core.models.folder import Settings, Weights
+from mp_core.models.folder import ACTIVATIONS, Settings, Weights
 
 __all__ = ["Network"]
 
@@ -111,10 +111,11 @@ class _Builder:
     def block(self, index: int) -> _Block:
         path, name = f"encoder/layer_{index}", f"encoder.layer.{index}"
         hidden, inner = self.settings.hidden_size, self.settings.intermediate_size
+        activation = ACTIVATIONS[self.settings.hidden_act]
         return _Block(
             self.attention(f"{path}/attention", f"{name}.attention"),
             self.norm(f"{path}/attention_norm", f"{name}.attention.output.LayerNorm"),
-            self.dense(f"{path}/intermediate", f"{name}.intermediate.dense", hidden, inner, self.settings.hidden_act),
+            self.dense(f"{path}/intermediate", f"{name}.intermediate.dense", hidden, inner, activation),
             self.dense(f"{path}/output", f"{name}.output.dense", inner, hidden),
             self.norm(f"{path}/output_norm", f"{name}.output.LayerNorm"),
         )

@@ -1,0 +1,225 @@
+"""What a folder of sentence-transformers says about the way from a text to its embedding, but for the network itself.
+
+That library hands most of these settings to constructors: an unknown one would change what they do, so it is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mp_core.models.folder import Settings, choices, read_list, read_object, read_settings
+from mp_core.models.pooling import POOLINGS
+
+__all__ = ["Modules", "read_modules", "token_limit"]
+
+_ORDER = ("Transformer", "Pooling", "Normalize")
+
+# Switch of a pooling in files of before 2026 -> its name; the poolings that are on stand side by side in this order.
+_SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+_Rule = tuple[Callable[[Any], bool], str]
+
+
+def _only(*allowed: Any) -> _Rule:
+    return lambda value: value in allowed, choices(allowed)
+
+
+_ANY: _Rule = lambda _: True, "anything"
+_SWITCH: _Rule = lambda value: isinstance(value, bool), "true or false"
+_NOTHING = _only(None, {})
+
+_SENTENCE_BERT: dict[str, _Rule] = {
+    "max_seq_length": _ANY,  # checked as a limit
+    "do_lower_case": _SWITCH,
+    "transformer_task": _only("feature-extraction"),
+    "modality_config": _only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
+    "module_output_name": _only("token_embeddings"),
+    "unpad_inputs": _ANY,  # how batches are laid out
+    "query_length": _only(None),
+    "document_length": _only(None),
+    "query_expansion": _only(None),
+    "processing_kwargs": _NOTHING,
+    "model_kwargs": _NOTHING,
+    "processor_kwargs": _NOTHING,
+    "config_kwargs": _NOTHING,
+    "model_args": _NOTHING,
+    "tokenizer_args": _NOTHING,
+    "config_args": _NOTHING,
+    "tokenizer_name_or_path": _only(None),
+}
+_MODEL: dict[str, _Rule] = {
+    "__version__": _ANY,
+    "model_type": _only("SentenceTransformer"),
+    "similarity_fn_name": _ANY,
+    "prompts": (
+        lambda value: isinstance(value, dict) and all(text is None or isinstance(text, str) for text in value.values()),
+        "an object of strings",
+    ),
+    "default_prompt_name": (lambda value: value is None or isinstance(value, str), "a string or null"),
+    "truncate_dim": (
+        lambda value: value is None or (type(value) is int and value > 0),
+        "a positive integer or null",
+    ),
+}
+_NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), _only("sentence_embedding"))
+_MODULE: dict[str, _Rule] = {
+    "idx": _ANY,
+    "name": _ANY,
+    "path": (
+        lambda value: (
+            isinstance(value, str) and not PurePosixPath(value).is_absolute() and ".." not in PurePosixPath(value).parts
+        ),
+        "a path in the folder",
+    ),
+    "type": (lambda value: isinstance(value, str), "a string"),
+    "kwargs": _only(None, []),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """The settings of a network and around it.
+
+    Attributes
+    ----------
+    network : Path
+        The folder that holds the network and its tokenizer.
+    settings : Settings
+        Of the network.
+    poolings : tuple of str
+        Names in :data:`~mp_core.models.pooling.POOLINGS`.
+    include_prompt : bool
+        Whether the tokens of a prompt are pooled, too.
+    normalize : bool
+        Whether every pooled vector is scaled to length 1.
+    max_length : int or None
+        The most tokens of a text.
+    lower_case : bool
+        Whether texts are lowercased before all else.
+    prompts : mapping of str to str
+        Texts to be put before each text, by name.
+    default_prompt_name : str or None
+        The one that is put there if nobody asks for another.
+    truncate_dim : int or None
+        How many numbers of an embedding are kept.
+    """
+
+    network: Path
+    settings: Settings
+    poolings: tuple[str, ...]
+    include_prompt: bool
+    normalize: bool
+    max_length: int | None
+    lower_case: bool
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+    truncate_dim: int | None
+
+
+def read_modules(folder: Path) -> Modules:
+    """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute."""
+    network, pooling, normalize = _module_folders(folder)
+    settings = read_settings(network)
+    poolings, include_prompt = _read_pooling(pooling / "config.json", settings.hidden_size)
+    path = network / "sentence_bert_config.json"
+    transformer = _read(path, _SENTENCE_BERT)
+    return Modules(
+        network=network,
+        settings=settings,
+        poolings=poolings,
+        include_prompt=include_prompt,
+        normalize=normalize is not None,
+        max_length=token_limit(path, transformer, "max_seq_length"),
+        lower_case=transformer.get("do_lower_case", False),
+        **_read_model(folder / "config_sentence_transformers.json"),
+    )
+
+
+def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
+    """Return the most tokens of a text that a file states, if it does."""
+    limit = settings.get(key)
+    if limit is None:
+        return None
+    if not (isinstance(limit, int | float) and limit >= 2 and limit % 1 == 0):
+        raise ValueError(f"{path}: {key} is {limit!r}; expected an integer of at least 2")
+    return int(limit)
+
+
+def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
+    """Return where the settings of the network, of the pooling and, where there is one, of the normalization are."""
+    path = folder / "modules.json"
+    if not path.exists():
+        return folder, folder / "1_Pooling", None
+    folders = []
+    for place, module in enumerate(read_list(path)):
+        if not isinstance(module, dict):
+            raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
+        _check(path, module, _MODULE)
+        kind = module.get("type", "")
+        expected = _ORDER[place] if place < len(_ORDER) else "nothing"
+        if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] != expected:
+            raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected!r} of sentence_transformers")
+        folders.append(folder / module.get("path", ""))
+    if len(folders) < 2:
+        raise ValueError(
+            f"{path} lists {len(folders)} modules; expected 'Transformer', 'Pooling' and maybe 'Normalize'"
+        )
+    network, pooling, *rest = folders
+    for normalize in rest:
+        _read(normalize / "config.json", _NORMALIZE)
+    return network, pooling, rest[0] if rest else None
+
+
+def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
+    """Return the poolings of vectors of this width, and whether they include the prompt."""
+    as_wide: _Rule = lambda value: value == width, f"hidden_size, {width}"
+    rules = {
+        "word_embedding_dimension": as_wide,
+        "embedding_dimension": as_wide,
+        "pooling_mode": _ANY,  # checked below
+        "include_prompt": _SWITCH,
+        **dict.fromkeys(_SWITCHES, _SWITCH),
+    }
+    config = read_object(path)
+    _check(path, config, rules)
+    chosen = config.get("pooling_mode")
+    if chosen is None:
+        chosen = [name for switch, name in _SWITCHES.items() if config.get(switch)] or ["mean"]
+    names = [chosen] if isinstance(chosen, str) else chosen
+    if not isinstance(names, list) or not names or any(name not in list(POOLINGS) for name in names):
+        raise ValueError(f"{path}: pooling_mode is {chosen!r}; expected {choices(POOLINGS)}, or a list of them")
+    return tuple(names), config.get("include_prompt", True)
+
+
+def _read_model(path: Path) -> dict[str, Any]:
+    """Return the settings of the model as a whole."""
+    config = _read(path, _MODEL)
+    prompts = {"query": "", "document": ""} | {name: text or "" for name, text in config.get("prompts", {}).items()}
+    default = config.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ValueError(f"{path}: default_prompt_name is {default!r}; expected {choices(prompts)}")
+    return {"prompts": prompts, "default_prompt_name": default, "truncate_dim": config.get("truncate_dim")}
+
+
+def _read(path: Path, rules: Mapping[str, _Rule]) -> dict[str, Any]:
+    """Return the settings in a file that may be missing, all of them known."""
+    settings = read_object(path) if path.exists() else {}
+    _check(path, settings, rules)
+    return settings
+
+
+def _check(path: Path, settings: Mapping[str, Any], rules: Mapping[str, _Rule]) -> None:
+    for name, value in settings.items():
+        if name not in rules:
+            raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices(rules)}")
+        fits, expected = rules[name]
+        if not fits(value):
+            raise ValueError(f"{path}: {name} is {value!r}; expected {expected}")

@@ -1,0 +1,78 @@
+"""From the vectors of the tokens of a text to one vector, in each of the ways of sentence-transformers."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array
+
+__all__ = ["POOLINGS", "pool"]
+
+
+def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array:
+    """Return the vectors of texts in float32, those of several poolings side by side.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Some of :data:`POOLINGS`.
+    hidden : ndarray, shape (n, length, width)
+        The vectors of the tokens.
+    mask, kept : ndarray of bool, shape (n, length)
+        Where there are tokens, and which of them count; at least one in a row.
+    """
+    places = np.arange(1, mask.shape[1] + 1) - mask.argmax(axis=1)[:, np.newaxis]
+    pooled = [POOLINGS[name](hidden, kept, places) for name in names]
+    return pooled[0] if len(pooled) == 1 else np.concatenate(pooled, axis=1)
+
+
+def _sum(hidden: Array, weights: Array) -> Array:
+    totals: Array = ops.matmul(weights[:, np.newaxis, :], hidden, out_dtype="float32")
+    return totals[:, 0]
+
+
+def _count(kept: Array) -> Array:
+    count: Array = kept.sum(axis=1, keepdims=True, dtype=np.float32)
+    return count
+
+
+def _mean(hidden: Array, kept: Array, places: Array) -> Array:
+    means: Array = _sum(hidden, kept.astype(hidden.dtype)) / _count(kept)
+    return means
+
+
+def _mean_by_root(hidden: Array, kept: Array, places: Array) -> Array:
+    means: Array = _sum(hidden, kept.astype(hidden.dtype)) / np.sqrt(_count(kept))
+    return means
+
+
+def _weighted_mean(hidden: Array, kept: Array, places: Array) -> Array:
+    weights = np.where(kept, places, 0).astype(np.float32)  # bfloat16 has no 257
+    means: Array = _sum(ops.cast(hidden, "float32"), weights) / weights.sum(axis=1, keepdims=True)
+    return means
+
+
+def _maximum(hidden: Array, kept: Array, places: Array) -> Array:
+    masked = np.where(kept[:, :, np.newaxis], ops.cast(hidden, "float32"), np.float32(-np.inf))
+    maxima: Array = masked.max(axis=1)
+    return maxima
+
+
+def _first(hidden: Array, kept: Array, places: Array) -> Array:
+    return ops.cast(hidden[np.arange(len(kept)), kept.argmax(axis=1)], "float32")
+
+
+def _last(hidden: Array, kept: Array, places: Array) -> Array:
+    return ops.cast(hidden[np.arange(len(kept)), kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)], "float32")
+
+
+POOLINGS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "cls": _first,
+    "max": _maximum,
+    "mean": _mean,
+    "mean_sqrt_len_tokens": _mean_by_root,
+    "weightedmean": _weighted_mean,
+    "lasttoken": _last,
+}
+"""Name of a pooling -> its function of vectors, the tokens that count, and their places from 1."""

@@ -1,0 +1,194 @@
+"""Texts to tokens, by the tokenizer of a folder, at a cost that long texts do not drive up."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.core.cpu import get_num_threads
+from mp_core.models.folder import read_object
+from mp_core.models.modules import Modules, token_limit
+
+__all__ = ["Tokenizer"]
+
+_AT_ONCE = 1024
+
+# The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
+_BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
+
+# Where BERT's tokenizers cut words whatever stands beside: ASCII white space and punctuation, and ideographs.
+_GAP = r" \t\n\r"
+_SIGN = r"!-/:-@\[-`{-~"
+_IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff"
+
+
+class Tokenizer:
+    """A tokenizer that cuts texts at `max_length` tokens.
+
+    Parameters
+    ----------
+    modules : Modules
+        What the folder says.
+
+    Attributes
+    ----------
+    max_length : int
+        The most tokens a text may have, special tokens included.
+
+    Raises
+    ------
+    OSError
+        A file is missing or unreadable.
+    ValueError
+        A file holds something else than expected.
+    ImportError
+        The tokenizers package is missing.
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        config_path = modules.network / "tokenizer_config.json"
+        config = read_object(config_path) if config_path.exists() else {}
+        for side in ("truncation_side", "padding_side"):
+            if config.get(side, "right") != "right":
+                raise ValueError(f"{config_path}: {side} is {config[side]!r}; expected 'right'")
+        stated = modules.max_length or token_limit(config_path, config, "model_max_length")
+        longest = modules.settings.max_position_embeddings
+        self.max_length = min(stated or longest, longest)
+        self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
+        _set_normalizer(self._tokenizer, config, modules.lower_case)
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.max_length)
+        self._shorten = _Shortener.of(self._tokenizer, self.max_length)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[list[Array], list[int]]:
+        """Return the vocabulary indices of each text, and which texts were cut."""
+        rows: list[Array] = []
+        cut: list[int] = []
+        for start in range(0, len(texts), _AT_ONCE):
+            for encoding in self._encoded(texts[start : start + _AT_ONCE]):
+                if encoding.overflowing:
+                    cut.append(len(rows))
+                rows.append(np.array(encoding.ids, np.int32))
+        return rows, cut
+
+    def _encoded(self, texts: Sequence[str]) -> list[Any]:
+        if self._shorten is not None:
+            texts = [self._shorten(text) for text in texts]
+        if get_num_threads() == 1:  # the threads of encode_batch are those of tokenizers, however many
+            return [self._tokenizer.encode(text) for text in texts]
+        encoded: list[Any] = self._tokenizer.encode_batch_fast(texts)
+        return encoded
+
+    def prompt_length(self, prompt: str) -> int:
+        """Return how many tokens at the start of a text belong to a prompt that stands before it."""
+        encoding = self._tokenizer.encode(prompt)
+        length: int = len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
+        return length
+
+
+def _read(path: Path, vocab_size: int) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
+    text = path.read_text(encoding="utf-8")
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers raises this very class
+        raise ValueError(f"{path} is not a valid tokenizer: {error}") from error
+    if tokenizer.get_vocab_size() > vocab_size:
+        raise ValueError(f"{path} has {tokenizer.get_vocab_size()} tokens; expected at most vocab_size, {vocab_size}")
+    return tokenizer
+
+
+def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) -> None:
+    """Do with a normalizer what transformers and sentence-transformers do with it when they load a folder."""
+    from tokenizers.normalizers import BertNormalizer, Lowercase
+    from tokenizers.normalizers import Sequence as InTurn
+
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, BertNormalizer) and config.get("tokenizer_class") in _BERT_CLASSES:
+        normalizer = BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+            strip_accents=config.get("strip_accents"),
+            lowercase=config.get("do_lower_case", True),
+        )
+        tokenizer.normalizer = normalizer
+    if lower_case:
+        tokenizer.normalizer = InTurn([Lowercase(), *([] if normalizer is None else [normalizer])])
+
+
+class _Shortener:
+    """Makes long texts shorter without a change of their first tokens.
+
+    A *unit* of a text is an ASCII sign, an ideograph, or what stands between these and white space. BERT's normalizer
+    and pre-tokenizer cut the text at both ends of every unit, whatever stands beside, and keep the signs, the
+    ideographs and all letters and digits; WordPiece gives every word at least one token. So every unit with such a
+    character gives at least one token of its own, unless it is a part of one of the added tokens, which are found
+    before, in the text as it is. What follows the units that fill `max_length`, even if all of them were parts of the
+    longest added token, changes none of the first tokens.
+
+    In what is left, white space counts once, and words beyond the length at which WordPiece takes a word for unknown
+    need not be longer than that.
+
+    Parameters
+    ----------
+    added : list of str
+        The added tokens.
+    ideographs : bool
+        Whether the normalizer cuts at these.
+    longest_word : int
+        The characters of a word that is not unknown in any case.
+    max_length : int
+        The tokens that count.
+    """
+
+    def __init__(self, added: list[str], ideographs: bool, longest_word: int, max_length: int) -> None:
+        apart = _SIGN + (_IDEOGRAPH if ideographs else "")
+        self._units = re.compile(f"[{apart}]|[^{_GAP}{apart}]+")
+        self._sign = re.compile(f"[{apart}]|[^\\W_]")
+        self._needed = max((len(self._units.findall(token)) for token in added), default=1) * (max_length + 1)
+        # An added token may hold white space, or be a part of a word: then neither must change.
+        changes = any(re.search(r"\s", token) or re.fullmatch("[0-9A-Za-z]+", token) for token in added)
+        self._kept = None if changes else max([longest_word + 1, *map(len, added)])
+
+    @classmethod
+    def of(cls, tokenizer: Any, max_length: int) -> "_Shortener | None":
+        """Return the one for a tokenizer of BERT's kind, None for any other."""
+        from tokenizers import models, pre_tokenizers
+
+        normalizer = tokenizer.normalizer
+        state = {} if normalizer is None else json.loads(normalizer.__getstate__())
+        *before, last = state.get("normalizers") or [state]
+        if not (
+            last.get("type") == "BertNormalizer"
+            and all(step["type"] == "Lowercase" for step in before)
+            and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+            and isinstance(tokenizer.model, models.WordPiece)
+        ):
+            return None
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        return cls(added, last["handle_chinese_chars"], tokenizer.model.max_input_chars_per_word, max_length)
+
+    def __call__(self, text: str) -> str:
+        """Return a text with the same first tokens, and more of them than `max_length` if `text` has more."""
+        if len(text) <= self._needed:
+            return text
+        found = 0
+        for unit in self._units.finditer(text):
+            found += self._sign.search(text, *unit.span()) is not None
+            if found == self._needed:
+                text = text[: unit.end()]
+                break
+        if self._kept is None:
+            return text
+        return re.sub("[0-9A-Za-z]+", self._shorter, re.sub(f"[{_GAP}]+", " ", text))
+
+    def _shorter(self, word: re.Match[str]) -> str:
+        kept = self._kept
+        return word[0] if kept is None or len(word[0]) <= 2 * kept else word[0][:kept] + word[0][-kept:]
