@@ -1,19 +1,25 @@
 """Autocast variables and scopes (checklist E-ACV)."""
 
 import asyncio
+import contextlib
 import copy
 import operator
 import pickle
+import subprocess
+import sys
 import threading
 from array import array
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from writes import ARRAYS, written
 
 from mp_core import ops
 from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
 from mp_core.autocast import variable as variable_module
+from mp_core.layers import Dense
 from mp_core.loss_scale import SGD, LossScaleOptimizer
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -108,7 +114,7 @@ def test_scopes_do_not_leak_into_threads_and_tasks():
 def test_reading_twice_casts_once_until_the_value_changes(casts):
     variable = _variable()
     with autocast_scope("float16"):
-        assert variable.value() is variable.value()
+        assert np.shares_memory(variable.value, variable.value())
         variable + 1, variable[0], np.asarray(variable)
         assert casts == [np.float16]
         variable.assign_add(1.0)
@@ -288,6 +294,65 @@ def test_in_place_operators_are_refused():
         variable.numpy()[0] = 1
 
 
+@pytest.mark.parametrize("dtype", [None, "float16", "float64"])
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_nothing_in_numpy_writes_into_a_variable(dtype):
+    assert written(lambda: AutoCastVariable([[1.0, 2.0], [3.0, 4.0]]), dtype) == []
+
+
+def test_nothing_in_numpy_writes_into_mapped_weights(tmp_path):
+    program = Path(__file__).with_name("writes.py")  # a write to the map would end the process
+    result = subprocess.run([sys.executable, program, tmp_path / "w"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout.split(), result.stderr) == (0, [], "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: setattr(a, "shape", (4,)),
+        lambda a: setattr(a, "dtype", "int32"),
+        lambda a: setattr(a, "strides", (4, 8)),
+        lambda a: a.__setstate__((1, (1,), np.dtype("f4"), False, bytes(4))),
+    ],
+    ids=("shape", "dtype", "strides", "state"),
+)
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+def test_an_array_of_a_variable_that_changes_its_shape_or_type_changes_no_variable(array, change):
+    variable = AutoCastVariable([[1.0, 2.0], [3.0, 4.0]])
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        change(array(variable))
+    assert variable.shape == (2, 2) and variable.true_dtype == np.float32
+    np.testing.assert_array_equal(variable.numpy(), [[1, 2], [3, 4]])
+
+
+def test_a_packed_kernel_and_its_variable_stay_one():
+    layer = Dense(2, use_bias=False, kernel_initializer="ones")
+    x = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(layer(x), [[3, 3]])
+    with pytest.raises(TypeError, match="cannot be changed in place"):
+        np.add.at(layer.kernel, [0], 1)
+    layer.kernel.scatter_add([0], [[1, 1]])
+    np.testing.assert_array_equal(layer(x), [[4, 4]])
+
+
+def test_a_variable_is_an_operand_and_an_index_of_ufunc_at():
+    counts = np.zeros(3, np.float32)
+    np.add.at(counts, AutoCastVariable([0, 2, 2], dtype="int64"), AutoCastVariable([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(counts, [1, 0, 5])
+
+
+def test_a_value_is_read_as_in_keras_and_called_as_in_tf_keras():
+    variable = _variable()
+    with autocast_scope("float16"):
+        for value in (variable.value, variable.value()):
+            assert value.dtype == np.float16 and not value.flags.writeable
+            np.testing.assert_array_equal(value, [1, 2, 3])
+            assert type(value + 1) is np.ndarray and type(value.sum()) is np.float16
+        assert type(variable.value()) is np.ndarray
+    np.testing.assert_array_equal(ops.matmul(np.ones((1, 3), np.float32), variable.value.reshape(3, 1)), [[6]])
+
+
 # ---- storage
 
 
@@ -393,6 +458,19 @@ class _Holder:
         return self.array
 
 
+class _Exporter:
+    """An object of another library: its array, by DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 def test_a_variable_shares_no_memory_that_can_be_written_through_another_object(tmp_path):
     mapped = np.memmap(tmp_path / "weights", np.float32, "w+", shape=(3,))
     buffer = array("f", [1.0, 2.0, 3.0])
@@ -402,6 +480,10 @@ def test_a_variable_shares_no_memory_that_can_be_written_through_another_object(
         variable = AutoCastVariable(np.zeros(3, np.float32))
         assert not np.shares_memory(variable.assign(given).numpy(), memory)
         assert np.shares_memory(variable.assign(given, copy=False).numpy(), memory)
+    view = held.view()
+    view.flags.writeable = False
+    for given in (view, np.frombuffer(memoryview(buffer).toreadonly(), np.float32), np.from_dlpack(_Exporter(held))):
+        assert not np.shares_memory(AutoCastVariable(given).numpy(), given)
     mapped.flush()
     read_only = np.memmap(tmp_path / "weights", np.float32, "r", shape=(3,))
     assert np.shares_memory(AutoCastVariable(read_only).numpy(), read_only)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray
+from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype
 from mp_core.dtype_policies import standardize_dtype
 
@@ -62,8 +63,9 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     Parameters
     ----------
     value : array-like
-        The initial value. A read-only array that already has the right dtype is kept without a copy, so it may be a
-        memory map; no method ever writes into it.
+        The initial value. An array that already has the right dtype is kept without a copy if it is read-only and
+        nothing says that another object may write its memory, so it may be a read-only memory map; no method ever
+        writes into it.
     dtype : dtype, optional
         The stored dtype. Default: that of `value`, where Python numbers and lists of them count as Keras' floatx.
     trainable : bool
@@ -109,15 +111,13 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self.trainable = trainable
         self._overwrite = False
         self._casts = autocast and dtypes.is_float(target)
-        self._set(as_stored(array, target, name, copy=array.flags.writeable), 0)
+        self._set(as_stored(array, target, name, copy=is_shared(array)), 0)
 
     # ---- the value
 
     def _set(self, array: Array, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
-        array = np.asarray(array).view(dtypes.parse(array.dtype))  # unpickled dtypes are equal, but not the same object
-        array.flags.writeable = False
-        self._state: tuple[Array, dict[Hashable, Any], int] = (array, {}, version)
+        self._state: tuple[Array, dict[Hashable, Any], int] = (frozen(array), {}, version)
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, computed once per `key` and value.
@@ -131,22 +131,32 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         try:
             result: T = cache[key]
         except KeyError:
-            result = cache[key] = make(array)
+            result = cache[key] = make(array.view())
         return result
 
-    def value(self) -> Array:
-        """Return the value in the dtype of the scope, read-only."""
+    def _read(self) -> Array:
+        """Return the value in the dtype of the scope, to be read by those who do not hand it on."""
         target = read_dtype() if self._casts else None
         array = self._state[0]
         if target is None or target is array.dtype:
             return array
         return self.derived(target, lambda stored: _frozen_cast(stored, target))
 
-    read_value = value
+    @property
+    def value(self) -> Value:
+        """The value in the dtype of the scope, read-only: ``variable.value`` as in Keras 3, or ``variable.value()``.
+
+        What comes of the call is a plain array.
+        """
+        return self._read().view(Value)
+
+    def read_value(self) -> Array:
+        """Return the value in the dtype of the scope, read-only."""
+        return self._read().view()
 
     def numpy(self) -> Array:
-        """Return the stored value, whatever the scope: the array itself, read-only."""
-        return self._state[0]
+        """Return the stored value, whatever the scope: on the memory of the variable, read-only."""
+        return self._state[0].view()
 
     @property
     def version(self) -> int:
@@ -205,10 +215,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- reads
 
     def __getitem__(self, index: Any) -> Any:
-        return self.value()[index]
+        return self._read()[index]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.value())
+        return iter(self._read())
 
     def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
         """Return the slices at `indices` along `axis`; only they are cast."""
@@ -296,15 +306,16 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- protocols
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        return np.array(self.value(), dtype=dtype, copy=copy)
+        return np.array(self.read_value(), dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(isinstance(out, AutoCastVariable) for out in kwargs.get("out", ())):
+        written = (*kwargs.get("out", ()), *(inputs[:1] if method == "at" else ()))
+        if any(isinstance(array, AutoCastVariable) for array in written):
             raise TypeError("A variable cannot be changed in place: use `variable.assign_add(value)` and its siblings.")
         indices = ufunc is np.ldexp or method not in ("__call__", "outer")  # integers that are no operands
         convert = dtypes.is_float(self.true_dtype) and not indices
-        arrays = [x.value() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
-        kwargs = {key: x.value() if isinstance(x, AutoCastVariable) else x for key, x in kwargs.items()}  # where
+        arrays = [x._read() if isinstance(x, AutoCastVariable) else self._operand(x) if convert else x for x in inputs]
+        kwargs = {key: x._read() if isinstance(x, AutoCastVariable) else x for key, x in kwargs.items()}  # where
         if ufunc is np.matmul and method == "__call__" and not kwargs and self._casts:
             return ops.matmul(*arrays)
         return getattr(ufunc, method)(*arrays, **kwargs)
@@ -333,10 +344,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _scalar(self) -> Array:
         if self.ndim:
             raise TypeError(f"Only scalar arrays can be converted to Python scalars. Got: shape={self.shape}")
-        return self.value()
+        return self._read()
 
     def __round__(self, ndigits: SupportsIndex = 0) -> Array:
-        return np.round(self.value(), ndigits)
+        return np.round(self._read(), ndigits)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -361,9 +372,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
 
 def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    result = ops.cast(array, dtype)
-    result.flags.writeable = False
-    return result
+    return frozen(ops.cast(array, dtype))
 
 
 def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:

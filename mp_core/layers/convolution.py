@@ -106,7 +106,7 @@ class Conv2D(Layer):
             inputs = np.moveaxis(inputs, 1, -1)
         windows = self._windows(inputs)
         kernels = self._matrices()
-        biases = [None] * self.groups if self.bias is None else np.split(self.bias.value(), self.groups)
+        biases = [None] * self.groups if self.bias is None else np.split(self.bias.read_value(), self.groups)
         fused = activations.FUSED.get(self.activation)
         parts = [
             ops.matmul(group.reshape(*group.shape[:3], math.prod(group.shape[3:])), kernel, bias=bias, activation=fused)

@@ -122,7 +122,7 @@ class EinsumDense(Layer):
     def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
         order = _order(self.equation, inputs.ndim)
         if not order.is_product:
-            return einsum(self.equation, inputs, self.kernel.value())
+            return einsum(self.equation, inputs, self.kernel.read_value())
         rows = self.rows_of(inputs)
         outputs = project(self, rows, bias, activation, training)
         return outputs.reshape((*rows.shape[:-1], *self._tail)).transpose(order.outputs)

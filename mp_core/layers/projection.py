@@ -81,7 +81,7 @@ def project(
 
 def read_bias(layer: Any, bias: AutoCastVariable) -> Array:
     """Return the bias as it reads here; for float8 in float32, as Keras has it, rounded to bfloat16."""
-    value: Array = bias.value()
+    value: Array = bias.read_value()
     if layer._form is not None and layer._form.mode == "float8" and value.dtype.name == "float32":
         value = ops.cast(ops.cast(value, "bfloat16"), "float32")
     return value
@@ -102,15 +102,15 @@ def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | No
     kept: dict[str, Any] = layer.kernel.derived((make, dtype), _nothing)
     last = kept.get("last")
     if last is not None:
-        for variable, value in last[0]:
-            if variable.numpy() is not value:
+        for variable, version in last[0]:
+            if variable.version != version:
                 break
         else:
             return last[1]
     # Without the kernel itself: that would be a cycle, and a model's memory would wait for the garbage collector.
     others = (variable for variable in layer._variables if variable is not layer.bias and variable is not layer.kernel)
-    values = [(variable, variable.numpy()) for variable in others]
-    kept["last"] = last = values, make(layer, dtype)  # one at a time: an assigned scale replaces it
+    versions = [(variable, variable.version) for variable in others]
+    kept["last"] = last = versions, make(layer, dtype)  # one at a time: an assigned scale replaces it
     return last[1]
 
 

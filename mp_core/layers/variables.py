@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
 from mp_core.arguments import boolean
-from mp_core.arrays import Array
+from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.memory import frozen
 from mp_core.autocast.variable import as_stored
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
@@ -86,10 +87,10 @@ class VariableOwner:
             initializer = "glorot_uniform" if dtypes.is_float(target) else "zeros"
         trainable, autocast = boolean(trainable, "trainable"), boolean(autocast, "autocast")
         value = initializers.get(initializer)(shape, target)
-        value = np.asarray(value).view()
+        value = np.asarray(value)
         if value.shape != shape:
             raise ValueError(f"`initializer` must make an array of shape {shape}; received one of {value.shape}")
-        value.flags.writeable = False  # made for this variable: nothing to copy
+        value = frozen(asarray(value, "initializer"))  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
         variable.overwrite_with_gradient = overwrite_with_gradient
         self._variables.append(variable)
