@@ -203,8 +203,6 @@ def _recorded(seen: dict[str, _Inputs], path: str, layer: Any, call: Any, inputs
 def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:
     """Round the kernel for these inputs, with steps and zero points for them where the layer quantizes them."""
     matrix = layer._matrix.arranged(cast(kernel, "float64"))
-    if not np.isfinite(matrix).all():
-        raise ValueError(f"`model` must have finite kernels; that of layer '{layer.path}' has Inf or NaN")
     moments = inputs.moments
     if layer.quantizes_inputs:
         steps = _fix_inputs(layer, matrix, inputs, alpha)

@@ -258,7 +258,7 @@ def infinite():
 
 
 REFUSALS = [
-    (infinite, np.eye(2), INT8, {}, ValueError, "`model` must have finite kernels; that of layer 'dense' has Inf"),
+    (infinite, np.eye(2), INT8, {}, ValueError, "kernel of layer 'dense' must be finite to be quantized"),
     (lambda: np.eye(2), np.eye(2), INT8, {}, TypeError, "`model` must be a BertEncoder or a Layer"),
     (lambda: layers.Dense(2), np.eye(2), INT8, {}, ValueError, "is not built"),
     (quantized, np.eye(2), INT8, {}, ValueError, "is quantized"),

@@ -1,5 +1,7 @@
 """`quantize` of layers: what becomes of their variables, what is refused."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -223,3 +225,50 @@ def test_a_path_in_a_map_need_be_no_regular_expression():
     layer.build((None, 6))
     layer.quantize("int8")
     assert layer.quantized and layer.quantization_mode == "int8"
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("mode", ["int8", "int8/weight_only", "int4", "int4/8", "int4/-1", "float8"])
+def test_weights_that_are_not_finite_are_not_quantized(mode, dtype, number):
+    table = [] if mode == "float8" else [layers.Embedding(5, 16, name="table", dtype=dtype)]
+    einsum = layers.EinsumDense("abc,cde->abde", (None, 2, 4), name="last", dtype=dtype)
+    model = layers.Sequential([*table, layers.Dense(16, name="first", dtype=dtype), einsum], name="model", dtype=dtype)
+    model.build((None, 3, 16) if mode == "float8" else (None, 3))
+    for layer in model.layers:
+        variable = layer.weights[0]
+        good = variable.numpy()
+        index = tuple(length - 1 for length in variable.shape)
+        bad = good.copy()
+        bad[index] = number
+        variable.assign(bad)
+        message = (
+            rf"{variable.name} of layer 'model/{layer.name}' must be finite to be quantized; received {number} at "
+        )
+        before = model.get_weights()
+        with pytest.raises(ValueError, match=message + re.escape(str(index))):
+            model.quantize(mode)
+        with pytest.raises(ValueError, match=message):
+            model.with_policy(f"{mode}_from_{dtype}")
+        assert not any(part.quantized for part in model.flatten())
+        for weight, old in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight.astype(float), old.astype(float))
+        variable.assign(good)
+    model.quantize(mode)
+
+
+def test_tables_that_are_not_finite_are_not_quantized():
+    table = np.array([[1, 2], [3, np.nan]])
+    with pytest.raises(ValueError, match=r"embeddings of layer 'e' must be finite .* received nan at \(1, 1\)"):
+        layers.Embedding(2, 2, weights=table, name="e", dtype="int8_from_float32")
+
+
+def test_float8_kernels_that_are_assigned_later_must_be_finite():
+    layer = layers.Dense(2, name="d")
+    layer.build((None, 3))
+    layer.quantize("float8")
+    layer.kernel.assign(np.array([[1, 2], [3, 4], [np.inf, 5]]))
+    with pytest.raises(
+        ValueError, match=r"kernel of layer 'd' must be finite to be quantized; received inf at \(2, 0\)"
+    ):
+        layer(np.ones((1, 3), np.float32))

@@ -32,7 +32,15 @@ from mp_core.layers.building import (
     takes_training,
     unique_name,
 )
-from mp_core.layers.quantized import MODES, Form, Matrix, check_quantization_config, form_of, replace_matrix
+from mp_core.layers.quantized import (
+    MODES,
+    Form,
+    Matrix,
+    check_finite,
+    check_quantization_config,
+    form_of,
+    replace_matrix,
+)
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
 
@@ -222,7 +230,8 @@ class Layer(VariableOwner):
         Raises
         ------
         ValueError
-            The layer is not built, weights are quantized already, or a dtype of `policy` is not floating-point.
+            The layer is not built, weights are quantized already, or are to be and not finite; a dtype of `policy` is
+            not floating-point.
         NotImplementedError
             A layer does not compute in a quantization mode of `policy`.
 
@@ -360,7 +369,8 @@ class Layer(VariableOwner):
         Raises
         ------
         ValueError
-            The layer is not built, is quantized already, or `mode` does not exist or not work with its policy.
+            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist, or
+            not work with its policy.
         NotImplementedError
             The layer, or mp_core, does not compute in `mode`; there is a `config`. In every case nothing has changed.
         """
@@ -389,6 +399,7 @@ class Layer(VariableOwner):
         own, plan = policy_of(self), [(layer, policy_of(layer)) for layer in layers]
         for layer in layers:
             layer._check_mode(family)
+            check_finite(layer, getattr(layer, layer._matrix.name).numpy())
         for layer, policy in plan:
             replace_matrix(layer, policy)
             layer._set_policy(policy)

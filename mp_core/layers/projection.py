@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.layers.quantized import add_matrix, add_scaling, block_index
+from mp_core.layers.quantized import add_matrix, add_scaling, block_index, check_finite
 from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize, quantize
 from mp_core.quantizers import compute_float8_amax_history, compute_float8_scale, unpack_int4
@@ -211,7 +211,9 @@ def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: 
 
 
 def _float8(layer: Any, _: None) -> PackedMatrix:
-    kernel = layer._matrix.arranged(layer.kernel.numpy())
+    stored = layer.kernel.numpy()
+    check_finite(layer, stored)  # it may have been assigned since the layer was quantized
+    kernel = layer._matrix.arranged(stored)
     codes = quantize(kernel, dtype="float8_e4m3fn", scale=layer.kernel_scale.numpy())
     return ops.pack(QuantizedArray(codes.values, codes.scale * layer.inputs_scale.numpy(), None, ()))
 

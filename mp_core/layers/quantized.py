@@ -14,6 +14,7 @@ import numpy as np
 from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
 from mp_core.dtypes import finfo
+from mp_core.loss_scale import all_finite
 from mp_core.quantizers import (
     AbsMaxQuantizer,
     abs_max_quantize,
@@ -31,6 +32,7 @@ __all__ = [
     "assign_codes",
     "assign_matrix",
     "block_index",
+    "check_finite",
     "check_quantization_config",
     "code_grid",
     "form_of",
@@ -151,6 +153,16 @@ def add_matrix(layer: Any, initializer: Any) -> None:
     layer._form, layer.quantized = form, form is not None
 
 
+def check_finite(layer: Any, values: Array) -> None:
+    """Raise ValueError, with the index of the first, if there is a NaN or infinity among what is to be quantized."""
+    if not all_finite(values):
+        index = tuple(map(int, np.argwhere(~np.isfinite(values))[0]))
+        raise ValueError(
+            f"the {layer._matrix.name} of layer '{layer.path or layer.name}' must be finite to be quantized; "
+            f"received {float(values[index])} at {index}"
+        )
+
+
 def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
     """Replace the float matrix of `layer` by what `policy` stores instead."""
     m, form = layer._matrix, form_of(policy)
@@ -170,7 +182,9 @@ def assign_matrix(layer: Any, weights: Any) -> None:
     m, form = layer._matrix, layer._form
     values = {m.name: weights}
     if form is not None:
-        values = _encoded(np.asarray(weights), m, form, layer.variable_dtype)
+        floats = np.asarray(weights)
+        check_finite(layer, floats)
+        values = _encoded(floats, m, form, layer.variable_dtype)
     for name, value in values.items():
         getattr(layer, name).assign(value)
 
