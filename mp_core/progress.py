@@ -8,7 +8,7 @@ __all__ = ["progress"]
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], *, show: bool, total: int, unit: str) -> Iterable[T]:
+def progress(items: Iterable[T], *, show: bool, total: int | None, unit: str) -> Iterable[T]:
     """Return `items`, wrapped in a bar on stderr if `show` is true and tqdm (extra ``cli``) is installed.
 
     Parameters
@@ -17,8 +17,8 @@ def progress(items: Iterable[T], *, show: bool, total: int, unit: str) -> Iterab
         What the caller iterates over.
     show : bool
         Whether to show a bar.
-    total : int
-        The number of items.
+    total : int or None
+        The number of items, if it is known.
     unit : str
         What the bar calls an item.
     """

@@ -15,6 +15,7 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, demo, dtype_policies
+from mp_core.cli import embed
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
@@ -117,6 +118,102 @@ def test_a_line_ends_at_a_line_feed_and_a_byte_order_mark_is_no_text(capsys, mod
     assert texts == ["a\rb", "c\r", "", "d"]
 
 
+def test_no_texts_are_an_empty_array(capsys, model, tmp_path):
+    (tmp_path / "none.txt").write_text("")
+    path = tmp_path / "none.npy"
+    assert cli.main(["embed", "--model", model, "--output", str(path), str(tmp_path / "none.txt")]) == 0
+    assert np.load(path).shape == (0, tiny_bert.WIDTH)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "jsonl", "tsv"])
+def test_texts_are_embedded_piece_by_piece_in_their_order(capsys, model, tmp_path, monkeypatch, suffix):
+    lines = [" ".join("abcdefgh"[: 1 + number % 8]) for number in range(50)]
+    (tmp_path / "texts").write_text("\n".join(lines))
+    whole, pieces = tmp_path / f"whole.{suffix}", tmp_path / f"pieces.{suffix}"
+    assert cli.main(["embed", "--model", model, "--output", str(whole), str(tmp_path / "texts")]) == 0
+    seen = []
+    encode = BertEncoder.encode
+    monkeypatch.setattr(
+        BertEncoder, "encode", lambda self, texts, **rest: (seen.append(len(texts)), encode(self, texts, **rest))[1]
+    )
+    monkeypatch.setattr(embed, "_TEXTS", 7)
+    monkeypatch.setattr(embed, "_CHARACTERS", 60)
+    assert cli.main(["embed", "--model", model, "--output", str(pieces), str(tmp_path / "texts")]) == 0
+    assert max(seen) <= 7 and sum(seen) == 50 and len(set(seen) - {0}) > 1
+    assert pieces.read_bytes() == whole.read_bytes()
+
+
+def test_an_output_is_replaced_with_force_only_and_at_once(capsys, model, texts, tmp_path):
+    path = tmp_path / "out.tsv"
+    path.write_text("before")
+    arguments = ["embed", "--model", model, "--output", str(path)]
+    assert "out.tsv exists; force (--force) replaces it" in usage_error(capsys, *arguments, texts)
+    assert cli.main([*arguments, "--force", texts, str(tmp_path / "absent")]) == 3
+    assert path.read_text() == "before"
+    assert cli.main([*arguments, "--force", texts]) == 0
+    assert np.loadtxt(path, delimiter="\t").shape == (len(TEXTS), tiny_bert.WIDTH)
+    assert sorted(os.listdir(tmp_path)) == ["out.tsv", "texts.txt"]
+
+
+@pytest.mark.parametrize("case", ["itself", "hard link", "symlink", "standard input", "weights"])
+def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path, texts, case):
+    model = tiny_bert.write(tmp_path / "model")
+    source = model / "model.safetensors" if case == "weights" else Path(texts)
+    before, output = source.read_bytes(), tmp_path / "output"
+    if case == "hard link":
+        output.hardlink_to(source)
+    elif case == "symlink":
+        output.symlink_to(source)
+    else:
+        output = source
+    arguments = ["embed", "--model", str(model), "--force", "--output", str(output)]
+    if case == "standard input":
+        with open(source, "rb") as stream:
+            done = mp_core(*arguments, stdin=stream)
+        assert done.returncode == 2
+        assert b"is the input /dev/stdin: it is not replaced" in done.stderr
+    else:
+        assert f"is the input {source}: it is not replaced" in usage_error(capsys, *arguments, texts)
+    assert source.read_bytes() == before
+
+
+def test_a_pipe_or_a_device_is_written_as_it_is(model, texts):
+    done = mp_core("embed", "--model", model, "--format", "npy", "--output", "/dev/stdout", texts)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert np.load(io.BytesIO(done.stdout)).shape == (len(TEXTS), tiny_bert.WIDTH)
+
+
+def test_texts_that_are_cut_off_are_counted_unless_quiet(capsys, model, tmp_path, texts):
+    path = tmp_path / "long.txt"
+    path.write_text("a\n" + "a b c d e f g h\n" + "a b c d e f g h a\n" * 2)
+    assert cli.main(["embed", "--model", model, texts, str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"mp-core: 2 of 8 texts were cut off at 10 tokens, the first is {path}, line 3\n"
+    assert cli.main(["embed", "--model", model, "--quiet", texts, str(path)]) == 0
+    assert capsys.readouterr() == (out, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ([], {}),
+        (["--prompt", "a b"], {"prompt": "a b"}),
+        (["--prompt-name", "passage"], {"prompt_name": "passage"}),
+        (["--normalize", "--truncate-dim", "5"], {"normalize": True, "truncate_dim": 5}),
+        (["--no-normalize"], {"normalize": False}),
+    ],
+)
+def test_what_the_folder_says_is_done_unless_an_option_says_otherwise(capsys, tmp_path, texts, options, arguments):
+    model = tiny_bert.write(tmp_path / "model")
+    settings = {"prompts": {"query": "h ", "passage": "g "}, "default_prompt_name": "query", "truncate_dim": 9}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    path = tmp_path / "out.npy"
+    assert cli.main(["embed", "--model", str(model), "--output", str(path), *options, texts]) == 0
+    np.testing.assert_array_equal(np.load(path), BertEncoder.from_folder(model).encode(TEXTS, **arguments))
+    unknown = usage_error(capsys, "embed", "--model", str(model), "--prompt-name", "q", texts)
+    assert "argument --prompt-name: must be one of 'query', 'document', 'passage'" in unknown
+
+
 def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "npy is binary" in usage_error(capsys, "embed", "--model", model, "--format", "npy")
@@ -195,16 +292,16 @@ def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts)
 def test_bad_input_is_one_line_and_code_3(capsys, tmp_path, model, texts, case):
     broken = tiny_bert.write(tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"\0" * 100)
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    (tmp_path / "latin").write_bytes(b"tea\ncaf\xe9\n")
     bare = tiny_bert.write(tmp_path / "bare")
     tokenizer = json.loads((bare / "tokenizer.json").read_text())
     (bare / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
     folder, file, named = {
         "model": (str(tmp_path / "absent"), texts, "absent"),
         "text": (model, str(tmp_path / "absent.txt"), "absent.txt"),
-        "encoding": (model, str(tmp_path / "latin"), "latin is not UTF-8 text"),
+        "encoding": (model, str(tmp_path / "latin"), "latin, line 2 is not UTF-8 text"),
         "corrupt": (str(broken), texts, "model.safetensors is not a valid safetensors file"),
-        "no token": (str(bare), texts, "`texts[1]` must have a token"),
+        "no token": (str(bare), texts, "texts.txt, line 2 must have a token"),
     }[case]
     assert cli.main(["embed", "--model", folder, file]) == 3
     out, err = capsys.readouterr()

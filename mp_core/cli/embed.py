@@ -3,20 +3,30 @@
 import argparse
 import io
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from mp_core import demo, dtype_policies
-from mp_core.cli.common import DONE, check_output, positive
+from mp_core.checkpoint.output import naming, new_file
+from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.layers.quantized import MODES
 from mp_core.models import BertEncoder
+from mp_core.models.bert import TextError
+from mp_core.progress import progress
 
 __all__ = ["add_command", "policy", "read_texts"]
+
+# What is embedded and written before more is read: at most so many texts, and no further one after so many characters.
+_TEXTS, _CHARACTERS = 1024, 2**22
 
 
 def add_command(commands: Any) -> None:
@@ -26,8 +36,21 @@ def add_command(commands: Any) -> None:
     embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
     embed.add_argument("--policy", type=policy, default="float32", help="dtype policy (default: %(default)s)")
     embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
+    prompt = embed.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="what to put before each text (default: what the model says)")
+    prompt.add_argument("--prompt-name", metavar="NAME", help="the same, by its name in the model's folder")
+    embed.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="scale embeddings to length 1, or not (default: what the model says)",
+    )
+    embed.add_argument(
+        "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
+    )
     embed.add_argument("--output", metavar="FILE", help="default: standard output")
-    embed.add_argument("--format", choices=_WRITERS, help="default: by the suffix of --output, else jsonl")
+    embed.add_argument("--format", choices=_FORMATS, help="default: by the suffix of --output, else jsonl")
+    embed.add_argument("--force", action="store_true", help="replace the output if it exists")
+    embed.add_argument("--quiet", action="store_true", help="no progress, no word of texts that were cut off")
     embed.set_defaults(run=_embed)
 
 
@@ -48,39 +71,147 @@ def policy(name: str) -> str:
     return name
 
 
+class _Line(NamedTuple):
+    """A text and where it is from."""
+
+    file: str
+    number: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where it is from, in words."""
+        return f"{self.file}, line {self.number}"
+
+
+@dataclass
+class _Tally:
+    """How many texts there were, how many of them were cut off, and where the first of these is from."""
+
+    texts: int = 0
+    cut: int = 0
+    first: str = ""
+
+
 def _embed(arguments: argparse.Namespace) -> int:
     suffix = Path(arguments.output or "").suffix[1:]
-    chosen = arguments.format or (suffix if suffix in _WRITERS else "jsonl")
+    chosen = arguments.format or (suffix if suffix in _FORMATS else "jsonl")
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
         raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
     if arguments.output:
         check_output("--output", Path(arguments.output))
-    encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
-    texts = list(read_texts(arguments.files or ["-"]))
-    embeddings = encoder.encode(texts, batch_size=arguments.batch_size, show_progress=sys.stderr.isatty())
-    if arguments.output:
-        with open(arguments.output, "wb") as stream:
-            _WRITERS[chosen](stream, texts, embeddings)
-    else:
-        _WRITERS[chosen](sys.stdout.buffer, texts, embeddings)
+    with _destination(arguments) as stream:
+        encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
+        if arguments.prompt_name not in (None, *encoder.prompts):
+            known = ", ".join(map(repr, encoder.prompts))
+            raise argparse.ArgumentError(None, f"argument --prompt-name: must be one of {known}")
+        lines: Iterable[_Line] = _read_lines(arguments.files or ["-"])
+        lines = progress(lines, show=sys.stderr.isatty() and not arguments.quiet, total=None, unit="text")
+        tally = _Tally()
+        batches = _embedded(encoder, lines, arguments, tally)
+        if chosen == "npy":
+            _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
+        else:
+            for texts, embeddings in batches:
+                _WRITERS[chosen](stream, texts, embeddings)
+    if tally.cut and not arguments.quiet:
+        texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
+        print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
     return DONE
+
+
+@contextmanager
+def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
+    """Yield where to write: the output's bytes are in its place at the end, or nowhere."""
+    if not arguments.output:
+        yield sys.stdout.buffer
+        return
+    files = [Path("/dev/stdin" if name == "-" else name) for name in arguments.files or ["-"]]
+    inputs = [*files, *Path(arguments.model).rglob("*")]
+    with new_file(Path(arguments.output), force=arguments.force, inputs=inputs) as stream:
+        yield stream
+
+
+def _embedded(
+    encoder: BertEncoder, lines: Iterable[_Line], arguments: argparse.Namespace, tally: _Tally
+) -> Iterator[tuple[list[str], np.ndarray[Any, Any]]]:
+    """Yield some texts and their embeddings, until there are no more lines."""
+    for window in _windows(lines):
+        texts = [line.text for line in window]
+
+        def count(positions: list[int], window: list[_Line] = window) -> None:
+            tally.first = tally.first or window[positions[0]].place
+            tally.cut += len(positions)
+
+        try:
+            embeddings = encoder.encode(
+                texts,
+                batch_size=arguments.batch_size,
+                normalize=arguments.normalize,
+                prompt=arguments.prompt,
+                prompt_name=arguments.prompt_name,
+                truncate_dim=arguments.truncate_dim,
+                on_cut=count,
+            )
+        except TextError as error:
+            raise ValueError(f"{window[error.position].place} {error.reason}") from error
+        tally.texts += len(texts)
+        yield texts, embeddings
+
+
+def _windows(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """Yield the lines in pieces that fit into memory."""
+    window: list[_Line] = []
+    characters = 0
+    for line in lines:
+        window.append(line)
+        characters += len(line.text)
+        if len(window) == _TEXTS or characters >= _CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
 
 
 def read_texts(names: list[str]) -> Iterator[str]:
     """Yield the lines of the named files, of standard input for ``-``."""
+    return (line.text for line in _read_lines(names))
+
+
+def _read_lines(names: list[str]) -> Iterator[_Line]:
     for name in names:
         standard = name == "-"
-        try:
-            with open(0 if standard else name, encoding="utf-8-sig", newline="\n", closefd=not standard) as lines:
-                yield from (line.removesuffix("\n").removesuffix("\r") for line in lines)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{'standard input' if standard else name} is not UTF-8 text: {error}") from error
+        file = "standard input" if standard else name
+        with naming(file), open(0 if standard else name, "rb", closefd=not standard) as stream:
+            for number, line in enumerate(stream, 1):
+                content = line.removesuffix(b"\n").removesuffix(b"\r")
+                try:
+                    yield _Line(file, number, content.decode("utf-8-sig" if number == 1 else "utf-8"))
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{file}, line {number} is not UTF-8 text: {error}") from error
 
 
-def _write_npy(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
-    buffer = io.BytesIO()  # numpy.save asks a file for its position, which a pipe does not have
-    np.save(buffer, embeddings)
-    stream.write(buffer.getbuffer())
+def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]], dim: int) -> None:
+    """Write one array; its header, which says how many rows there are, is written again at the end."""
+    with TemporaryFile() if stream is sys.stdout.buffer or not stream.seekable() else nullcontext(stream) as file:
+        rows = 0
+        file.write(_npy_header(rows, dim))
+        for _, embeddings in batches:
+            file.write(embeddings.data)
+            rows += len(embeddings)
+        file.seek(0)
+        file.write(_npy_header(rows, dim))
+        if file is not stream:
+            file.seek(0)
+            shutil.copyfileobj(file, stream)
+
+
+def _npy_header(rows: int, dim: int) -> bytes:
+    """Return how a file of float32 starts; NumPy leaves room, so that the length does not depend on the rows."""
+    header = io.BytesIO()
+    description = {"shape": (rows, dim), "fortran_order": False, "descr": np.dtype(np.float32).str}
+    np.lib.format.write_array_header_1_0(header, description)
+    return header.getvalue()
 
 
 def _write_jsonl(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, Any]) -> None:
@@ -96,7 +227,7 @@ def _write_tsv(stream: BinaryIO, texts: list[str], embeddings: np.ndarray[Any, A
 
 
 _WRITERS: dict[str, Callable[[BinaryIO, list[str], np.ndarray[Any, Any]], None]] = {
-    "npy": _write_npy,
     "jsonl": _write_jsonl,
     "tsv": _write_tsv,
 }
+_FORMATS = ("npy", *_WRITERS)

@@ -20,7 +20,24 @@ from mp_core.models.pooling import pool
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.progress import progress
 
-__all__ = ["BertEncoder", "list_of_texts"]
+__all__ = ["BertEncoder", "TextError", "list_of_texts"]
+
+
+class TextError(ValueError):
+    """A text that cannot be embedded.
+
+    Attributes
+    ----------
+    position : int
+        Which one it is.
+    reason : str
+        The rest of a sentence about it.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"`texts[{position}]` {reason}")
+        self.position = position
+        self.reason = reason
 
 
 class BertEncoder:
@@ -185,7 +202,7 @@ class BertEncoder:
         for position, row in enumerate(rows):
             if len(row) <= unpooled:
                 beyond = " beyond the prompt" if unpooled else ""
-                raise ValueError(f"`texts[{position}]` must have a token{beyond}; the model's tokenizer gives it none")
+                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
         if cut and on_cut is not None:
             on_cut(cut)
         longest_first = np.argsort([-len(row) for row in rows], kind="stable")
