@@ -162,3 +162,12 @@ def test_add_weight_takes_what_keras_passes():
         layer.add_weight((2,), "ones", regularizer="l2")
     with pytest.raises(ValueError, match=r"`initializer` must make an array of shape \(2, 3\); received one of \(3,\)"):
         layer.add_weight((2, 3), lambda shape, dtype: np.ones(3, dtype))
+
+
+def test_the_axis_of_layer_normalization_is_a_sorted_list_once_built():
+    for axis, shape, built in ((-1, (2, 3, 4), [-1]), ([1, -1], (2, 3, 4), [-1, 1]), ((1, 2), (2, 3, 4), [1, 2])):
+        layer = layers.LayerNormalization(axis=axis)
+        assert layer.axis == (axis if axis == -1 else list(axis))
+        layer.build(shape)
+        assert layer.axis == layer.get_config()["axis"] == built
+        layer(np.ones(shape, np.float32))

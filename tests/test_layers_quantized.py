@@ -74,12 +74,12 @@ def _wide(x):
 
 def _matrix(layer, name="kernel", columns=None):
     """What the codes of a layer stand for, by the formulas of Keras, in float64."""
-    stored, scale = getattr(layer, name).numpy(), _wide(getattr(layer, f"{name}_scale"))
-    zero, axis = getattr(layer, f"{name}_zero"), 0 if name == "kernel" else 1
+    stored, scale = np.asarray(getattr(layer, name)), _wide(getattr(layer, f"{name}_scale"))
+    zero, axis = getattr(layer, f"{name}_zero", None), 0 if name == "kernel" else 1
     if layer.quantization_mode == "int8":
         codes = stored.reshape(-1, scale.size) if axis == 0 else stored
     else:
-        codes = unpack_int4(stored, columns, axis=-1)
+        codes = stored.reshape(-1, columns)
     if zero is None:
         return codes / (scale.reshape(1, -1) if axis == 0 else scale.reshape(-1, 1))
     block = layer.g_idx.numpy().astype(int)
@@ -169,7 +169,9 @@ def test_int4_in_blocks_of_every_shape(depth, units, block):
     kernel = layer.kernel.numpy()
     layer.quantize(f"int4/{block}")
     codes, scale, zero = abs_max_quantize_grouped_with_zero_point(kernel, block)
-    np.testing.assert_array_equal(unpack_int4(layer.kernel.numpy(), units, axis=-1), codes)
+    np.testing.assert_array_equal(layer.kernel, codes)
+    (packed,) = (weight for weight in layer.weights if weight.name == "kernel")
+    np.testing.assert_array_equal(unpack_int4(packed.numpy(), units, axis=-1), codes)
     np.testing.assert_array_equal(layer.kernel_scale.numpy(), scale)
     np.testing.assert_array_equal(layer.kernel_zero.numpy(), zero)
     np.testing.assert_array_equal(layer.g_idx.numpy(), [row // block for row in range(depth)])
@@ -223,7 +225,7 @@ def test_int4_scales_follow_assignments():
         twin.quantize(mode)
         y = twin(x)
         twin.kernel_scale.assign(twin.kernel_scale.numpy() * 2)
-        np.testing.assert_allclose(twin(x), y * 2 if twin.kernel_zero is not None else y / 2, rtol=1e-5)
+        np.testing.assert_allclose(twin(x), y * 2 if hasattr(twin, "kernel_zero") else y / 2, rtol=1e-5)
 
 
 def test_the_policy_decides_whether_int8_layers_quantize_activations():
@@ -327,7 +329,8 @@ def test_memory_does_not_wait_for_the_garbage_collector(mode):
     layer = _dense("float32")
     layer.quantize(mode)
     layer(_x(1, 44))
-    kernel = weakref.ref(layer.kernel.numpy())
+    (kernel,) = (weakref.ref(weight._state[0]) for weight in layer.weights if weight.name == "kernel")
+    assert kernel() is not None
     gc.disable()
     try:
         del layer
@@ -346,9 +349,9 @@ def test_embeddings_are_their_formula(mode, source):
     layer = layers.Embedding(10, 37, weights=table, dtype=source)
     layer.quantize(mode)
     stands_for = _matrix(layer, "embeddings", 37)
-    if layer.embeddings_zero is not None:
+    if hasattr(layer, "embeddings_zero"):
         codes, scale, zero = abs_max_quantize_grouped_with_zero_point(table.T, layer.dtype_policy.block_size)
-        np.testing.assert_array_equal(unpack_int4(layer.embeddings.numpy(), 37, axis=-1), codes.T)
+        np.testing.assert_array_equal(layer.embeddings, codes.T)
         np.testing.assert_array_equal(layer.embeddings_scale.numpy(), scale.T)
         np.testing.assert_array_equal(layer.embeddings_zero.numpy(), zero.T)
     for ids in (np.array([[0, 3], [9, 9]]), np.array(4), np.zeros((0, 2), int), np.array([2.0])):
@@ -356,7 +359,7 @@ def test_embeddings_are_their_formula(mode, source):
         expected = stands_for[ids.astype(int)]
         assert rows.dtype == layer.compute_dtype and rows.shape == (*ids.shape, 37)
         np.testing.assert_allclose(_wide(rows), expected, rtol=2 * UNIT[layer.compute_dtype], atol=2.0**-24)
-    if layer.g_idx is not None:
+    if hasattr(layer, "g_idx"):
         layer.g_idx.assign(layer.g_idx.numpy()[::-1])
         expected = _matrix(layer, "embeddings", 37)
         np.testing.assert_allclose(_wide(layer(np.arange(10))), expected, rtol=2 * UNIT[layer.compute_dtype])
@@ -531,3 +534,37 @@ def test_every_instruction_set_gives_the_same_bits(mode, source):
         cpu.set_isa(before)
     for result in results[1:]:
         np.testing.assert_array_equal(result.view(np.uint8), results[0].view(np.uint8))
+
+
+# What Keras 3.15 has of each, and the shape of the codes.
+@pytest.mark.parametrize(
+    ("mode", "attributes"),
+    [
+        (None, set()),
+        ("int8", {"scale"}),
+        ("int4", {"scale", "zero", "g_idx"}),
+        ("int4/-1", {"scale"}),
+        ("float8", {"scale"}),
+    ],
+)
+def test_quantized_layers_have_the_attributes_of_their_form(mode, attributes):
+    kernels = [layers.Dense(5), layers.EinsumDense("abc,cde->abde", (None, 2, 5))]
+    for layer in [*kernels, *([layers.Embedding(7, 5)] if mode != "float8" else [])]:
+        name = "embeddings" if isinstance(layer, layers.Embedding) else "kernel"
+        with pytest.raises(AttributeError, match=f"You must build the layer before accessing `{name}`"):
+            getattr(layer, name)
+        layer.build((None, 3, 6))
+        shape = layer.weights[0].shape
+        if mode:
+            layer.quantize(mode)
+        found = {part for part in ("scale", "zero") if hasattr(layer, f"{name}_{part}")}
+        assert found | ({"g_idx"} if hasattr(layer, "g_idx") else set()) == attributes
+        codes = getattr(layer, name)
+        assert codes.shape == shape and codes.dtype == ("int8" if "int" in str(mode) else "float32")
+        if "int4" in str(mode):
+            assert not codes.flags.writeable and codes.min() < 0 < codes.max() <= 7
+            copied = pickle.loads(pickle.dumps(layer))
+            np.testing.assert_array_equal(getattr(copied, name), codes)
+            (packed,) = (weight for weight in copied.weights if weight.name == name)
+            packed.assign(packed.numpy() * 0)
+            assert not getattr(copied, name).any()

@@ -234,7 +234,7 @@ def test_set_weights_refuses_fractions_for_an_int8_kernel_before_it_changes_anyt
     with pytest.raises(TypeError, match="variable 'kernel' must be integers from -128 to 127; received float64"):
         layer.set_weights([replacement[variable.name] for variable in layer.weights])
     for kept, array in zip(before, layer.get_weights(), strict=True):
-        assert kept is array
+        np.testing.assert_array_equal(kept, array)
     replacement["kernel"] = np.full((2, 2), 3.0)
     layer.set_weights([replacement[variable.name] for variable in layer.weights])
     assert layer.kernel.numpy().tolist() == [[3, 3], [3, 3]]

@@ -8,7 +8,7 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project
-from mp_core.layers.quantized import MODES, Matrix
+from mp_core.layers.quantized import MODES, Codes, Matrix
 
 __all__ = ["Dense"]
 
@@ -33,11 +33,12 @@ class Dense(Layer):
     Attributes
     ----------
     kernel : AutoCastVariable, shape (inputs, units)
-        As int4 of shape (inputs, ceil(units / 2)), two codes to a byte, the one with the even index in the low half.
-    kernel_scale : AutoCastVariable or None, shape (units,)
-        Of an int8 kernel, or int4 without blocks, which stands for ``kernel / kernel_scale``.
-    kernel_zero, g_idx : AutoCastVariable or None, shape (blocks, units) and (inputs,)
-        Of int4 in blocks of rows: ``(kernel - kernel_zero[g_idx]) * kernel_scale[g_idx]``.
+        As int4 a read-only array of its codes, int8. The weight of this name has two codes to a byte along the units,
+        the one with the even index in the low half.
+    kernel_scale : AutoCastVariable, shape (units,)
+        Of an int8 kernel, or int4 without blocks, only: it stands for ``kernel / kernel_scale``.
+    kernel_zero, g_idx : AutoCastVariable, shape (blocks, units) and (inputs,)
+        Of int4 in blocks of rows only: ``(kernel - kernel_zero[g_idx]) * kernel_scale[g_idx]``.
     bias : AutoCastVariable or None, shape (units,)
     depth : int
         Length of the inputs' last axis, once built.
@@ -55,10 +56,10 @@ class Dense(Layer):
 
     _arrays = ("inputs",)
     _modes = MODES
-    kernel: AutoCastVariable
-    kernel_scale: AutoCastVariable | None = None
-    kernel_zero: AutoCastVariable | None = None
-    g_idx: AutoCastVariable | None = None
+    kernel: Any = Codes()
+    kernel_scale: AutoCastVariable
+    kernel_zero: AutoCastVariable
+    g_idx: AutoCastVariable
     fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
     bias: AutoCastVariable | None
     _told = ("units",)

@@ -13,7 +13,7 @@ from mp_core.contraction import Equation, einsum, parse
 from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
-from mp_core.layers.quantized import MODES, Matrix
+from mp_core.layers.quantized import MODES, Codes, Matrix
 
 __all__ = ["EinsumDense"]
 
@@ -47,10 +47,10 @@ class EinsumDense(Layer):
 
     _arrays = ("inputs",)
     _modes = MODES
-    kernel: AutoCastVariable
-    kernel_scale: AutoCastVariable | None = None
-    kernel_zero: AutoCastVariable | None = None
-    g_idx: AutoCastVariable | None = None
+    kernel: Any = Codes()
+    kernel_scale: AutoCastVariable
+    kernel_zero: AutoCastVariable
+    g_idx: AutoCastVariable
     fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
     bias: AutoCastVariable | None
     _told = ("equation", "output_shape")

@@ -12,7 +12,7 @@ from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.layer import Layer
-from mp_core.layers.quantized import Matrix, add_matrix, assign_matrix, block_index
+from mp_core.layers.quantized import Codes, Form, Matrix, add_matrix, assign_matrix, block_index
 from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.quantizers import unpack_int4
 
@@ -38,10 +38,11 @@ class Embedding(Layer):
     Attributes
     ----------
     embeddings : AutoCastVariable, shape (input_dim, output_dim)
-    embeddings_scale : AutoCastVariable or None, shape (input_dim,)
-        Of an int8 table, or int4 without blocks, which stands for ``embeddings / embeddings_scale``.
-    embeddings_zero, g_idx : AutoCastVariable or None, shape (input_dim, blocks) and (output_dim,)
-        Of int4 in blocks, with two codes to a byte of `embeddings`.
+        As int4 a read-only array of its codes, int8; the weight of this name has two codes to a byte.
+    embeddings_scale : AutoCastVariable, shape (input_dim,)
+        Of an int8 table, or int4 without blocks, only: it stands for ``embeddings / embeddings_scale``.
+    embeddings_zero, g_idx : AutoCastVariable, shape (input_dim, blocks) and (output_dim,)
+        Of int4 in blocks only.
 
     Examples
     --------
@@ -52,10 +53,11 @@ class Embedding(Layer):
 
     _arrays = ("inputs",)
     _modes = ("int8", "int4")
-    embeddings: AutoCastVariable
-    embeddings_scale: AutoCastVariable | None = None
-    embeddings_zero: AutoCastVariable | None = None
-    g_idx: AutoCastVariable | None = None
+    embeddings: Any = Codes()
+    _embeddings: AutoCastVariable
+    embeddings_scale: AutoCastVariable
+    embeddings_zero: AutoCastVariable
+    g_idx: AutoCastVariable
     _told = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer")
 
@@ -101,17 +103,18 @@ class Embedding(Layer):
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"
             )
-        rows = self.embeddings.numpy()[indices]
-        if self._form is not None:
-            rows = self._dequantized(rows, indices)
+        form = self._form
+        table: AutoCastVariable = self.embeddings if form is None or form.mode == "int8" else self._embeddings
+        rows = table.numpy()[indices]
+        if form is not None:
+            rows = self._dequantized(rows, indices, form)
         return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
 
-    def _dequantized(self, rows: Array, indices: Array) -> Array:
+    def _dequantized(self, rows: Array, indices: Array, form: Form) -> Array:
         """Return the stored `rows`, those at `indices`, as what they stand for, in a float type."""
-        assert self._form is not None and self.embeddings_scale is not None
         scale = ops.cast(self.embeddings_scale.numpy()[indices], "float32")
-        if self.embeddings_zero is None:
-            codes = rows if self._form.mode == "int8" else unpack_int4(rows, self.output_dim, axis=-1)
+        if form.block < 0:
+            codes = rows if form.mode == "int8" else unpack_int4(rows, self.output_dim, axis=-1)
             rows = ops.cast(codes, "float32")
             rows /= scale[..., np.newaxis]
             return rows

@@ -19,7 +19,7 @@ class LayerNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int
-        The axes that are normalized together.
+        The axes that are normalized together. Once built, the attribute is a sorted list, as Keras' is.
     epsilon : float
     center, scale : bool
         Whether there is a beta, a gamma.
@@ -66,6 +66,7 @@ class LayerNormalization(Layer):
                 f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "
                 f"received {self.axis!r}"
             )
+        self.axis = sorted(axes)
         self._rank = rank
         self._is_last = self._axes == [rank - 1]
         shape = tuple(input_shape[axis] for axis in self._axes)
@@ -81,7 +82,7 @@ class LayerNormalization(Layer):
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
         shape = inputs.shape
-        if self.axis in (-1, [-1]):  # of inputs with any number of axes
+        if self.axis == [-1]:  # of inputs with any number of axes
             fits = list(shape[-1:]) == self._lengths
         else:
             fits = len(shape) == self._rank and [shape[axis] for axis in self._axes] == self._lengths

@@ -99,7 +99,8 @@ def _vector(layer: Any, bias: AutoCastVariable) -> Array:
 
 def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | None = None) -> Any:
     """Return ``make(layer, dtype)``, made once per value of the kernel and of all variables that are not the bias."""
-    kept: dict[str, Any] = layer.kernel.derived((make, dtype), _nothing)
+    kernel = _stored_kernel(layer)
+    kept: dict[str, Any] = kernel.derived((make, dtype), _nothing)
     last = kept.get("last")
     if last is not None:
         for variable, version in last[0]:
@@ -108,10 +109,16 @@ def _made(layer: Any, make: Callable[[Any, Any], Any], dtype: np.dtype[Any] | No
         else:
             return last[1]
     # Without the kernel itself: that would be a cycle, and a model's memory would wait for the garbage collector.
-    others = (variable for variable in layer._variables if variable is not layer.bias and variable is not layer.kernel)
+    others = (variable for variable in layer._variables if variable is not layer.bias and variable is not kernel)
     versions = [(variable, variable.version) for variable in others]
     kept["last"] = last = versions, make(layer, dtype)  # one at a time: an assigned scale replaces it
     return last[1]
+
+
+def _stored_kernel(layer: Any) -> AutoCastVariable:
+    """Return the variable that holds the kernel, packed where it is int4."""
+    variable: AutoCastVariable = layer._kernel if layer._form.mode == "int4" else layer.kernel
+    return variable
 
 
 def _nothing(_: Array) -> dict[str, Any]:
@@ -143,7 +150,7 @@ def _codes(layer: Any, dtype: np.dtype[Any] | None) -> PackedMatrix | Array:
 def _quantized(layer: Any) -> QuantizedArray | Array:
     """Return the matrix as codes that multiply with their scales, or else as floats."""
     m, form = layer._matrix, layer._form
-    stored, scale = layer.kernel.numpy(), ops.cast(layer.kernel_scale.numpy(), "float32")
+    stored, scale = _stored_kernel(layer).numpy(), ops.cast(layer.kernel_scale.numpy(), "float32")
     if form.mode == "int8":
         return QuantizedArray(m.arranged(stored), 1.0 / scale.reshape(1, -1), None, (1,))
     q = _nibbles(layer, stored, scale)

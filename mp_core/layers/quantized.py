@@ -21,10 +21,12 @@ from mp_core.quantizers import (
     abs_max_quantize_grouped_with_zero_point,
     deserialize,
     pack_int4,
+    unpack_int4,
 )
 
 __all__ = [
     "MODES",
+    "Codes",
     "Form",
     "Matrix",
     "add_matrix",
@@ -38,6 +40,28 @@ __all__ = [
     "form_of",
     "replace_matrix",
 ]
+
+
+class Codes:
+    """The attribute of a matrix that is stored as int4: the codes, int8 of the matrix's shape, read-only.
+
+    A matrix in another form is an attribute of the layer itself, which comes first.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
+        if layer is None:
+            return self
+        packed = vars(layer).get(f"_{self._name}")
+        if packed is None:
+            raise AttributeError(f"You must build the layer before accessing `{self._name}`.")
+        m = layer._matrix
+        codes = unpack_int4(packed.numpy(), m.columns, axis=-1).reshape(m.shape)
+        codes.flags.writeable = False
+        return codes
+
 
 MODES = ("int8", "int4", "float8")
 """The quantization modes in which layers compute."""
@@ -172,7 +196,7 @@ def replace_matrix(layer: Any, policy: DTypePolicy) -> None:
     else:
         variable = getattr(layer, m.name)
         values = _encoded(variable.numpy(), m, form, layer.variable_dtype)
-        layer._variables[:] = [other for other in layer._variables if other is not variable]
+        delattr(layer, m.name)
         _add_codes(layer, form, values)
     layer._form, layer.quantized = form, True
 
@@ -186,7 +210,7 @@ def assign_matrix(layer: Any, weights: Any) -> None:
         check_finite(layer, floats)
         values = _encoded(floats, m, form, layer.variable_dtype)
     for name, value in values.items():
-        getattr(layer, name).assign(value)
+        getattr(layer, name if form is None else _attribute(m, form, name)).assign(value)
 
 
 def add_scaling(layer: Any, length: int) -> None:
@@ -208,7 +232,12 @@ def _add_codes(layer: Any, form: Form, values: dict[str, Array]) -> None:
             shape=shape, dtype=dtype, trainable=False, autocast=dtype is None, name=name,
             initializer=initializer if value is None else lambda *_, made=value: made,
         )  # fmt: skip
-        setattr(layer, name, variable)
+        setattr(layer, _attribute(layer._matrix, form, name), variable)
+
+
+def _attribute(m: Matrix, form: Form, name: str) -> str:
+    """Return the attribute that holds a variable: packed codes are internal, :class:`Codes` reads them."""
+    return f"_{name}" if form.mode == "int4" and name == m.name else name
 
 
 def _variables(m: Matrix, form: Form) -> dict[str, tuple[tuple[int, ...], str | None, Any]]:
@@ -276,7 +305,10 @@ def assign_codes(layer: Any, codes: Array) -> None:
     """Give the kernel of `layer` these codes, of the shape of its matrix; scales and zero points stay."""
     m = layer._matrix
     stored = m.restored(codes.astype(np.int8))
-    layer.kernel.assign(stored if layer._form.mode == "int8" else pack_int4(stored.reshape(m.rows, m.columns), -1)[0])
+    if layer._form.mode == "int8":
+        layer.kernel.assign(stored)
+    else:
+        layer._kernel.assign(pack_int4(stored.reshape(m.rows, m.columns), -1)[0])
 
 
 def block_index(layer: Any, blocks: int) -> tuple[Array, int | None]:
