@@ -10,7 +10,7 @@ Examples
 <QuantizedDTypePolicy "int8_from_float32">
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mp_core import dtype_policies, quantizers
@@ -61,25 +61,30 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     """
+    with custom_object_scope(custom_objects):
+        return deserialized(config, dtype_policies.deserialize)
+
+
+def deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], face: str = "keras.layers") -> Any:
+    """Return the object of a configuration whose policies and layers are those of a face."""
     if isinstance(config, list | tuple):
-        return type(config)(deserialize_keras_object(part, custom_objects) for part in config)
+        return type(config)(deserialized(part, deserialize_policy, face) for part in config)
     if not isinstance(config, dict):
         return config
     if "class_name" not in config:
-        return {key: deserialize_keras_object(part, custom_objects) for key, part in config.items()}
-    with custom_object_scope(custom_objects):
-        name = config["config"] if config["class_name"] == "function" else None
-        if name is not None:
-            function = get_registered_object(name) if isinstance(name, str) else None
-            if function is None:
-                raise ValueError(f"Unknown function {name!r}: register it, or name it in `custom_objects`")
-            return function
-        policies = {kind.__name__ for kind in _policies(DTypePolicy)} | {"Policy", "PolicyV1"}
-        if config["class_name"] in policies:
-            return dtype_policies.deserialize(config)
-        classes = layer_classes() | {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}
-        found, own = class_and_config(config, known_classes(object, classes), "object")
-        return found.from_config(own)
+        return {key: deserialized(part, deserialize_policy, face) for key, part in config.items()}
+    if config["class_name"] == "function":
+        name = config.get("config")
+        function = get_registered_object(name) if isinstance(name, str) else None
+        if function is None:
+            raise ValueError(f"Unknown function {name!r}: register it, or name it in `custom_objects`")
+        return function
+    policies = {kind.__name__ for kind in _policies(DTypePolicy)} | {"Policy", "PolicyV1"}
+    if config["class_name"] in policies:
+        return deserialize_policy(config)
+    classes = layer_classes(config, face) | {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}
+    found, own = class_and_config(config, known_classes(object, classes), "object")
+    return found.from_config(own)
 
 
 def _policies(kind: type) -> set[type]:

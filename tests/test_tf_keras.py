@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core import config, dtype_policies, dtypes, tf_keras
+from mp_core import config, dtype_policies, dtypes, saving, tf_keras
 from mp_core import layers as keras3_layers
 from mp_core.autocast import AutoCastVariable, read_dtype
 from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy
@@ -674,3 +674,103 @@ def test_every_way_quantizes_as_the_other_face_does(index, mode):
     again(x)
     again.set_weights(ours.get_weights())
     np.testing.assert_array_equal(again(x), theirs(x))
+
+
+# ---- Sequential, models, backend, utils
+
+
+def _stack():
+    return tf_keras.Sequential(
+        [
+            tf_keras.layers.Dense(3, "relu", dtype="mixed_float16"),
+            tf_keras.Sequential([tf_keras.layers.LayerNormalization(), tf_keras.layers.Dense(2)], name="inner"),
+            tf_keras.layers.Softmax(dtype=PolicyV1("float32", None)),
+        ]
+    )
+
+
+def _all_layers(stack):
+    return [layer for layer in stack.flatten() if isinstance(layer, keras3_layers.Layer)]
+
+
+def test_names_of_tf_keras():
+    assert tf_keras.models.Sequential is tf_keras.Sequential
+    tf_keras.backend.set_floatx("bfloat16")
+    assert tf_keras.backend.floatx() == "bfloat16" == tf_keras.layers.Dense(1).dtype
+    assert issubclass(tf_keras.Sequential, tf_keras.Layer)
+
+
+def test_a_stack_casts_nothing_itself():
+    class Seen(tf_keras.Layer):
+        def call(self, inputs):
+            self.seen = inputs.dtype
+            return inputs
+
+    first = Seen(dtype="float64", autocast=False)
+    tf_keras.Sequential([first], "stack")(np.ones(2, np.float16))
+    assert first.seen == np.float16
+
+
+def test_a_stack_keeps_its_face_through_a_configuration():
+    stack, x = _stack(), np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    y = stack(x)
+    config = json.loads(json.dumps(stack.get_config()))
+    for again in (tf_keras.Sequential.from_config(config), tf_keras.Sequential.from_config(config["layers"])):
+        assert all(isinstance(layer, tf_keras.Layer) for layer in _all_layers(again))
+        assert [layer.compute_dtype for layer in _all_layers(again)] == [s.compute_dtype for s in _all_layers(stack)]
+        again(x)
+        again.set_weights(stack.get_weights())
+        np.testing.assert_array_equal(again(x), y)
+
+
+def test_a_stack_of_keras_keeps_the_face_of_every_layer():
+    stack = keras3_layers.Sequential([tf_keras.layers.Dense(3), keras3_layers.Dense(2), _stack()])
+    again = keras3_layers.Sequential.from_config(json.loads(json.dumps(stack.get_config())))
+    assert [type(layer) for layer in _all_layers(again)] == [type(layer) for layer in _all_layers(stack)]
+
+
+def test_a_stack_takes_layers_of_its_face_only():
+    with pytest.raises(TypeError, match=r"The added layer must be an instance of class mp_core\.tf_keras\.Layer"):
+        tf_keras.Sequential([keras3_layers.Dense(2)])
+
+
+def test_configurations_of_tensorflow_load_in_this_face():
+    dense = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2, "dtype": "float64"}}
+    inputs = {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_input_shape": [None, 3]}}
+    config = {"name": "s", "layers": [inputs, dense], "build_input_shape": [None, 3]}
+    (layer,) = tf_keras.Sequential.from_config(config).layers
+    assert type(layer) is tf_keras.layers.Dense and layer.dtype_policy == Policy("float64")
+    (layer,) = keras3_layers.Sequential.from_config(config).layers
+    assert type(layer) is keras3_layers.Dense
+
+
+def test_custom_layers_in_a_stack():
+    config = tf_keras.Sequential([Identity(name="i")]).get_config()
+    with pytest.raises(ValueError, match="Unknown layer class_name='Identity'"):
+        tf_keras.Sequential.from_config(config)
+    assert type(tf_keras.Sequential.from_config(config, {"Identity": Identity}).layers[0]) is Identity
+    with tf_keras.utils.custom_object_scope({"Identity": Identity}):
+        assert type(tf_keras.Sequential.from_config(config).layers[0]) is Identity
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [Policy("float32"), Policy("mixed_float16"), Policy("_infer"), dtype_policies.get("int8_from_float32")],
+    ids=repr,
+)
+def test_policies_pass_through_the_serialization_of_objects(instance):
+    config = tf_keras.utils.serialize_keras_object(instance)
+    assert json.loads(json.dumps(config)) == config and set(config) >= {"module", "class_name", "config"}
+    again = tf_keras.utils.deserialize_keras_object({"a": [config]})["a"][0]
+    assert again == instance and type(again) is type(instance)
+
+
+def test_layers_pass_through_the_serialization_of_objects():
+    config = json.loads(json.dumps(tf_keras.utils.serialize_keras_object(_stack())))
+    assert config["module"] == "tf_keras.layers"
+    for deserialize_object in (tf_keras.utils.deserialize_keras_object, saving.deserialize_keras_object):
+        again = deserialize_object(config)
+        assert all(isinstance(layer, tf_keras.Layer) for layer in _all_layers(again))
+    config = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2}}
+    assert type(tf_keras.utils.deserialize_keras_object(config)) is tf_keras.layers.Dense
+    assert type(saving.deserialize_keras_object(config)) is keras3_layers.Dense

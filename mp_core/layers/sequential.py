@@ -1,6 +1,6 @@
 """A stack of layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from mp_core.layers.normalization import LayerNormalization
 from mp_core.layers.pointwise import Activation, Dropout, Softmax
 from mp_core.layers.serialization import serialize_keras_object
 
-__all__ = ["Sequential"]
+__all__ = ["Sequential", "add_face", "layer_classes"]
 
 _CLASSES = (
     Activation, Conv2D, Dense, Dropout, EinsumDense, Embedding, LayerNormalization, MultiHeadAttention, Softmax,
@@ -38,6 +38,9 @@ class Sequential(Layer):
     >>> model(np.ones((3, 5), np.float32)).shape, len(model.get_weights())
     ((3, 2), 4)
     """
+
+    _face = "keras.layers"
+    """The module whose layers a configuration means that names no other face."""
 
     def __init__(self, layers: Sequence[Layer] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -68,7 +71,7 @@ class Sequential(Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the stack of a configuration.
+        """Return the stack of a configuration; layers are of the face that their ``module`` names.
 
         Raises
         ------
@@ -80,15 +83,36 @@ class Sequential(Layer):
         shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]
         entries = [entry for entry, shape in zip(config["layers"], shapes, strict=True) if not shape]
         with custom_object_scope(custom_objects):
-            classes = known_classes(Layer, layer_classes())
-            found = [class_and_config(entry, classes, "layer") for entry in entries]
+            classes = [known_classes(Layer, layer_classes(entry, cls._face)) for entry in entries]
+            found = [class_and_config(*pair, "layer") for pair in zip(entries, classes, strict=True)]
             layers = [layer.from_config(own) for layer, own in found]
-        return super().from_config(config | {"layers": layers})
+        arguments = {key: value for key, value in config.items() if key != "build_input_shape"}
+        return super().from_config(arguments | {"layers": layers})
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
 
 
-def layer_classes() -> dict[str, Any]:
-    """Return name -> class of mp_core's layers."""
-    return {layer.__name__: layer for layer in (*_CLASSES, Sequential)}
+_faces: dict[str, dict[str, type[Layer]]] = {}
+
+
+def add_face(module: str, classes: Iterable[type[Layer]]) -> None:
+    """Make configurations with this ``module`` mean these layers."""
+    _faces[module] = {layer.__name__: layer for layer in classes}
+
+
+add_face(Sequential._face, (*_CLASSES, Sequential))
+
+
+def layer_classes(config: Any, face: str = Sequential._face) -> dict[str, type[Layer]]:
+    """Return name -> class of the layers of the face that a layer's configuration names: of `face` unless another.
+
+    Raises
+    ------
+    ValueError
+        The face is tf.keras', and :mod:`mp_core.tf_keras` is not imported.
+    """
+    module = config.get("module") if isinstance(config, dict) else None
+    if module == "tf_keras.layers" and module not in _faces:
+        raise ValueError("The configuration has layers of tf_keras: import mp_core.tf_keras to load it")
+    return _faces[module if module == "tf_keras.layers" else face]

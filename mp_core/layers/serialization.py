@@ -10,7 +10,11 @@ from mp_core.dtype_policies.lookup import get_registered_name
 
 __all__ = ["serialize_keras_object"]
 
-_MODULES = {"mp_core.quantizers": "keras.quantizers", "mp_core.layers": "keras.layers"}
+_MODULES = {
+    "mp_core.quantizers": "keras.quantizers",
+    "mp_core.layers": "keras.layers",
+    "mp_core.tf_keras": "tf_keras.layers",
+}
 
 
 def serialize_keras_object(obj: Any) -> Any:

@@ -8,7 +8,8 @@ Examples
 >>> mixed_precision.set_global_policy("float32")
 """
 
-from mp_core.tf_keras import layers, mixed_precision
+from mp_core.tf_keras import backend, layers, mixed_precision, models, utils
 from mp_core.tf_keras.layer import Layer
+from mp_core.tf_keras.models import Sequential
 
-__all__ = ["Layer", "layers", "mixed_precision"]
+__all__ = ["Layer", "Sequential", "backend", "layers", "mixed_precision", "models", "utils"]

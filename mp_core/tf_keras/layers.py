@@ -1,8 +1,10 @@
 """The layers of :mod:`mp_core.layers` under tf.keras' rules."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from mp_core import layers
+from mp_core.layers.sequential import add_face
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.mixed_precision.policy import is_floating
 
@@ -15,6 +17,7 @@ __all__ = [
     "Embedding",
     "Layer",
     "LayerNormalization",
+    "Sequential",
     "Softmax",
 ]
 
@@ -66,5 +69,68 @@ class LayerNormalization(_Weighted, layers.LayerNormalization):
     """:class:`mp_core.layers.LayerNormalization` under tf.keras' rules."""
 
 
+class Sequential(Layer, layers.Sequential):
+    """:class:`mp_core.layers.Sequential` of layers under tf.keras' rules: as a stack, it casts nothing.
+
+    Parameters
+    ----------
+    layers : sequence of Layer, optional
+    name : str, optional
+    **kwargs
+        Those of :class:`mp_core.layers.Layer`; `autocast` defaults to False.
+
+    Raises
+    ------
+    TypeError
+        A layer is none of this face.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = Sequential([Dense(4, dtype="mixed_float16"), Dense(2, dtype="float32")])
+    >>> model(np.ones((3, 5))).dtype
+    dtype('float32')
+    >>> Sequential.from_config(model.get_config()).layers[0].dtype_policy
+    <Policy "mixed_float16">
+    """
+
+    _face = "tf_keras.layers"
+
+    def __init__(
+        self, layers: Sequence[Layer] | None = None, name: str | None = None, *, autocast: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
+
+    def add(self, layer: layers.Layer) -> None:
+        """Append a layer of this face."""
+        if not isinstance(layer, Layer):
+            raise TypeError(
+                "The added layer must be an instance of class mp_core.tf_keras.Layer. "
+                f"Received: layer={layer!r} of type {type(layer)}."
+            )
+        super().add(layer)
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any] | list[Any], custom_objects: dict[str, type[layers.Layer]] | None = None
+    ) -> Self:
+        """Return the stack of a configuration: of this face, unless a layer's class is in `custom_objects`.
+
+        A list holds the configurations of the layers, as early releases wrote it.
+
+        Raises
+        ------
+        ValueError
+            There are no ``layers``, or a ``class_name`` is no layer of this face, registered, or in `custom_objects`.
+        """
+        return super().from_config({"layers": config} if isinstance(config, list) else config, custom_objects)
+
+
 class Softmax(Layer, layers.Softmax):
     """:class:`mp_core.layers.Softmax` under tf.keras' rules."""
+
+
+add_face(
+    "tf_keras.layers",
+    (Activation, Conv2D, Dense, Dropout, EinsumDense, Embedding, LayerNormalization, Sequential, Softmax),
+)

@@ -22,6 +22,7 @@ __all__ = [
     "is_floating",
     "policy_scope",
     "serialize",
+    "serialize_as_dict",
     "set_global_policy",
     "standardize",
 ]
@@ -245,9 +246,14 @@ def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
         raise TypeError(f"`policy` must be a policy, such as Policy('float32'); received {policy!r}")
     if not isinstance(policy, Policy):
         return dtype_policies.serialize(policy)
-    own = type(policy) is Policy
-    if own and policy.compute_dtype == policy.variable_dtype:
+    if type(policy) is Policy and policy.compute_dtype == policy.variable_dtype:
         return None if policy.name == "_infer" else policy.name
+    return serialize_as_dict(policy)
+
+
+def serialize_as_dict(policy: Policy) -> dict[str, Any]:
+    """Return the class name and the configuration of a policy."""
+    own = type(policy) is Policy
     kind = type(policy).__name__
     return {
         "module": "keras.mixed_precision" if own else None,

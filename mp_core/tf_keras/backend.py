@@ -1,0 +1,5 @@
+"""tf.keras' ``backend``: the default float type."""
+
+from mp_core.dtypes import floatx, set_floatx
+
+__all__ = ["floatx", "set_floatx"]

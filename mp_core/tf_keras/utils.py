@@ -1,0 +1,72 @@
+"""tf.keras' ``utils``: objects as configurations and back, and the classes that users register for that."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mp_core.saving import (
+    CustomObjectScope,
+    custom_object_scope,
+    deserialized,
+    get_custom_objects,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+)
+from mp_core.saving import serialize_keras_object as _serialize
+from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
+
+__all__ = [
+    "CustomObjectScope",
+    "custom_object_scope",
+    "deserialize_keras_object",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "register_keras_serializable",
+    "serialize_keras_object",
+]
+
+
+def serialize_keras_object(instance: Any) -> Any:
+    """Return an object as plain values, which ``json.dumps`` takes; a policy is a dictionary, also of a single dtype.
+
+    Parameters
+    ----------
+    instance : object
+        What :func:`mp_core.saving.serialize_keras_object` takes.
+
+    Raises
+    ------
+    TypeError
+        `instance` is nothing that can be serialized.
+
+    Examples
+    --------
+    >>> serialize_keras_object(Policy("float32"))["module"]
+    'keras.mixed_precision'
+    """
+    return serialize_as_dict(instance) if isinstance(instance, Policy) else _serialize(instance)
+
+
+def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """Return the object of a :func:`serialize_keras_object` configuration; policies and layers are of this face.
+
+    Parameters
+    ----------
+    config : object
+        Plain values are themselves; a list or dictionary may hold configurations.
+    custom_objects : dict, optional
+        Name -> class or function.
+
+    Raises
+    ------
+    ValueError
+        A ``class_name`` or function is unknown.
+
+    Examples
+    --------
+    >>> deserialize_keras_object({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}).dtype_policy
+    <Policy "float32">
+    """
+    with custom_object_scope(custom_objects):
+        return deserialized(config, deserialize, "tf_keras.layers")
