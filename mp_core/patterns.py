@@ -9,6 +9,7 @@ proportional to the length of the name times that of the pattern.
 
 import math
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -58,11 +59,11 @@ def matcher(pattern: str, how: str) -> Callable[[str], object]:
         if not _REPEATED.search(pattern):
             return quick
         tree = _parser.parse(pattern)
-        longest = next((size for size in range(_MAX_NAME, -1, -1) if _is_quick(tree, size, how == "search")), -1)
+        if _is_quick(tree, _MAX_NAME, how == "search"):
+            return quick
+        longest = bisect(range(_MAX_NAME), 0, key=lambda size: not _is_quick(tree, size, how == "search")) - 1
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    if longest == _MAX_NAME:
-        return quick
     try:
         program = _Program.of(tree)
     except _TooHardError as error:
