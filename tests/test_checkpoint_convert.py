@@ -293,6 +293,26 @@ def test_a_tensor_that_would_be_taken_for_zero_points_is_refused(tmp_path, targe
     assert open_tensors(target).keys() == {"a", "a.zero_point"}
 
 
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("mixed_bfloat16", {"policy": "float32"}),
+        ("params=float16,compute=bfloat16,output=float32", {"policy": "float16"}),
+        ("int8_from_mixed_bfloat16", {"policy": "int8"}),
+        ("int8/weight_only_from_float32", {"policy": "int8_weight_only"}),
+        ("float8_from_mixed_bfloat16", {"policy": "float8_e4m3fn"}),
+        ("int4/32_from_float32", {"policy": "int4", "granularity": "group:32"}),
+        ("int4_from_float32", {"policy": "int4", "granularity": "channel"}),
+    ],
+)
+def test_a_dtype_policy_means_the_weights_that_its_layers_keep(tmp_path, name, same):
+    save_file({"w": normal(6, 128), "b": normal(6)}, tmp_path / "in.safetensors")
+    convert_file(tmp_path / "in.safetensors", tmp_path / "a", name)
+    convert_file(tmp_path / "in.safetensors", tmp_path / "b", **same)
+    (found, metadata), (expected, _) = raw(tmp_path / "a"), raw(tmp_path / "b")
+    assert found == expected and metadata["mp_core.policy"] == name
+
+
 # ---- what is quantized already
 
 

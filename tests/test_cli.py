@@ -15,6 +15,7 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, demo, dtype_policies
+from mp_core.checkpoint import open_tensors, stored_as
 from mp_core.cli import embed
 from mp_core.models import BertEncoder
 
@@ -379,6 +380,86 @@ def test_choose_prints_the_table_or_json(capsys, model, texts):
 def test_choose_needs_a_budget(capsys, model, texts, budget):
     message = usage_error(capsys, "choose", model, "--texts", texts, f"--max-error={budget}")
     assert "--max-error: must be a finite number of at least 0" in message
+
+
+def test_a_chosen_map_serves_embed_and_convert(capsys, model, texts, tmp_path):
+    path, small = tmp_path / "map.json", str(tmp_path / "small")
+    arguments = ["choose", model, "--texts", texts, "--max-error", "1e-2", "--policies", "bfloat16", "int8"]
+    assert cli.main([*arguments, "--output", str(path)]) == 0
+    assert "weights: " in capsys.readouterr().out
+    chosen = dtype_policies.deserialize(json.loads(path.read_text()))
+    assert len({policy.name for policy in chosen.values()}) > 1
+    assert "force (--force) replaces it" in usage_error(capsys, *arguments, "--output", str(path))
+    report = tmp_path / "report.json"
+    assert cli.main([*arguments, "--output", str(path), "--force", "--json"]) == 0
+    report.write_text(capsys.readouterr().out)
+    for file in (path, report):
+        out = str(tmp_path / f"{file.stem}.npy")
+        assert cli.main(["embed", "--model", model, "--map", str(file), "--output", out, texts]) == 0
+        np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, chosen).encode(TEXTS))
+    assert cli.main(["convert", model, "-o", small, "--map", str(path), "--quiet"]) == 0
+    tensors = open_tensors(Path(small, "model.safetensors"))
+    names = BertEncoder.from_folder(model).tensor_names
+    assert set(chosen) == set(names)
+    for layer, start in names.items():
+        expected = {"int8_from_mixed_bfloat16": "int8", "bfloat16": "bfloat16", "float32": "float32"}
+        own = [
+            tensor.dtype.name for name, tensor in tensors.items() if name.startswith(start) and len(tensor.shape) > 1
+        ]
+        assert set(own) <= {expected[chosen[layer].name]}, layer
+    found = BertEncoder.from_folder(small, chosen).encode(TEXTS)
+    assert (found * BertEncoder.from_folder(model).encode(TEXTS)).sum(axis=1).min() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is not a map of policies"),
+        ("[1]", "is not a map of policies: expected a JSON object"),
+        ("{}", "is not a map of policies: "),
+        ('{"class_name": "DTypePolicy", "config": {"name": "float16"}}', "it holds the policy 'float16'"),
+        ('{"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": {}}}}', "is not a map of policies: "),
+    ],
+)
+def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, content, message):
+    path = tmp_path / "map.json"
+    path.write_text(content)
+    convert = ["convert", model, "-o", str(tmp_path / "out")]
+    for command in (["embed", "--model", model, texts], convert):
+        assert cli.main([*command, "--map", str(path)]) == 3
+        err = capsys.readouterr().err
+        assert f"{path} {message}" in err or message in err
+        assert err.count("\n") == 1
+    path.write_text(
+        json.dumps(dtype_policies.serialize(dtype_policies.DTypePolicyMap("float32", {"layer_9": "int8_from_float32"})))
+    )
+    assert cli.main([*convert, "--map", str(path)]) == 3
+    assert "no layer of the model in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", demo.ALIASES)
+def test_short_names_of_policies_mean_the_same_codes_to_all_commands(capsys, model, texts, tmp_path, name):
+    out = tmp_path / "out.npy"
+    assert cli.main(["embed", "--model", model, "--policy", name, "--output", str(out), texts]) == 0
+    np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, demo.ALIASES[name]).encode(TEXTS))
+    assert stored_as(name) == stored_as(demo.ALIASES[name])
+    assert cli.main(["convert", model, "-o", str(tmp_path / "small"), "--policy", name, "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("command", ["embed", "choose", "demo"])
+def test_an_error_names_the_policies_that_the_command_takes(capsys, command):
+    arguments = {
+        "embed": ["--model", "m", "--policy"],
+        "choose": ["m", "--max-error", "1", "--texts", "t", "--policies"],
+    }
+    err = usage_error(capsys, command, *arguments.get(command, ["--policies"]), "float8_e5m2")
+    assert (
+        f"mixed_float16, {', '.join(demo.ALIASES)}, or MODE_from_POLICY such as int8_from_mixed_bfloat16; received"
+        in err
+    )
+    assert "doesn't work well" in usage_error(
+        capsys, command, *arguments.get(command, ["--policies"]), "int8_from_float16"
+    )
 
 
 # ---- demo

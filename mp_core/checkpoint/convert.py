@@ -71,7 +71,8 @@ def convert_file(
     target : path
         A file if `source` is one, else a folder.
     policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
-        int8 is for products of integers, which need a scale per channel.
+        int8 is for products of integers, which need a scale per channel. The name of a dtype policy means the weights
+        that its layers keep: ``"int8_from_mixed_bfloat16"`` is int8, ``"mixed_bfloat16"`` is float32.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str

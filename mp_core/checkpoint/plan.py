@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from mp_core import dtype_policies
 from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.tensors import BOX, MAX_GROUP, Scheme, Tensor, is_group_size
+from mp_core.dtype_policies import Int8WeightOnlyDTypePolicy
 from mp_core.dtypes import ALLOWED, is_float
 from mp_core.patterns import matcher
 
-__all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules"]
+__all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules", "stored_as"]
 
 
 class RequestError(ValueError):
@@ -57,6 +59,46 @@ POLICIES: dict[str, tuple[str, Granularity | None]] = {
     "int4": ("int4", _GROUP),
 }
 """Name -> dtype of the values and, where these are codes, which of them share a scale by default."""
+
+
+def stored_as(policy: str) -> tuple[str, Granularity | None]:
+    """Return the dtype of the values of tensors under a policy and, where these are codes, which share a scale.
+
+    Parameters
+    ----------
+    policy : str
+        One of ``POLICIES``, or the name of a dtype policy, whose weights are meant.
+
+    Raises
+    ------
+    ValueError
+        `policy` is neither, or no tensor is stored so.
+
+    Examples
+    --------
+    >>> stored_as("int4/32_from_mixed_bfloat16")
+    ('int4', Granularity(kind='group', group_size=32))
+    """
+    if isinstance(policy, str) and policy in POLICIES:
+        return POLICIES[policy]
+    try:
+        if not isinstance(policy, str):
+            raise TypeError("a policy's name is a string")
+        found = dtype_policies.get(policy)
+        if found.quantization_mode is None and found.variable_dtype in POLICIES:
+            return POLICIES[found.variable_dtype]
+        if isinstance(found, Int8WeightOnlyDTypePolicy):
+            return POLICIES["int8_weight_only"]
+        if found.quantization_mode == "int4":
+            size = getattr(found, "block_size", -1)
+            return "int4", _CHANNEL if size == -1 else Granularity.parse(f"group:{size}")
+        return {"int8": POLICIES["int8"], "float8": POLICIES["float8_e4m3fn"]}[str(found.quantization_mode)]
+    except (KeyError, TypeError, ValueError) as error:
+        reason = "" if isinstance(error, KeyError) else f" ({error})" if "_from_" in str(policy) else ""
+        raise ValueError(
+            f"`policy` must be one of {', '.join(POLICIES)}, or the name of a dtype policy of such weights, as "
+            f"int8_from_mixed_bfloat16; received {policy!r}{reason}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +200,7 @@ class Rules:
         if granularity is not None and not isinstance(granularity, str):
             raise ValueError(f"`granularity` must be a string such as 'group:64'; received {granularity!r}")
         for name in (policy, *(mapped for _, mapped in pairs)):
-            if not isinstance(name, str) or name not in POLICIES:
-                raise ValueError(f"`policy` must be one of {', '.join(POLICIES)}; received {name!r}")
+            stored_as(name)
         if not isinstance(moments, Mapping | None):
             raise ValueError(f"`moments` must map names to arrays; received {type(moments).__name__}")
         return cls(
@@ -193,7 +234,7 @@ class Rules:
         kept = any(pattern.matches(tensor.name) for pattern in self.keep)
         if kept or not (tensor.scheme or is_float(tensor.values.dtype)):
             return Planned(tensor)
-        dtype, granularity = POLICIES[policy]
+        dtype, granularity = stored_as(policy)
         if granularity is None:
             same = tensor.scheme is None and tensor.dtype == dtype
             return Planned(tensor) if same else Planned(tensor, ALLOWED[dtype])

@@ -29,6 +29,7 @@ from mp_core.cli.common import (
     removable,
     write_json,
 )
+from mp_core.cli.policies import policy
 
 __all__ = ["main"]
 
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     checkpoints.add_commands(commands)
 
     demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
-    demonstration.add_argument("--policies", nargs="+", type=embed.policy, default=demo.POLICIES, metavar="POLICY")
+    demonstration.add_argument("--policies", nargs="+", type=policy, default=demo.POLICIES, metavar="POLICY")
     demonstration.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
     demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
     demonstration.set_defaults(run=_demo)

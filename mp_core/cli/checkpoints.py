@@ -16,6 +16,7 @@ from mp_core.calibration import input_moments
 from mp_core.checkpoint import Granularity, Threshold
 from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, printable, write_json
 from mp_core.cli.embed import read_texts
+from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.models import BertEncoder
 from mp_core.patterns import matcher
 from mp_core.tables import aligned
@@ -52,14 +53,14 @@ def _add_convert(commands: Any) -> None:
     convert = commands.add_parser("convert", help="write a checkpoint in a smaller type and report what that costs")
     convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
     convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file if IN is one, else a folder")
-    convert.add_argument("--policy", required=True, choices=checkpoint.POLICIES)
+    convert.add_argument("--policy", type=stored_policy, help=f"{', '.join(checkpoint.POLICIES)}, or a dtype policy")
     convert.add_argument(
         "--map",
         action="append",
         default=[],
         type=_mapping,
-        metavar="REGEX=POLICY",
-        help="another policy for tensors whose names match; the first match counts",
+        metavar="REGEX=POLICY|FILE",
+        help="another policy for tensors whose names match; the first match counts. Or what `choose --output` wrote",
     )
     convert.add_argument(
         "--keep",
@@ -125,13 +126,29 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
     return check
 
 
-def _mapping(text: str) -> tuple[str, str]:
+def _mapping(text: str) -> tuple[str, str] | str:
+    """Return a pattern and its policy, or the name of a file."""
     pattern, equals, policy = text.rpartition("=")
-    if not equals or policy not in checkpoint.POLICIES:
-        raise argparse.ArgumentTypeError(
-            f"must end in =POLICY, one of {', '.join(checkpoint.POLICIES)}; received {text!r}"
-        )
-    return _checked(partial(matcher, how="search"))(pattern), policy
+    if Path(text).is_file():
+        return text
+    if not equals:
+        raise argparse.ArgumentTypeError(f"must be REGEX=POLICY or a file that is there; received {text!r}")
+    return _checked(partial(matcher, how="search"))(pattern), stored_policy(policy)
+
+
+def _policies(arguments: argparse.Namespace) -> tuple[str, list[tuple[str, str]]]:
+    """Return the policy of a conversion and those of patterns."""
+    policy, pairs = arguments.policy, []
+    for mapping in arguments.map:
+        if isinstance(mapping, str):
+            default, mapped = stored_map(mapping, arguments.source)
+            policy = policy or default
+            pairs += mapped
+        else:
+            pairs.append(mapping)
+    if policy is None:
+        raise argparse.ArgumentError(None, "one of the arguments --policy and --map FILE is required")
+    return policy, pairs
 
 
 def _size(text: str) -> int:
@@ -159,11 +176,12 @@ def _convert(arguments: argparse.Namespace) -> int:
         is_index = source.name.endswith(".safetensors.index.json")
         others = [Path(file) for file in arguments.calibrate or ()]
         _check_report(Path(arguments.report), source.parent if is_index else source, Path(arguments.output), *others)
+    policy, pairs = _policies(arguments)
     report = checkpoint.convert_file(
         arguments.source,
         arguments.output,
-        arguments.policy,
-        map=arguments.map,
+        policy,
+        map=pairs,
         keep=arguments.keep,
         granularity=arguments.granularity,
         saturate=arguments.saturate,

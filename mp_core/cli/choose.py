@@ -4,11 +4,14 @@ import argparse
 import math
 import sys
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from mp_core import dtype_policies, selection
-from mp_core.cli.common import DONE, as_json
-from mp_core.cli.embed import policy, read_texts
+from mp_core.checkpoint.output import new_file
+from mp_core.cli.common import DONE, as_json, check_output
+from mp_core.cli.embed import read_texts
+from mp_core.cli.policies import policy
 from mp_core.models import BertEncoder
 
 __all__ = ["add_command"]
@@ -28,6 +31,8 @@ def add_command(commands: Any) -> None:
         metavar="POLICY",
         help="default: bfloat16, float16, and float8, int8 and int4 with bfloat16 inputs",
     )
+    choose.add_argument("--output", metavar="FILE", help="write the map here, for --map of embed and convert")
+    choose.add_argument("--force", action="store_true", help="replace FILE")
     choose.add_argument("--json", action="store_true", help="write one JSON object")
     choose.set_defaults(run=_choose)
 
@@ -43,6 +48,14 @@ def _budget(text: str) -> float:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
+    if not arguments.output:
+        return _chosen(arguments, None)
+    check_output("--output", Path(arguments.output))
+    with new_file(Path(arguments.output), force=arguments.force, inputs=map(Path, arguments.texts)) as stream:
+        return _chosen(arguments, stream)
+
+
+def _chosen(arguments: argparse.Namespace, stream: BinaryIO | None) -> int:
     choice = selection.choose_policy(
         BertEncoder.from_folder(arguments.model),
         list(read_texts(arguments.texts)),
@@ -52,5 +65,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         show_progress=sys.stderr.isatty(),
     )
     report = asdict(choice) | {"map": dtype_policies.serialize(choice.map)}
+    if stream is not None:
+        stream.write(f"{as_json(report['map'])}\n".encode())
     print(as_json(report) if arguments.json else choice)
     return DONE

@@ -15,15 +15,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from mp_core import demo, dtype_policies
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.cli.common import DONE, check_output, positive, printable
-from mp_core.layers.quantized import MODES
+from mp_core.cli.policies import policy, policy_map
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
 from mp_core.progress import progress
 
-__all__ = ["add_command", "policy", "read_texts"]
+__all__ = ["add_command", "read_texts"]
 
 # What is embedded and written before more is read: at most so many texts, and no further one after so many characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
@@ -34,7 +33,9 @@ def add_command(commands: Any) -> None:
     embed = commands.add_parser("embed", help="embed texts, one a line, with a model from a folder")
     embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
     embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
-    embed.add_argument("--policy", type=policy, default="float32", help="dtype policy (default: %(default)s)")
+    policies = embed.add_mutually_exclusive_group()
+    policies.add_argument("--policy", type=policy, default="float32", help="dtype policy (default: %(default)s)")
+    policies.add_argument("--map", metavar="FILE", help="policies by layer, as `mp-core choose --output` writes them")
     embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     prompt = embed.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="what to put before each text (default: what the model says)")
@@ -52,23 +53,6 @@ def add_command(commands: Any) -> None:
     embed.add_argument("--force", action="store_true", help="replace the output if it exists")
     embed.add_argument("--quiet", action="store_true", help="no progress, no word of texts that were cut off")
     embed.set_defaults(run=_embed)
-
-
-def policy(name: str) -> str:
-    """Check a policy's name; ``int8`` alone means the demo's int8 policy."""
-    name = demo.ALIASES.get(name, name)
-    try:
-        chosen = dtype_policies.get(name)
-    except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    compute_dtype = chosen.compute_dtype
-    if chosen.quantization_mode not in (None, *MODES):
-        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {name!r} only names its weights")
-    if "float" not in compute_dtype:
-        raise argparse.ArgumentTypeError(
-            f"must compute in a floating-point dtype; {name!r} computes in {compute_dtype}"
-        )
-    return name
 
 
 class _Line(NamedTuple):
@@ -101,7 +85,8 @@ def _embed(arguments: argparse.Namespace) -> int:
     if arguments.output:
         check_output("--output", Path(arguments.output))
     with _destination(arguments) as stream:
-        encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
+        policies = policy_map(arguments.map) if arguments.map else arguments.policy
+        encoder = BertEncoder.from_folder(arguments.model, policies)
         if arguments.prompt_name not in (None, *encoder.prompts):
             known = ", ".join(map(repr, encoder.prompts))
             raise argparse.ArgumentError(None, f"argument --prompt-name: must be one of {known}")

@@ -143,6 +143,11 @@ class BertEncoder:
         """The path of each layer with a kernel -> the name of its tensor in the checkpoint."""
         return self._network.kernel_names
 
+    @property
+    def tensor_names(self) -> dict[str, str]:
+        """The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin."""
+        return self._network.tensor_names
+
     def encode(
         self,
         texts: str | Iterable[str],

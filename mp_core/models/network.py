@@ -39,6 +39,8 @@ class Network:
     ----------
     kernel_names : dict of str to str
         The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+    tensor_names : dict of str to str
+        The path of each layer with weights of its own -> how the names of its tensors begin.
     """
 
     def __init__(self, settings: Settings, weights: Weights, policy: DTypePolicy) -> None:
@@ -48,6 +50,7 @@ class Network:
         self._norm = build.norm("embeddings/norm", "embeddings.LayerNorm")
         self._blocks = [build.block(index) for index in range(settings.num_hidden_layers)]
         self.kernel_names = build.kernel_names
+        self.tensor_names = build.tensor_names
 
     def __call__(self, ids: Array, attention_mask: Array | None) -> Array:
         """Return an array of shape (n, length, hidden_size) in the last layer's output dtype.
@@ -107,6 +110,7 @@ class _Builder:
     policy: DTypePolicy
     unquantized: DTypePolicy
     kernel_names: dict[str, str] = field(default_factory=dict)
+    tensor_names: dict[str, str] = field(default_factory=dict)
 
     def block(self, index: int) -> _Block:
         path, name = f"encoder/layer_{index}", f"encoder.layer.{index}"
@@ -140,18 +144,21 @@ class _Builder:
     def kernel(self, path: str, name: str, units: int, inputs: int) -> Array:
         """Return the kernel of the layer at `path`, transposed as the checkpoint has it."""
         self.kernel_names[path] = f"{self.weights.prefix}{name}.weight"
+        self.tensor_names[path] = f"{self.weights.prefix}{name}."
         return self.weights.take(f"{name}.weight", units, inputs)
 
     def norm(self, path: str, name: str) -> LayerNormalization:
         width = self.settings.hidden_size
         layer = LayerNormalization(epsilon=self.settings.layer_norm_eps, name=path, dtype=self.unquantized)
         weights = [self.weights.take(f"{name}.{part}", width) for part in ("weight", "bias")]
+        self.tensor_names[path] = f"{self.weights.prefix}{name}."
         return self._filled(layer, (None, None, width), weights)
 
     def words(self) -> Embedding:
         rows, width = self.settings.vocab_size, self.settings.hidden_size
         layer = Embedding(rows, width, embeddings_initializer="zeros", name="embeddings/word", dtype=self.unquantized)
         table = self.weights.take("embeddings.word_embeddings.weight", rows, width)
+        self.tensor_names["embeddings/word"] = f"{self.weights.prefix}embeddings.word_embeddings."
         return self._filled(layer, (None, None), [table])
 
     def positions(self, dtype: str) -> Array:
