@@ -1,7 +1,7 @@
 """Numbers, axes and paths among the arguments of public functions: what they must be, said where they are not."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
 from pathlib import Path
@@ -20,6 +20,7 @@ __all__ = [
     "positive",
     "positive_integer",
     "share",
+    "state_of",
     "whole",
 ]
 
@@ -113,6 +114,27 @@ def axis_or_axes(axis: Any) -> int | list[int]:
         raise TypeError(
             f"Expected an int or a list/tuple of ints for the argument 'axis', but received instead: {axis!r}"
         ) from None
+
+
+def state_of(state: Any, kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Return what a pickle holds of `owner`; raise unless it has all of `kinds`, each of its type.
+
+    Raises
+    ------
+    TypeError
+        `state` is no dictionary, or an entry has another type.
+    ValueError
+        An entry is missing.
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"The state of {owner} must be a dictionary; received {type(state).__name__}")
+    for name, kind in kinds.items():
+        if name not in state:
+            raise ValueError(f"The state of {owner} is damaged: it has no `{name}`")
+        if not isinstance(state[name], kind):
+            wanted = getattr(kind, "__name__", str(kind))
+            raise TypeError(f"The state of {owner} is damaged: `{name}` must be {wanted}; it is {state[name]!r}")
+    return state
 
 
 def path_of(value: Any, argument: str) -> Path:

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import operator
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -404,6 +405,23 @@ def test_copies_and_pickles_drop_derived_values(clone):
     np.testing.assert_array_equal(variable.numpy(), [1, 2, 3])
     with autocast_scope("float16"):
         assert again.value().dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"value": [1.0]}, TypeError, "a pickled variable is damaged: `value` must be ndarray; it is [1.0]"),
+        ({"value": np.array([1j])}, TypeError, "`value of a pickled variable` must be an array of"),
+        ({"name": 3}, TypeError, "`name` must be str; it is 3"),
+        ({"version": None}, TypeError, "`version` must be int; it is None"),
+        ({"casts": ...}, ValueError, "a pickled variable is damaged: it has no `casts`"),
+        ({"trainable": "yes"}, TypeError, "`trainable` must be bool | numpy.bool; it is 'yes'"),
+    ],
+)
+def test_a_damaged_pickle_says_what_is_damaged(changes, error, message):
+    state = {key: value for key, value in (_variable().__getstate__() | changes).items() if value is not ...}
+    with pytest.raises(error, match=re.escape(message)):
+        AutoCastVariable.__new__(AutoCastVariable).__setstate__(state)
 
 
 def test_readers_never_see_a_mix_of_old_and_new():

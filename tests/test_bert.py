@@ -140,6 +140,8 @@ def test_texts_are_cut_at_the_limit_of_the_folder(folder):
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
     encoder = BertEncoder.from_folder(folder)
     assert encoder.max_length == 5
+    with pytest.raises(AttributeError, match="has no setter"):  # the tokenizer would not follow
+        encoder.max_length = 4
     np.testing.assert_array_equal(encoder.encode(long), encoder.encode("a b c"))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import pickle
+import re
 import threading
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from oracles import UNIT
 
-from mp_core import layers
+from mp_core import layers, tf_keras
 from mp_core.autocast import autocast_scope, scope_dtype
 from mp_core.core.scopes import innermost
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, policy_scope, serialize
@@ -570,6 +571,62 @@ def test_sequential_takes_custom_layers():
 def test_a_config_without_layers_is_refused(config):
     with pytest.raises(ValueError, match="must have a list of `layers`; received"):
         layers.Sequential.from_config(config)
+
+
+LAYERS = [
+    layers.Dense(2), layers.EinsumDense("ab,bc->ac", 2, bias_axes="c"), layers.Embedding(4, 2), layers.Conv2D(2, 1),
+    layers.LayerNormalization(), layers.Activation("relu"), layers.Softmax(), layers.MultiHeadAttention(2, 2),
+    layers.Sequential([layers.Dense(2)]), tf_keras.layers.Dense(2),
+]  # fmt: skip
+EACH_LAYER = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{type(layer).__module__}.{layer.name}")
+
+
+@EACH_LAYER
+@pytest.mark.parametrize("name", ["compute_dtype", "variable_dtype", "quantization_mode", "dtype", "input_dtype"])
+def test_what_the_policy_says_cannot_be_assigned(layer, name):
+    before = getattr(layer, name)
+    with pytest.raises(AttributeError, match="has no setter"):
+        setattr(layer, name, "float16")
+    assert getattr(layer, name) == before
+
+
+def test_autocast_can_be_switched_off_later():
+    inner = Probe(dtype="mixed_float16")
+    inner.autocast = False
+    Probe(inner, dtype="mixed_float16")(_x(2))
+    assert inner.read[0] == "float32"
+    inner.autocast = True
+    Probe(inner, dtype="mixed_float16")(_x(2))
+    assert inner.read[0] == "float16"
+    with pytest.raises(TypeError, match="`autocast` must be True or False; received autocast='no'"):
+        inner.autocast = "no"
+
+
+@EACH_LAYER
+def test_layers_pickle_before_they_are_built(layer):
+    assert repr(pickle.loads(pickle.dumps(layer))) == repr(layer)
+
+
+DAMAGES = [  # what is changed in a Dense's state, the error, what it says
+    ({"name": None}, TypeError, "a pickled Dense is damaged: `name` must be str; it is None"),
+    ({"_dtype_policy": "float32"}, TypeError, "`_dtype_policy` must be DTypePolicy; it is 'float32'"),
+    ({"built": 1}, TypeError, "`built` must be bool; it is 1"),
+    ({"_variables": {}}, TypeError, "`_variables` must be list; it is {}"),
+    ({"_variables": [1]}, TypeError, "`_variables` of a pickled Dense must be variables; it has 1"),
+    ({"autocast": ...}, ValueError, "a pickled Dense is damaged: it has no `autocast`"),
+    ({"units": ...}, ValueError, "a pickled Dense is damaged: it has no `units`"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), DAMAGES)
+def test_a_damaged_pickle_says_what_is_damaged(changes, error, message):
+    layer = layers.Dense(2)
+    layer.build((None, 3))
+    state = {key: value for key, value in (vars(layer) | changes).items() if value is not ...}
+    with pytest.raises(error, match=re.escape(message)):
+        layers.Dense.__new__(layers.Dense).__setstate__(state)
+    with pytest.raises(TypeError, match="The state of a pickled Dense must be a dictionary; received list"):
+        layers.Dense.__new__(layers.Dense).__setstate__([])
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])

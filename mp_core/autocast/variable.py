@@ -8,6 +8,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
+from mp_core.arguments import state_of
 from mp_core.arrays import Array, asarray
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype
@@ -16,6 +17,11 @@ from mp_core.dtype_policies import standardize_dtype
 __all__ = ["AutoCastVariable", "as_stored"]
 
 T = TypeVar("T")
+_FLAG = bool | np.bool_
+_STATE = {
+    "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "trainable": _FLAG,
+    "overwrite_with_gradient": _FLAG,
+}  # fmt: skip
 
 
 def _signed(indices: ArrayLike) -> Array:
@@ -360,9 +366,12 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.name, self.trainable, self._casts = state["name"], state["trainable"], state["casts"]
+        state = state_of(state, _STATE, "a pickled variable")
+        value = asarray(state["value"], "value of a pickled variable")
+        self.name, self.trainable = state["name"], state["trainable"]
+        self._casts = bool(state["casts"]) and dtypes.is_float(value.dtype)
         self.overwrite_with_gradient = state["overwrite_with_gradient"]
-        self._set(state["value"], state["version"])
+        self._set(value, state["version"])
 
     def __repr__(self) -> str:
         return (

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
-from mp_core.arguments import boolean
+from mp_core.arguments import boolean, state_of
 from mp_core.arrays import refuse_masked
-from mp_core.autocast import scope_dtype
+from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
@@ -48,6 +48,12 @@ __all__ = ["Layer", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
+
+# What every pickled layer has, beside the arguments of its type.
+_STATE: dict[str, Any] = {
+    "name": str, "trainable": bool | np.bool_, "autocast": bool, "built": bool, "quantized": bool,
+    "_path": str | None, "_dtype_policy": DTypePolicy, "_variables": list,
+}  # fmt: skip
 
 # Arguments of Keras' layers that are of no use here, with what turns them off.
 _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
@@ -128,7 +134,7 @@ class Layer(VariableOwner):
             raise ValueError(f"`name` must be a string that is not empty; received name={name!r}")
         self.name = unique_name(type(self).__name__) if name is None else name
         self.trainable = trainable
-        self.autocast = boolean(autocast, "autocast")
+        vars(self)["autocast"] = boolean(autocast, "autocast")
         self.built = False
         self.quantized = False
         self._path: str | None = None
@@ -192,9 +198,7 @@ class Layer(VariableOwner):
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
         policy = self._policy()
         self._convert_input = policy.convert_input
-        self.compute_dtype = policy.compute_dtype
-        self.variable_dtype = policy.variable_dtype
-        self.quantization_mode = policy.quantization_mode
+        self._applied = policy
         self._weight_only = isinstance(policy, Int8WeightOnlyDTypePolicy)
         self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(policy.output_dtype)
@@ -206,6 +210,32 @@ class Layer(VariableOwner):
     def _stores_others(self) -> bool:
         """Whether variables were built under another policy, in another dtype than the compute dtype."""
         return self.built and any(v.autocast and v.true_dtype is not self._compute for v in self.own_variables())
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype in which calls compute, which the policy says."""
+        return self._applied.compute_dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        """The dtype of the variables, which the policy says."""
+        return self._applied.variable_dtype
+
+    @property
+    def quantization_mode(self) -> str | None:
+        """The quantization mode, which the policy says."""
+        return self._applied.quantization_mode
+
+    @property
+    def autocast(self) -> bool:
+        """Whether floating-point arguments are cast to the compute dtype."""
+        on: bool = vars(self)["autocast"]
+        return on
+
+    @autocast.setter
+    def autocast(self, value: bool) -> None:
+        vars(self)["autocast"] = boolean(value, "autocast")
+        self._apply_policy()
 
     @property
     def dtype(self) -> str:
@@ -345,7 +375,7 @@ class Layer(VariableOwner):
         if type(x) is np.ndarray and x.dtype is self._compute:
             return x
         refuse_masked(x, "inputs")
-        return self._convert_input(x, self.autocast, self.compute_dtype)
+        return self._convert_input(x, self.autocast, self._applied.compute_dtype)
 
     def _cast_output(self, x: Any) -> Any:
         floating = isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)
@@ -490,7 +520,13 @@ class Layer(VariableOwner):
         return f"<{type(self).__name__} name={self.name}, {own}policy={self._policy().name}, built={self.built}>"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        kinds = _STATE | dict.fromkeys(self._options, object)
+        vars(self).update(state_of(state, kinds, f"a pickled {type(self).__name__}"))
+        for variable in self._variables:
+            if not isinstance(variable, AutoCastVariable):
+                raise TypeError(
+                    f"`_variables` of a pickled {type(self).__name__} must be variables; it has {variable!r}"
+                )
         self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
 
 

@@ -24,8 +24,16 @@ class VariableOwner:
 
     name: str
     trainable: bool
-    variable_dtype: str
-    compute_dtype: str
+
+    @property
+    def variable_dtype(self) -> str:
+        """The dtype of the variables."""
+        raise NotImplementedError
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype in which variables read."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         self._variables: list[AutoCastVariable] = []

@@ -66,7 +66,6 @@ class BertEncoder:
         self._modules = modules
         self._tokenizer = tokenizer
         self._read_network(policy)
-        self.max_length = tokenizer.max_length
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
@@ -132,6 +131,12 @@ class BertEncoder:
         weights = Weights.open(modules.network, modules.settings.num_hidden_layers)
         self._network = Network(modules.settings, weights, policy)
         self._policy = policy
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens at which texts are cut."""
+        length: int = self._tokenizer.max_length
+        return length
 
     @property
     def layers(self) -> list[Layer]:
