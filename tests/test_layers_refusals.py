@@ -109,13 +109,19 @@ def test_attention_masks_of_different_rank_keep_their_axes():
 
 
 MASK_ERRORS = [
-    ({"attention_mask": np.zeros((5, 5))}, TypeError, "`attention_mask` must be bool or integer.*received float32"),
+    (
+        {"attention_mask": np.triu(np.full((5, 5), -1e9), 1)},
+        ValueError,
+        "`attention_mask` must be 1 .*from -1000000000.0 to 0",
+    ),
+    ({"attention_mask": np.full((5, 5), 0.5)}, ValueError, "`attention_mask` must be 1 .*received numbers from 0.5 to"),
+    ({"attention_mask": np.zeros((5, 5), complex)}, TypeError, "`attention_mask` must be"),
     ({"attention_mask": np.full((5, 5), 2)}, ValueError, "`attention_mask` must be 1 .*received numbers from 2 to 2"),
     ({"attention_mask": np.ones(5, bool)}, ValueError, r"must have 2 or 3 or 4 axes; received shape \(5,\)"),
     ({"attention_mask": np.ones((1, 1, 2, 5, 5), bool)}, ValueError, "`attention_mask` must have 2 or 3 or 4 axes"),
     ({"query_mask": np.ones((2, 5, 1), bool)}, ValueError, "`query_mask` must have 2 axes"),
     ({"value_mask": np.ones(5, bool)}, ValueError, "`value_mask` must have 2 axes"),
-    ({"key_mask": np.ones((2, 5))}, TypeError, "`key_mask` must be bool or integer"),
+    ({"key_mask": np.full((2, 5), np.nan)}, ValueError, "`key_mask` must be 1"),
 ]
 
 

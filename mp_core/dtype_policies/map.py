@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Self
 
 from mp_core.dtype_policies.policy import DTypePolicy
+from mp_core.dtype_policies.quantized import Int8WeightOnlyDTypePolicy, QuantizedDTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
 from mp_core.patterns import matcher
 
-__all__ = ["DTypePolicyMap", "policy_at", "unquantized"]
+__all__ = ["DTypePolicyMap", "policy_at", "unquantized", "weight_only"]
 
 _MATCHES = ("fullmatch", "search")
 _CACHED_PATHS = 1 << 17
@@ -222,6 +223,16 @@ def unquantized(policy: DTypePolicy) -> DTypePolicy:
         policies = {path: unquantized(entry) for path, entry in policy.items()}
         return DTypePolicyMap(unquantized(policy.default_policy), policies, policy._match)
     return get(policy.get_config()["source_name"]) if policy.quantization_mode else policy
+
+
+def weight_only(policy: DTypePolicy) -> DTypePolicy:
+    """Return the policy, or map of policies, under which int8 weights leave the inputs as they are."""
+    if isinstance(policy, DTypePolicyMap):
+        policies = {path: weight_only(entry) for path, entry in policy.items()}
+        return DTypePolicyMap(weight_only(policy.default_policy), policies, policy._match)
+    if type(policy) is QuantizedDTypePolicy and policy.quantization_mode == "int8":
+        return Int8WeightOnlyDTypePolicy("int8/weight_only", policy.source_name)
+    return policy
 
 
 def _literal_prefix(pattern: str) -> str:

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
 from mp_core.arguments import axes_of, boolean, positive_integer, share
-from mp_core.arrays import F32, Array, as_mask
+from mp_core.arrays import F32, Array
 from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
 
 __all__ = ["MultiHeadAttention"]
 
@@ -51,6 +52,7 @@ class MultiHeadAttention(Layer):
     """
 
     _arrays = ("query", "value")
+    supports_masking = True
     _told = ("num_heads", "key_dim")
     _options = (
         "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
@@ -137,7 +139,7 @@ class MultiHeadAttention(Layer):
             True where there is a token.
         attention_mask : array-like, optional
             Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
-            be 1: True where a target may attend to a source. All masks are bool or integers of 0 and 1.
+            be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1.
         return_attention_scores : bool
         use_causal_mask : bool
             Attend to sources up to the target's own position only.
@@ -186,7 +188,7 @@ _EXPANSIONS: dict[str, dict[int, Any]] = {
 
 def _mask(mask: ArrayLike, name: str) -> Array:
     """Return a mask as booleans with axes for batch, heads, targets and sources."""
-    keep = as_mask(mask, name)
+    keep = as_keep(mask, name)
     expansions = _EXPANSIONS[name]
     if keep.ndim not in expansions:
         allowed = " or ".join(map(str, expansions))

@@ -13,7 +13,7 @@ import numpy as np
 
 from mp_core.tree import map_leaves
 
-__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "takes_training", "unique_name"]
+__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "takes", "unique_name"]
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
@@ -95,6 +95,6 @@ def _shape(x: Any) -> tuple[int, ...] | None:
 
 
 @cache
-def takes_training(call: Callable[..., Any]) -> bool:
-    """Whether a layer's ``call`` has the argument ``training``."""
-    return "training" in inspect.signature(call).parameters
+def takes(call: Callable[..., Any], argument: str) -> bool:
+    """Whether a layer's ``call`` has an argument, such as ``training``."""
+    return argument in inspect.signature(call).parameters

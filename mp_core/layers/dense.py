@@ -62,6 +62,7 @@ class Dense(Layer):
     g_idx: AutoCastVariable
     fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
     bias: AutoCastVariable | None
+    supports_masking = True
     _told = ("units",)
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 

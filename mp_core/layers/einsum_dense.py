@@ -75,6 +75,12 @@ class EinsumDense(Layer):
         self.kernel_initializer = initializers.checked(kernel_initializer)
         self.bias_initializer = initializers.checked(bias_initializer)
 
+    @classmethod
+    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
+        inputs, _, outputs = str(config.get("equation")).replace(" ", "").partition("->")
+        labels = inputs.partition(",")[2]
+        return {axis for axis, label in enumerate(labels) if label not in outputs}, len(labels)
+
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create kernel and bias for inputs of this shape."""
         labels, order = parse(self.equation, len(input_shape)), _order(self.equation, len(input_shape))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import positive_integer
+from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
@@ -32,6 +32,9 @@ class Embedding(Layer):
     embeddings_initializer : str, dict or callable
     weights : array-like, optional
         The table, shape (input_dim, output_dim), or a list of only that.
+    mask_zero : bool
+        Whether index 0 is padding: :meth:`compute_mask` then returns which indices are not, and a
+        :class:`~mp_core.layers.Sequential` hands that on to the layers behind.
     **kwargs
         Those of :class:`Layer`.
 
@@ -59,7 +62,7 @@ class Embedding(Layer):
     embeddings_zero: AutoCastVariable
     g_idx: AutoCastVariable
     _told = ("input_dim", "output_dim")
-    _options = ("input_dim", "output_dim", "embeddings_initializer")
+    _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")
 
     def __init__(
         self,
@@ -67,11 +70,13 @@ class Embedding(Layer):
         output_dim: int,
         embeddings_initializer: Any = "uniform",
         weights: ArrayLike | None = None,
+        mask_zero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.input_dim = positive_integer(input_dim, "input_dim")
         self.output_dim = positive_integer(output_dim, "output_dim")
+        self.mask_zero = self.supports_masking = boolean(mask_zero, "mask_zero")
         self.embeddings_initializer = initializers.checked(embeddings_initializer)
         if weights is not None:
             self.build()
@@ -83,6 +88,14 @@ class Embedding(Layer):
         shape = (self.input_dim, self.output_dim)
         self._matrix = Matrix("embeddings", shape, *shape, axis=1, scale_shape=(self.input_dim,))
         add_matrix(self, self.embeddings_initializer)
+
+    @classmethod
+    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
+        return {1}, 2
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
+        """Return which indices are not 0, None without `mask_zero`."""
+        return np.not_equal(inputs, 0) if self.mask_zero else None
 
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).

@@ -21,7 +21,7 @@ from mp_core.dtype_policies import (
     Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
 )
-from mp_core.dtype_policies.map import policy_at, unquantized
+from mp_core.dtype_policies.map import policy_at, unquantized, weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
 from mp_core.layers.building import (
@@ -29,7 +29,7 @@ from mp_core.layers.building import (
     enclosing_path,
     handed_training,
     placed,
-    takes_training,
+    takes,
     unique_name,
 )
 from mp_core.layers.quantized import (
@@ -37,7 +37,7 @@ from mp_core.layers.quantized import (
     Form,
     Matrix,
     check_finite,
-    check_quantization_config,
+    floating_inputs,
     form_of,
     replace_matrix,
 )
@@ -63,7 +63,7 @@ _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
         "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
         "input_length", "sliding_window",
     )
-) | dict.fromkeys(("mask_zero", "rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
+) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
 
 
 class Layer(VariableOwner):
@@ -107,6 +107,8 @@ class Layer(VariableOwner):
     _get_policy = staticmethod(dtype_policies.get)  # the tf.keras face has its own rule
     _arrays: tuple[str, ...] = ()
     """The first arguments of :meth:`call`, which must be arrays; a subclass with its own says it anew."""
+    supports_masking: bool = False
+    """Whether outputs have the mask that :meth:`compute_mask` returns; without it a Sequential drops the mask."""
     _options: tuple[str, ...] = ()
     """The constructor's own arguments, which are attributes too: what a configuration consists of."""
     _told: tuple[str, ...] = ()
@@ -305,6 +307,18 @@ class Layer(VariableOwner):
         """Compute the outputs from inputs that are cast already."""
         raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
 
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.
+
+        Parameters
+        ----------
+        inputs : ndarray
+            Of the call.
+        previous_mask : ndarray of bool or None
+            The mask of the inputs.
+        """
+        return previous_mask
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
 
@@ -315,7 +329,7 @@ class Layer(VariableOwner):
             return self._run(args, kwargs)
         given = kwargs.pop("training", None)
         training = training if given is None else given
-        if training is not None and takes_training(type(self).call):
+        if training is not None and takes(type(self).call, "training"):
             kwargs["training"] = training
         token = handed_training.set(training)
         try:
@@ -499,12 +513,19 @@ class Layer(VariableOwner):
             raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
         config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
         config = cls._with_policy_of_config(config)
-        check_quantization_config(config.pop("quantization_config", None))
+        quantizers = config.pop("quantization_config", None)
+        if floating_inputs(quantizers, cls._kernel_axes(config)) and "float8" in cls._modes:  # a table has no inputs
+            config["dtype"] = weight_only(cls._get_policy(config.get("dtype")))
         known, open_ended = _arguments(cls)
         for key, value in config.items():
             if key not in known and value and not open_ended:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
         return cls(**{key: value for key, value in config.items() if key in known or open_ended})
+
+    @classmethod
+    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
+        """Return the axes of the matrix of such a layer whose elements share scales, and how many there are."""
+        return {0}, 2
 
     @classmethod
     def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class LayerNormalization(Layer):
     """
 
     _arrays = ("inputs",)
+    supports_masking = True
     _told = ("axis",)
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 

@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arguments import axis_or_axes, share
-from mp_core.arrays import Array, as_mask
+from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
 
 __all__ = ["Activation", "Dropout", "Softmax"]
 
@@ -31,6 +32,7 @@ class Activation(Layer):
     array([0., 2.], dtype=float32)
     """
 
+    supports_masking = True
     _options = ("activation",)
 
     def __init__(self, activation: Any, **kwargs: Any) -> None:
@@ -63,6 +65,7 @@ class Softmax(Layer):
     array([0.5, 0.5, 0. ], dtype=float32)
     """
 
+    supports_masking = True
     _options = _told = ("axis",)
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
@@ -73,7 +76,7 @@ class Softmax(Layer):
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
         """Return the softmax of the inputs where `mask` (bool, or numbers that are 0 or 1) is True, 0 elsewhere."""
-        keep = None if mask is None else as_mask(mask, kinds="biuf")
+        keep = None if mask is None else as_keep(mask)
         if isinstance(self.axis, int):
             return ops.softmax(inputs, axis=self.axis, mask=keep)
         if keep is not None:
@@ -92,6 +95,7 @@ class Dropout(Layer):
         Those of :class:`Layer`.
     """
 
+    supports_masking = True
     _options = _told = ("rate",)
 
     def __init__(self, rate: float, **kwargs: Any) -> None:

@@ -35,8 +35,8 @@ __all__ = [
     "assign_matrix",
     "block_index",
     "check_finite",
-    "check_quantization_config",
     "code_grid",
+    "floating_inputs",
     "form_of",
     "replace_matrix",
 ]
@@ -145,18 +145,39 @@ def form_of(policy: DTypePolicy) -> Form | None:
     return Form(mode, getattr(policy, "block_size", -1))
 
 
-def check_quantization_config(config: dict[str, Any] | None) -> None:
-    """Raise ValueError unless a ``quantization_config`` of Keras has the quantizers of the mode in the policy."""
+def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
+    """Whether a ``quantization_config`` of Keras leaves the inputs of an int8 layer as they are.
+
+    Parameters
+    ----------
+    config : dict or None
+    scale_axes : tuple of (set of int, int)
+        The axes of the matrix whose elements share scales, and how many axes it has.
+
+    Raises
+    ------
+    ValueError
+        `config` is neither, or has other quantizers than mp_core.
+    """
     if config is None:
-        return
+        return False
     if not isinstance(config, dict):
         raise ValueError(f"`quantization_config` must be a dict of Keras or None; received {config!r}")
     given = config.get("config") or {}
-    dynamic = AbsMaxQuantizer() if config.get("class_name") == "Int8QuantizationConfig" else None
-    for name, expected in (("weight_quantizer", None), ("activation_quantizer", dynamic)):
-        quantizer = given.get(name) and deserialize(given[name])
-        if quantizer != expected:
-            raise ValueError(f"mp_core quantizes with `{name}` {expected}; received {quantizer}")
+    int8 = config.get("class_name") == "Int8QuantizationConfig"
+    axes, ndim = scale_axes
+    expected = AbsMaxQuantizer(sorted(axes), Form("int8" if int8 else "int4").codes)
+    weights = given.get("weight_quantizer") and deserialize(given["weight_quantizer"])
+    if isinstance(weights, AbsMaxQuantizer):
+        chosen = tuple(sorted(axis % ndim for axis in weights.axis or (-1,)))
+        weights = AbsMaxQuantizer(chosen, weights.value_range, weights.epsilon, weights.output_dtype)
+    if weights not in (None, expected):
+        raise ValueError(f"mp_core quantizes with `weight_quantizer` None or {expected}; received {weights}")
+    inputs = given.get("activation_quantizer") and deserialize(given["activation_quantizer"])
+    allowed = (None, AbsMaxQuantizer(), AbsMaxQuantizer(-1)) if int8 else (None,)
+    if inputs not in allowed:
+        raise ValueError(f"mp_core quantizes with `activation_quantizer` {allowed[-1]}; received {inputs}")
+    return int8 and "activation_quantizer" in given and inputs is None
 
 
 def add_matrix(layer: Any, initializer: Any) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 
 from mp_core.dtype_policies.lookup import class_and_config, custom_object_scope, known_classes
 from mp_core.layers.attention import MultiHeadAttention
+from mp_core.layers.building import takes
 from mp_core.layers.convolution import Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.layer import Layer
+from mp_core.layers.masks import mask_after
 from mp_core.layers.normalization import LayerNormalization
 from mp_core.layers.pointwise import Activation, Dropout, Softmax
 from mp_core.layers.serialization import serialize_keras_object
@@ -41,6 +43,7 @@ class Sequential(Layer):
 
     _face = "keras.layers"
     """The module whose layers a configuration means that names no other face."""
+    supports_masking = True
 
     def __init__(self, layers: Sequence[Layer] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -59,11 +62,40 @@ class Sequential(Layer):
         x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
         self.call(x)
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Return the outputs of the last layer."""
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Return the outputs of the last layer.
+
+        Parameters
+        ----------
+        inputs : ndarray
+        training : bool, optional
+        mask : array-like, optional
+            That of the inputs. A layer gets the mask of its inputs if its ``call`` has an argument ``mask``; what its
+            :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
+        """
         for layer in self.layers:
-            inputs = layer(inputs, training=training)
+            masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+            outputs = layer(inputs, training=training, **masks)
+            inputs, mask = outputs, mask_after(layer, inputs, mask)
         return inputs
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the mask of the outputs; the layers run as far as one of them makes a mask from its inputs.
+
+        Examples
+        --------
+        >>> model = Sequential([Embedding(5, 2, mask_zero=True), Dense(2)])
+        >>> model.compute_mask(np.array([[3, 1, 0]]))
+        array([[ True,  True, False]])
+        """
+        mask, makers = previous_mask, [type(layer).compute_mask is not Layer.compute_mask for layer in self.layers]
+        for index, layer in enumerate(self.layers):
+            after = mask_after(layer, inputs, mask)
+            if any(makers[index + 1 :]):
+                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                inputs = layer(inputs, **masks)
+            mask = after
+        return mask
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, with those of the layers."""

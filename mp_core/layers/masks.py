@@ -1,0 +1,35 @@
+"""Masks: what a layer takes for one, and how it passes from layer to layer.
+
+Keras keeps the mask of an array with the array. Here an array is an ndarray and nothing else: a
+:class:`~mp_core.layers.Sequential` hands the mask on, everyone else passes it as an argument.
+"""
+
+import warnings
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from mp_core import dtypes
+from mp_core.arrays import F32, Array, as_mask, asarray, cast
+
+__all__ = ["as_keep", "mask_after"]
+
+
+def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
+    """Return a mask as booleans: bool already, or integers or floats of any type that are 0 or 1."""
+    given = asarray(mask, argument)
+    return as_mask(cast(given, F32) if dtypes.is_float(given.dtype) else given, argument, kinds="biuf")
+
+
+def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:
+    """Return the mask of the outputs of `layer`, by that of its inputs; with a warning None if it does not keep one."""
+    if layer.supports_masking:
+        return layer.compute_mask(inputs, mask)
+    if mask is not None:
+        warnings.warn(
+            f"Layer '{layer.name}' (of type {type(layer).__name__}) was passed an input with a mask. However, this "
+            "layer does not support masking and will therefore destroy the mask information. Downstream layers will "
+            "not see the mask.",
+            stacklevel=4,
+        )
+    return None
