@@ -133,6 +133,23 @@ def test_the_default_is_what_this_process_may_use():
     assert 1 <= int(count) <= len(os.sched_getaffinity(0)) and reason in ("CPU affinity", "cgroup CPU quota")
 
 
+def test_the_default_follows_the_affinity():
+    """Of the thread that asks: a pool of workers that each have a CPU of their own starts no others."""
+    code = """if True:
+        import os
+        from mp_core.config import get_num_threads
+        cpus = sorted(os.sched_getaffinity(0))
+        before = get_num_threads()
+        os.sched_setaffinity(0, cpus[:1])
+        alone = get_num_threads()
+        os.sched_setaffinity(0, cpus)
+        print(alone, get_num_threads() == before)
+    """
+    clean = {key: value for key, value in os.environ.items() if key not in ("MP_CORE_NUM_THREADS", "OMP_NUM_THREADS")}
+    run = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True)
+    assert run.stdout.split() == ["1", "True"], run.stderr
+
+
 def test_concurrent_callers_get_the_same_bits(operands):
     a, b = operands
     packed, q = mp.pack(b, dtype="bfloat16"), mp.cast(a, "bfloat16")

@@ -1,6 +1,7 @@
 """The machine: which instruction set the kernels use, and how many threads may run them."""
 
 import contextvars
+import math
 import operator
 import os
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ from mp_core.core.scopes import innermost, scope
 
 from mp_core.core.header cimport (
     MP_CPU_AMX_BF16, MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI,
-    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_complete_isas, mp_cpu_features, mp_isas,
-    mp_parallel_for, mp_scratch,
+    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_allowed_cpus, mp_complete_isas, mp_cpu_features,
+    mp_isas, mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:
@@ -133,7 +134,8 @@ _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
 # ---- threads
 
 _scoped = contextvars.ContextVar("mp_core.num_threads")
-_default = None  # (count, why), found at first use
+_default = None  # (count, why) of set_num_threads() or the environment
+_quota = None    # of this process' control group, in CPUs, read at first use
 
 
 def _count(value, argument):
@@ -148,7 +150,7 @@ def _count(value, argument):
 
 
 def _cgroup_quota():
-    """Return the CPU time this control group may use, in CPUs, or None without a limit (cgroup v2, then v1)."""
+    """Return the CPU time this control group may use, in CPUs (cgroup v2, then v1); infinity without a limit."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -156,9 +158,9 @@ def _cgroup_quota():
             quota = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text()
             period = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()
         except OSError:
-            return None
+            return math.inf
     if quota == "max" or int(quota) <= 0:
-        return None
+        return math.inf
     return int(quota) / int(period)
 
 
@@ -170,38 +172,42 @@ def _decimal(text):
         return None
 
 
-def _find_default():
+def _wanted():
+    """Return (count, why) of the environment, or None."""
     wanted = os.environ.get("MP_CORE_NUM_THREADS")
     if wanted:
         return _count(_decimal(wanted) or wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
     first = _decimal(os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip())
-    if first:
-        return min(first, MOST_THREADS), "OMP_NUM_THREADS"
-    count, why = os.cpu_count() or 1, "CPU count"
-    if hasattr(os, "sched_getaffinity"):
-        count, why = len(os.sched_getaffinity(0)), "CPU affinity"
-    quota = _cgroup_quota()
-    if quota is not None and quota < count:
-        count, why = max(1, int(quota + 0.5)), "cgroup CPU quota"
+    return (min(first, MOST_THREADS), "OMP_NUM_THREADS") if first else None
+
+
+def _offered():
+    """Return (count, why) of the machine: the CPUs on which this thread may run now, within the quota."""
+    cdef int allowed = mp_allowed_cpus()
+    count, why = (allowed, "CPU affinity") if allowed else (os.cpu_count() or 1, "CPU count")
+    if _quota < count:
+        count, why = max(1, int(_quota + 0.5)), "cgroup CPU quota"
     return min(count, MOST_THREADS), why
 
 
 def threads_and_reason():
     """Return how many threads a large operation uses here and now, and what decided it."""
-    global _default
+    global _default, _quota
     scoped = innermost(_scoped.get(None), None)
     if scoped is not None:
         return scoped, "num_threads() scope"
-    if _default is None:
-        _default = _find_default()
-    return _default
+    if _quota is None:
+        _default = _default or _wanted()
+        _quota = _cgroup_quota()
+    return _default or _offered()
 
 
 def get_num_threads():
     """Return how many threads a large operation uses here and now.
 
     The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
-    ``OMP_NUM_THREADS``, then the CPUs this process may run on, bounded by its control group's quota.
+    ``OMP_NUM_THREADS``, then the CPUs on which the calling thread may run at this moment, bounded by the quota that the
+    control group of the process had at the first use.
 
     Examples
     --------

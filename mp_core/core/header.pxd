@@ -168,4 +168,5 @@ cdef extern from "runtime.h" nogil:
     void mp_activate(const mp_kernels *kernels)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
+    int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)

@@ -151,6 +151,14 @@ static void keep_away(int wanted) {
 #endif
 }
 
+int mp_allowed_cpus(void) {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (!sched_getaffinity(0, sizeof allowed, &allowed)) return CPU_COUNT(&allowed);
+#endif
+    return 0;
+}
+
 static void post(job *j) {
     pthread_mutex_lock(&lock);
     engage(j->places);

@@ -13,6 +13,9 @@ void mp_activate(const mp_kernels *kernels);
  * the same in every call like this one, so that it finds in its caches what it left there; who is done helps the others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
+/* How many CPUs the calling thread may run on, 0 where the system does not say. */
+int mp_allowed_cpus(void);
+
 /* At least `bytes` bytes, 64-byte aligned, that belong to the calling thread until its next call; NULL without memory.
  * The block grows, is reused, and is freed when its thread ends. */
 void *mp_scratch(size_t bytes);
