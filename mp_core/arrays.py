@@ -9,10 +9,21 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core.arguments import boolean
 from mp_core.core import convert as _convert
 from mp_core.core.convert import cast
-from mp_core.core.dlpack import from_capsule
+from mp_core.core.dlpack import from_dlpack
 from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, name_of, parse
 
-__all__ = ["Array", "as_float", "as_mask", "as_vector", "asarray", "cast", "check_out", "imported", "may_overlap"]
+__all__ = [
+    "Array",
+    "as_float",
+    "as_mask",
+    "as_vector",
+    "asarray",
+    "cast",
+    "check_out",
+    "imported",
+    "imported_all",
+    "may_overlap",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -54,15 +65,46 @@ def asarray(x: Any, argument: str = "x") -> Array:
 
 def refuse_masked(x: Any, argument: str) -> None:
     """Raise TypeError for an array of :mod:`numpy.ma`."""
-    if isinstance(x, np.ma.MaskedArray):
+    if issubclass(type(x), np.ma.MaskedArray):
         raise TypeError(f"`{argument}` must not be a masked array: its mask would be lost; fill it first")
 
 
 def imported(x: Any, argument: str) -> Array:
-    """Return `x` as an ndarray of whatever type, without a copy where possible; raise TypeError where that fails."""
+    """Return `x` as a plain ndarray of whatever type, without a copy where possible; raise TypeError where that fails.
+
+    Plain: what a subclass says about its shape, type or memory is not asked.
+    """
     refuse_masked(x, argument)
-    if isinstance(x, np.ndarray):
-        return np.asarray(x)
+    array = x if _is_array(x) else _received(x, argument)
+    refuse_masked(array, argument)
+    return np.asarray(array)
+
+
+def imported_all(names: tuple[str, ...], *arguments: Any, kept: tuple[type, ...] = ()) -> tuple[Any, ...]:
+    """Return arguments as :func:`imported` does, None, Python's numbers and instances of `kept` as they are.
+
+    ``__array__`` and ``__dlpack__`` of one argument may reshape another, or move its memory. So all of them run first;
+    then views are taken. A caller reads no shape before, and runs no code of an argument afterwards.
+    """
+    if _HARMLESS.issuperset(map(type, arguments)):
+        return arguments
+    as_they_are: tuple[type, ...] = (*_HARMLESS, *kept)
+    received = [
+        x if issubclass(type(x), as_they_are) else _received(x, name) for name, x in zip(names, arguments, strict=True)
+    ]
+    return tuple(imported(x, name) if _is_array(x) else x for name, x in zip(names, received, strict=True))
+
+
+_HARMLESS: frozenset[type] = frozenset((np.ndarray, type(None), float, int))
+
+
+def _is_array(x: Any) -> bool:
+    """Whether `x` is an ndarray; :func:`isinstance` would also ask the object for a ``__class__``."""
+    return issubclass(type(x), np.ndarray)
+
+
+def _received(x: Any, argument: str) -> Array:
+    """Return what is no ndarray as one, maybe of a subclass: here, and nowhere else, code of an argument runs."""
     reason: Exception | None = None
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack leaves that out
@@ -70,41 +112,47 @@ def imported(x: Any, argument: str) -> Array:
         try:
             device = x.__dlpack_device__()
             on_cpu = int(device[0]) == 1
+        except MemoryError:
+            raise
         except Exception as error:
-            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from None
+            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from error
         if not on_cpu:
             raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {device}")
         try:
-            return np.from_dlpack(x)
-        except (BufferError, RuntimeError, TypeError, ValueError):
-            pass
-        try:
-            return from_capsule(x.__dlpack__(), ALLOWED)
-        except (BufferError, RuntimeError, TypeError) as error:
+            return from_dlpack(x, ALLOWED)
+        except MemoryError:
+            raise
+        except Exception as error:
             reason = error
     try:
-        array = np.asanyarray(x)
+        array: Array = np.asanyarray(x)
+    except MemoryError:
+        raise
     except Exception as error:
         kind = "an array or nested sequence of numbers" if reason is None else "an array or a plain tensor"
-        raise TypeError(f"`{argument}` must be {kind}: {reason or error}") from None
+        raise TypeError(f"`{argument}` must be {kind}: {reason or error}") from (reason or error)
     if reason is not None and array.dtype == object:  # it has no ``__array__``
-        raise TypeError(f"`{argument}` must be an array or a plain tensor: {reason}")
-    refuse_masked(array, argument)
-    return np.asarray(array)
+        raise TypeError(f"`{argument}` must be an array or a plain tensor: {reason}") from reason
+    return array
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return `out` if it is a writeable ndarray of that shape and type; raise otherwise."""
-    if not isinstance(out, np.ndarray):
+    """Return `out` as a plain ndarray if it is writeable, of that shape and type; raise otherwise.
+
+    A caller writes into what this returns, and returns `out`: no kernel sees a subclass, whose attributes may say
+    anything.
+    """
+    if not _is_array(out):
         raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
     refuse_masked(out, "out")
-    if out.shape != shape:
-        raise ValueError(f"`out` must have shape {shape}; received {out.shape}")
-    if out.dtype is not dtype and name_of(out.dtype) != name_of(dtype):
-        raise TypeError(f"`out` must have dtype {dtype}; received {out.dtype}")
-    if not out.flags.writeable:
+    plain: Array = np.asarray(out)
+    if plain.shape != shape:
+        raise ValueError(f"`out` must have shape {shape}; received {plain.shape}")
+    if plain.dtype is not dtype and name_of(plain.dtype) != name_of(dtype):
+        raise TypeError(f"`out` must have dtype {dtype}; received {plain.dtype}")
+    if not plain.flags.writeable:
         raise ValueError("`out` must be writeable; received a read-only array")
-    return out
+    return plain
 
 
 def as_float(x: Any, argument: str = "x") -> Array:
@@ -141,18 +189,16 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
 def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
     saturate = boolean(saturate, "saturate")
+    wanted = _stored(dtype) or parse(dtype, any_order=True)
+    target = wanted if wanted.isnative else ALLOWED[name_of(wanted)]
     x = imported(x, "x")
     x = x.astype(F32) if name_of(x.dtype) in STORED else asarray(x)
-    target = _stored(dtype) or parse(dtype)
-    if out is None:
-        result = np.empty(x.shape, target)
-    else:
-        result = check_out(out, x.shape, target)
-        if not result.dtype.isnative:
-            result[...] = cast(x, target, saturate=saturate)
-            return out
-        if may_overlap(x, result):
-            x = x.copy()
+    result = np.empty(x.shape, wanted) if out is None else check_out(out, x.shape, target)
+    if not result.dtype.isnative:
+        result[...] = cast(x, target, saturate=saturate)
+        return result if out is None else out
+    if out is not None and may_overlap(x, result):
+        x = x.copy()
     source_format, target_format = FORMATS.get(x.dtype), FORMATS.get(target)
     by_numpy = target is F64 or (x.dtype is F64 and target is F32)
     if source_format is not None and target_format is not None and not by_numpy:
@@ -162,7 +208,7 @@ def _cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool)
         invalid: Any = None if "int" in name_of(target) and not saturate else "ignore"
         with np.errstate(over="ignore", invalid=invalid):
             (_cast_to_stored if name_of(target) in STORED else _cast_by_numpy)(x, result, saturate)
-    return result
+    return result if out is None else out
 
 
 def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:

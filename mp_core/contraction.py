@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core.arrays import F32, F64, Array, asarray, cast, check_out
+from mp_core import dtypes
+from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import PackedMatrix, matmul
 from mp_core.quantization import QuantizedArray
@@ -125,7 +126,9 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
     """
     if not isinstance(equation, str):
         raise TypeError(f"`equation` must be a string; received {type(equation).__name__}")
-    a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
+    out_dtype = None if out_dtype is None else dtypes.parse(out_dtype, "out_dtype")
+    a, b = imported_all(("a", "b"), a, b, kept=(QuantizedArray, PackedMatrix))
+    a = a if isinstance(a, QuantizedArray | PackedMatrix) else asarray(a, "a")
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
     plan = _plan(equation, a.shape, b.shape)
     if plan is None:
@@ -148,8 +151,10 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
         a, b = _summed(a, plan.a_sum, wide), _summed(b, plan.b_sum, wide)
 
     target = None
-    if isinstance(out, np.ndarray) and out.shape == plan.shape and out.flags.c_contiguous and plan.keeps_order:
-        target = out.reshape(plan.matrices)
+    if issubclass(type(out), np.ndarray) and plan.keeps_order:
+        plain = np.asarray(out)
+        if plain.shape == plan.shape and plain.flags.c_contiguous:
+            target = plain.reshape(plan.matrices)
     product = matmul(_arranged(a, plan.a), _arranged(b, plan.b), out_dtype=out_dtype, out=target)
     result = product.reshape(plan.parts).transpose(plan.axes)
     if out is None:
@@ -261,5 +266,7 @@ def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
     """Return `x` in type `wide`, summed in it over the last axis of a view."""
     if view is None:
         return cast(x, wide)
+    if x.size == 0:  # the axis that is summed may be longer than memory
+        return np.zeros(view.shape[:-1], wide)
     terms = _arranged(x if is_float(x.dtype) and wide is F32 else cast(x, wide), view)
     return matmul(terms, np.ones(view.shape[-1], terms.dtype), out_dtype=wide)

@@ -71,8 +71,8 @@ _WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _floatx = "float32"
 
 
-def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
-    """Return the NumPy dtype that `dtype` names, in native byte order.
+def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False) -> np.dtype[Any]:
+    """Return the NumPy dtype that `dtype` names.
 
     Parameters
     ----------
@@ -80,11 +80,13 @@ def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
         For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``.
     argument : str
         The caller's argument name, for the error message.
+    any_order : bool
+        Return a type in another byte order as it is, instead of raising.
 
     Raises
     ------
     TypeError
-        `dtype` is no dtype, or none of :data:`ALLOWED`.
+        `dtype` is no dtype, none of :data:`ALLOWED`, or not in native byte order.
 
     Examples
     --------
@@ -92,13 +94,18 @@ def parse(dtype: DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
     dtype(bfloat16)
     """
     try:
-        known = _PARSED.get(dtype)
+        known = given = _PARSED.get(dtype)
         if known is None and dtype is not None:
-            known = ALLOWED.get(np.dtype(dtype).name)
+            given = np.dtype(dtype)
+            known = ALLOWED.get(given.name)
     except (TypeError, ValueError, SyntaxError):
-        known = None
+        known = given = None
     if known is None:
         raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")
+    if given is not None and not given.isnative:
+        if any_order:
+            return given
+        raise TypeError(f"`{argument}` must be in native byte order; received {dtype!r}")
     return known
 
 

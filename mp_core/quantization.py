@@ -12,8 +12,23 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import axes_of, boolean
-from mp_core.arrays import F32, F64, FORMATS, I8, I32, U8, Array, as_float, asarray, cast, check_out, refuse_masked
+from mp_core.arrays import (
+    F32,
+    F64,
+    FORMATS,
+    I8,
+    I32,
+    U8,
+    Array,
+    as_float,
+    asarray,
+    cast,
+    check_out,
+    imported_all,
+    refuse_masked,
+)
 from mp_core.core import quantize as _quantize
+from mp_core.core.matmul import matmul
 from mp_core.core.quantize import dequantize, quantize
 from mp_core.dtypes import ALLOWED, STORED, is_float, name_of, parse
 
@@ -146,6 +161,17 @@ class QuantizedArray:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what comes back is checked
 
+    __array_ufunc__ = None  # of NumPy's operators only @ knows a quantized array
+
+    def __matmul__(self, other: Any) -> Array:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return matmul(other, self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError("a QuantizedArray is no array: dequantize() returns what it stands for, `values` has the codes")
+
     def _codes(self) -> _Codes:
         """Return the type of the codes; raise if `values` cannot hold it."""
         found = getattr(self.values, "dtype", None)
@@ -175,10 +201,11 @@ def _quantize_any(
     out: QuantizedArray | None,
 ) -> QuantizedArray:
     """:func:`quantize` for all arguments."""
-    x = _readable(x)
-    codes = _parse_codes(dtype)
-    plan = _planned(x.shape, axis, group_size)
+    codes, axis, group_size = _parse_codes(dtype), _int_or_axes(axis), _int_or_none(group_size)
     symmetric = boolean(symmetric, "symmetric")
+    x, scale, zero_point = imported_all(("x", "scale", "zero_point"), x, scale, zero_point)
+    x = _readable(x)
+    plan = _plan(x.shape, axis, group_size)
     if scale is None and zero_point is not None:
         raise ValueError("`zero_point` must be None unless `scale` is given")
     if codes.is_float and (zero_point is not None or not symmetric):
@@ -218,6 +245,8 @@ def _dequantize_any(q: QuantizedArray, dtype: DTypeLike, out: Array | None) -> A
         return out
     codes = _CODES[q.dtype.name]
     _convert(x, q, codes, _plan(q.shape, q.axis, q.group_size), True, True, True)
+    if out is not None:
+        return out
     return x if direct else cast(x, target)
 
 
@@ -324,16 +353,18 @@ def _parse_codes(dtype: DTypeLike) -> _Codes:
 
 def _planned(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_size: int | None) -> _Plan:
     """Return the plan of these arguments, whatever a caller gave."""
-    if group_size is not None:
-        try:
-            group_size = 0 if isinstance(group_size, bool) else index(group_size)
-        except TypeError:
-            raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
-    return _plan(
-        shape,
-        axis if axis is None or type(axis) is int else axes_of(axis, "an int, a sequence of int or None"),
-        group_size,
-    )
+    return _plan(shape, _int_or_axes(axis), _int_or_none(group_size))
+
+
+def _int_or_axes(axis: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    return axis if axis is None or type(axis) is int else axes_of(axis, "an int, a sequence of int or None")
+
+
+def _int_or_none(group_size: int | None) -> int | None:
+    try:
+        return group_size if group_size is None else 0 if isinstance(group_size, bool) else index(group_size)
+    except TypeError:
+        raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
 
 
 def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

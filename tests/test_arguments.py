@@ -1,8 +1,11 @@
 """Wrong arguments of public functions are named, with what came and what is allowed."""
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
+from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import layers, tf_keras
@@ -18,7 +21,7 @@ GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: mp.softmax(X, axis=1.5), TypeError, "`axis` must be an integer; received 1.5"),
+        (lambda: mp.softmax(X, axis=1.5), TypeError, "`axis` must be an integer; received axis=1.5"),
         (lambda: mp.softmax(X, scale="a"), ValueError, "`scale` must be a number; received scale='a'"),
         (lambda: mp.layer_norm(X, epsilon=-1), ValueError, "`epsilon` must be a number of at least 0"),
         (lambda: mp.ops.dynamic_matmul(X, PACKED, scale="a"), (TypeError, ValueError), "scale"),
@@ -112,7 +115,7 @@ def test_arrays_that_shrank_are_refused(dtype):
 
 def test_masked_codes_are_refused():
     masked = np.ma.array(np.ones((2, 2), np.int8), mask=True)
-    with pytest.raises(TypeError, match=r"`values` must be an ndarray of int8.*MaskedArray"):
+    with pytest.raises(TypeError, match=r"`values` must not be a masked array"):
         mp.QuantizedArray(masked, np.ones((1, 1), np.float32), None, ())
 
 
@@ -143,3 +146,244 @@ def test_what_is_no_type_is_refused(wrong):
                  lambda x, t: mp.quantize(x, dtype=t)):  # fmt: skip
         with pytest.raises(TypeError, match="dtype` must be one of"):
             call(x, wrong)
+
+
+# ---- whose memory it is: subclasses that lie, code that runs inside a call
+
+SHAPE = (40, 40)  # more than the 1,024 elements that activations take at a time
+
+
+class Lying(np.ndarray):
+    """Says that it is larger, contiguous and of another type than it is."""
+
+    shape = property(lambda self: (1000, 1000))
+    dtype = property(lambda self: np.dtype(np.float64))
+    ndim = property(lambda self: 7)
+    size = property(lambda self: 10**6)
+    strides = property(lambda self: (1, 1))
+    itemsize = property(lambda self: 1)
+    flags = property(lambda self: np.zeros(1).flags)
+
+    def view(self, *_):
+        return np.zeros((1000, 1000))
+
+    reshape = transpose = copy = astype = __getitem__ = view
+
+
+MATRICES = {
+    "matrix": lambda x: x.view(np.matrix),
+    "lying": lambda x: x.view(Lying),
+    "recarray": lambda x: x.view(np.recarray),
+}
+WITH_OUT = {
+    "cast": lambda x, out: mp.cast(x, "float32", out=out),
+    "cast float64": lambda x, out: mp.cast(x.astype(float), "float32", out=out),
+    "matmul": lambda x, out: mp.matmul(x, x, out=out),
+    "matmul float64": lambda x, out: mp.matmul(x.astype(float), x, out_dtype="float32", out=out),
+    "matmul bias": lambda x, out: mp.matmul(x, x, bias=x[0], residual=x, activation="gelu", out=out),
+    "dynamic_matmul": lambda x, out: mp.ops.dynamic_matmul(x, mp.pack(mp.quantize(x, axis=1)), out=out),
+    "einsum": lambda x, out: mp.einsum("ij,jk->ik", x, x, out=out),
+    "einsum turned": lambda x, out: mp.einsum("ij,jk->ki", x, x, out=out),
+    "einsum apart": lambda x, out: mp.einsum("ij,kj->ik", x, x, out=out),
+    "softmax": lambda x, out: mp.softmax(x, out=out),
+    "softmax axis": lambda x, out: mp.softmax(x, axis=0, mask=x > 0, out=out),
+    "layer_norm": lambda x, out: mp.layer_norm(x, x[0], x[1], residual=x, out=out),
+    "dequantize": lambda x, out: mp.dequantize(mp.quantize(x), out=out),
+    "dequantize int4": lambda x, out: mp.dequantize(mp.quantize(x, axis=0, group_size=5, dtype="int4"), out=out),
+    "gelu_tanh": lambda x, out: mp.gelu(x, True, out=out),
+    **{
+        name: lambda x, out, name=name: getattr(mp.ops, name)(x, out=out)
+        for name in ("gelu", "relu", "relu6", "sigmoid", "silu", "tanh")
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_out_may_be_a_subclass_which_is_not_asked(name, kind, rng):
+    x = rng.standard_normal(SHAPE).astype(np.float32)
+    memory = np.full((3, *SHAPE), 7, np.float32)
+    out, expected = MATRICES[kind](memory[1]), WITH_OUT[name](x, None)
+    assert WITH_OUT[name](x, out) is out
+    np.testing.assert_array_equal(memory[1], expected)
+    assert np.all(memory[::2] == 7)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_an_out_that_does_not_fit_is_refused_whatever_it_says(name, kind):
+    x = np.ones(SHAPE, np.float32)
+    for wrong in (np.zeros((40, 39), np.float32), np.zeros(SHAPE, np.int16), np.broadcast_to(np.float32(0), SHAPE)):
+        with pytest.raises((TypeError, ValueError), match="`out` must "):
+            WITH_OUT[name](x, MATRICES[kind](wrong))
+
+
+def test_an_out_that_is_no_array_is_refused_whatever_class_it_gives():
+    class Pretender:
+        __class__ = np.ndarray
+
+        def __array__(self, dtype=None, copy=None):
+            raise AssertionError("nobody asks for it")
+
+    for call in WITH_OUT.values():
+        with pytest.raises(TypeError, match=r"`out` must be a numpy.ndarray; received Pretender"):
+            call(np.ones(SHAPE, np.float32), Pretender())
+
+
+def test_operands_of_lying_subclasses_are_read_as_they_are(rng):
+    x = rng.standard_normal(SHAPE).astype(np.float32)
+    lying = x.view(Lying)
+    assert_same_bits(mp.matmul(lying, lying, residual=lying), mp.matmul(x, x, residual=x))
+    assert_same_bits(mp.layer_norm(lying, x[0].view(Lying)), mp.layer_norm(x, x[0]))
+    assert_same_bits(mp.pack(lying).unpack(), x)
+    assert_same_bits(mp.quantize(lying).values, mp.quantize(x).values)
+    data = np.zeros(64, np.uint8).view(Lying)
+    with pytest.raises(ValueError, match="`data` must be contiguous uint8"):
+        mp.PackedMatrix((1000, 1000), np.dtype(np.float32), data)
+    steps, zeros = np.ones(3, np.float32), np.zeros(3, np.int32)
+    assert mp.ops.fixed_matmul(X, PACKED, steps.view(Lying), zeros.view(Lying)).shape == (2, 2)
+    with pytest.raises(ValueError, match="`steps` and `zeros`"):
+        mp.ops.fixed_matmul(X, PACKED, steps[:2].view(Lying), zeros)
+
+
+class Meddler:
+    """An argument whose conversion runs code: it gives `array` after it has taken the memory of other arrays."""
+
+    def __init__(self, array, *victims):
+        self.array, self.victims = array, victims
+
+    def meddle(self):
+        for victim in self.victims:
+            victim.resize((1,) * victim.ndim, refcheck=False)
+
+    def __array__(self, dtype=None, copy=None):
+        self.meddle()
+        return self.array
+
+    def __float__(self):
+        self.meddle()
+        return 1.0
+
+    def __index__(self):
+        self.meddle()
+        return -1
+
+    @property
+    def dtype(self):
+        self.meddle()
+        return np.dtype(np.float32)
+
+
+def _operands():
+    """Return arrays of their own memory: a matrix of 64 MiB, whose pages are gone once it is resized, and a row."""
+    return np.ones((4096, 4096), np.float32), np.ones(4096, np.float32)
+
+
+MEDDLED = {
+    "matmul bias": lambda x, row: mp.matmul(x, row[:, None], bias=Meddler(np.ones(1, np.float32), x)),
+    "matmul residual": lambda x, row: mp.matmul(x, row, residual=Meddler(row, x)),
+    "matmul a": lambda x, row: mp.matmul(Meddler(row, x), x),
+    "matmul b": lambda x, row: mp.matmul(x, Meddler(row, x)),
+    "matmul subclass": lambda x, row: mp.matmul(x.view(np.matrix), Meddler(row)),
+    "matmul out_dtype": lambda x, row: mp.matmul(x, row, out_dtype=Meddler(row, x)),
+    "matmul quantized": lambda x, row: mp.matmul(row, (q := mp.quantize(x)), bias=Meddler(row, q.values)),
+    "dynamic_matmul": lambda x, row: mp.ops.dynamic_matmul(x, _packed(), bias=Meddler(row[:4], x)),
+    "dynamic_matmul scale": lambda x, row: mp.ops.dynamic_matmul(x, _packed(), scale=Meddler(row, x)),
+    "dynamic_matmul out_dtype": lambda x, row: mp.ops.dynamic_matmul(x, _packed(), out_dtype=Meddler(row, x)),
+    "einsum": lambda x, row: mp.einsum("ij,j->i", x, Meddler(row, x)),
+    "einsum out_dtype": lambda x, row: mp.einsum("ij,kj->ki", x, x, out_dtype=Meddler(row, x)),
+    "layer_norm gamma": lambda x, row: mp.layer_norm(x, Meddler(row, x)),
+    "layer_norm beta": lambda x, row: mp.layer_norm(x, row, Meddler(row.copy(), x, row)),
+    "layer_norm residual": lambda x, row: mp.layer_norm(x, residual=Meddler(x.copy(), x)),
+    "softmax mask": lambda x, row: mp.softmax(x, mask=Meddler(row > 0, x)),
+    "softmax axis": lambda x, row: mp.softmax(x, axis=Meddler(row, x)),
+    "cast dtype": lambda x, row: mp.cast(x, Meddler(row, x)),
+    "pack dtype": lambda x, row: mp.pack(x, dtype=Meddler(row, x)),
+    "quantize scale": lambda x, row: mp.quantize(x, axis=0, scale=Meddler(row, x)),
+    "quantize zero_point": lambda x, row: mp.quantize(x, scale=1.0, zero_point=Meddler(np.int32(1), x)),
+    "quantize axis": lambda x, row: mp.quantize(x, axis=Meddler(row, x)),
+    "quantize both": lambda x, row: mp.quantize(x, axis=0, scale=row, zero_point=Meddler(np.int32(1), row)),
+    "dequantize dtype": lambda x, row: mp.dequantize((q := mp.quantize(x)), Meddler(row, q.values)),
+}
+
+
+def _packed():
+    return mp.pack(mp.quantize(np.ones((4096, 4), np.float32), axis=1))
+
+
+@pytest.mark.parametrize("name", MEDDLED)
+def test_arguments_are_imported_before_any_of_them_is_measured(name):
+    """A conversion that shrinks another argument leads to an error or to a result of what is left."""
+    try:
+        result = MEDDLED[name](*_operands())
+    except (TypeError, ValueError, IndexError) as error:
+        assert str(error)
+    else:
+        assert np.prod(result.shape) < 4096**2
+
+
+def test_a_memory_error_of_an_argument_stays_one():
+    class Huge:
+        def __array__(self, dtype=None, copy=None):
+            raise MemoryError("too large")
+
+    class Tensor(Huge):
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **_):
+            raise MemoryError("too large")
+
+    for x in (Huge(), Tensor()):
+        for call in (mp.cast, lambda x, _: mp.matmul(X, x), lambda x, _: mp.layer_norm(X, x), lambda x, _: mp.pack(x)):
+            with pytest.raises(MemoryError, match="too large"):
+                call(x, "float16")
+
+
+@pytest.mark.parametrize("dtype", [">f2", np.dtype(">f4"), np.dtype("bfloat16").newbyteorder(">")])
+def test_types_in_another_byte_order(dtype):
+    x = np.linspace(-2, 2, 9, dtype=np.float32).reshape(3, 3)
+    swapped = mp.cast(x, dtype)
+    native = mp.dtypes.parse(np.dtype(dtype).name)
+    assert swapped.dtype == np.dtype(dtype) and not swapped.dtype.isnative
+    assert_same_bits(mp.cast(swapped, "float32"), mp.cast(mp.cast(x, native), "float32"))
+    for call, argument in (
+        (lambda: mp.matmul(x, x, out_dtype=dtype), "out_dtype"),
+        (lambda: mp.einsum("ij,kj->ki", x, x, out_dtype=dtype), "out_dtype"),
+        (lambda: mp.ops.dynamic_matmul(x, mp.pack(mp.quantize(x, axis=1)), out_dtype=dtype), "out_dtype"),
+        (lambda: mp.dequantize(mp.quantize(x), dtype), "dtype"),
+        (lambda: mp.pack(x, dtype=dtype), "dtype"),
+    ):
+        with pytest.raises(TypeError, match=f"`{argument}` must be in native byte order; received"):
+            call()
+
+
+# ---- arrays without elements
+
+HUGE = 2**40
+EMPTY = {
+    "cast": lambda: mp.cast(np.empty((HUGE, 3, 0)), "float16"),
+    "cast int4": lambda: mp.cast(np.empty((HUGE, 3, 0)), "int4"),
+    "matmul": lambda: mp.matmul(np.empty((HUGE, 3, 0), np.float32), np.empty((HUGE, 0, 0), np.float32)),
+    "matmul broadcast": lambda: mp.matmul(np.empty((HUGE, 0, 5), np.float16), np.empty((1, 5, 7), np.float32)),
+    "matmul float64": lambda: mp.matmul(np.empty((HUGE, 0, 5)), np.empty((1, 5, 7))),
+    "dynamic_matmul": lambda: mp.ops.dynamic_matmul(np.empty((HUGE, 0, 3), np.float32), PACKED),
+    "einsum": lambda: mp.einsum("bij,bjk->kbi", np.empty((HUGE, 0, 5)), np.empty((HUGE, 5, 0))),
+    "einsum sums": lambda: mp.einsum("bij,jk->ik", np.empty((HUGE, 0, 5)), np.empty((5, 3))),
+    "softmax": lambda: mp.softmax(np.empty((HUGE, 3, 0)), mask=np.empty((HUGE, 1, 0), bool)),
+    "softmax axis": lambda: mp.softmax(np.empty((HUGE, 3, 0), np.float32), axis=1),
+    "layer_norm": lambda: mp.layer_norm(np.empty((HUGE, 3, 0))),
+    "gelu": lambda: mp.gelu(np.empty((HUGE, 3, 0))),
+    "pack": lambda: mp.pack(np.empty((HUGE, 3, 0), np.float32)).unpack(),
+    "pack int8": lambda: mp.pack(np.empty((HUGE, 3, 0), np.int8)).unpack(),
+    "pack dtype": lambda: mp.pack(np.empty((10**8, 0, 3)), dtype="bfloat16").unpack(),
+    "state": lambda: pickle.loads(
+        pickle.dumps(mp.PackedMatrix((HUGE, 3, 0), np.dtype(np.float32), np.zeros(64, np.uint8)))
+    ).unpack(),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_arrays_without_elements_cost_nothing_however_many_there_are(name):
+    """Each would take hours, or terabytes."""
+    assert EMPTY[name]().size == 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracles import NARROW, assert_same_bits, bits, codes, exactly, nearest
 
 import mp_core as mp
+from mp_core.arrays import imported
 from mp_core.dtypes import ALLOWED, STORED, finfo
 
 FLOATS = ("float64", "float32", *NARROW)
@@ -434,6 +435,106 @@ def test_objects_that_mislead_are_refused():
     missing.managed.tensor.data = None
     with pytest.raises(TypeError, match="must have memory"):
         mp.cast(missing, "float32")
+
+
+def _lengths(*numbers):
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("ndim", -1, "must have 0 to 64 axes; received -1"),
+        ("ndim", 65, "must have 0 to 64 axes; received 65"),
+        ("shape", None, "must have a shape"),
+        ("shape", _lengths(-1, 2), "must have lengths of at least 0; received -1"),
+        ("shape", _lengths(2, 2**63 - 1), "must fit into memory"),
+        ("strides", _lengths(2**62, 1), "must fit into memory"),
+        ("strides", _lengths(-(2**63), 1), "must fit into memory"),
+        ("strides", _lengths(2**61, 2**61), "must fit into memory"),
+        ("lanes", 4, "DLPack tensors must be on the CPU"),
+        ("device_type", 2, "DLPack tensors must be on the CPU"),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "code"), [("bfloat16", 4), ("float32", 2), ("int8", 0)])
+def test_a_capsule_that_cannot_be_is_refused(dtype, code, field, value, message):
+    producer = Producer(np.zeros((3, 3), dtype), code)
+    setattr(producer.managed.tensor, field, value)
+    with pytest.raises(TypeError, match=f"`x` must be an array or a plain tensor: .*{message}"):
+        mp.cast(producer, "float16")
+
+
+def test_a_capsule_without_strides_is_contiguous_and_lengths_of_1_and_0_have_any():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    producer = Producer(x, 2)
+    producer.managed.tensor.strides = None
+    assert_same_bits(mp.cast(producer, "float32"), x)
+    producer.managed.tensor.shape = _lengths(2**40, 2**40)
+    with pytest.raises(TypeError, match="must fit into memory"):
+        mp.cast(producer, "float32")
+    for shape in ((1, 6), (2**40, 0)):
+        producer = Producer(x, 2)
+        producer.managed.tensor.shape = producer.keep_shape = _lengths(*shape)
+        producer.managed.tensor.strides = producer.keep_strides = _lengths(2**63 - 1, 1)
+        assert_same_bits(mp.cast(producer, "float32"), x.reshape(shape) if 0 not in shape else np.empty(shape, "f4"))
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, AttributeError, OSError, BufferError])
+def test_an_error_of_a_producer_is_the_cause_of_ours(error):
+    class Failing:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **_):
+            raise error("not today")
+
+    class Nowhere(Failing):
+        def __dlpack_device__(self):
+            raise error("not today")
+
+    for x in (Failing(), Nowhere()):
+        with pytest.raises(TypeError, match=r"`x` must be an array or a plain tensor: .*not today") as caught:
+            mp.cast(x, "float16")
+        assert type(caught.value.__cause__) is error
+
+
+def test_versions_of_dlpack(rng):
+    """Version 1 says what may only be read; a producer of version 0 knows no keywords."""
+
+    class Old(Producer):
+        def __dlpack__(self):
+            return super().__dlpack__()
+
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    assert_same_bits(mp.cast(Old(x, 2), "float32"), x)
+    assert imported(Old(x, 2), "x").flags.writeable
+    x = np.arange(4.0)
+    x.flags.writeable = False
+
+    class New:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **keywords):
+            return x.__dlpack__(**keywords)
+
+    assert not imported(New(), "x").flags.writeable
+    assert_same_bits(mp.cast(New(), "float16"), x.astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", [name for name in mp.dtypes.ALLOWED if "bfloat" not in name and "float8" not in name])
+def test_every_type_of_numpy_comes_by_dlpack(dtype):
+    class Plain:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **keywords):
+            return x.__dlpack__(**keywords)
+
+    x = np.arange(6).reshape(2, 3).astype(dtype)[:, ::-2]
+    got = imported(Plain(), "x")
+    assert got.dtype == x.dtype and np.shares_memory(got, x)
+    np.testing.assert_array_equal(got, x)
 
 
 def test_types_that_are_only_stored_come_as_arrays_where_dlpack_has_none():

@@ -121,3 +121,33 @@ def test_groups_of_any_length(isa, group, k):
         )  # leaves infinities behind
         for dtype in ("float32", "bfloat16"):
             assert np.all(mp.matmul(np.ones((m, k), dtype), packed, out_dtype="float32") == 2 * k)
+
+
+OPERANDS = {
+    "packed": lambda w: mp.pack(w),
+    "packed int8": lambda w: mp.pack(mp.quantize(w, axis=1)),
+    "packed uint8": lambda w: mp.pack(mp.quantize(w, axis=1, dtype="uint8", symmetric=False)),
+    "packed groups": lambda w: mp.pack(mp.quantize(w, axis=1, group_size=8, dtype="int4")),
+    "quantized": lambda w: mp.quantize(w, axis=1),
+}
+
+
+@pytest.mark.parametrize("kind", OPERANDS)
+def test_the_operator_is_matmul_on_either_side(kind, rng):
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 20), (20, 7)))
+    right = OPERANDS[kind](w)
+    assert_same_bits(x @ right, mp.matmul(x, right))
+    assert_same_bits(x.tolist() @ right, mp.matmul(x.tolist(), right))
+    y = rng.standard_normal((7, 3)).astype(np.float32)
+    np.testing.assert_allclose(right @ y, w @ y, atol=2 if "groups" in kind else 0.1)
+    assert_same_bits(right @ mp.pack(y), mp.matmul(right, y))
+    for other in (lambda: x * right, lambda: np.matmul(x, right), lambda: right + 1):
+        with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs"):
+            other()
+    with pytest.raises(TypeError, match=r"is no array: (unpack|dequantize)\(\) returns"):
+        np.asarray(right)
+
+
+def test_a_type_that_cannot_be_packed_says_what_to_pass():
+    with pytest.raises(TypeError, match=r"`b` must be of type float32, .*; received float64: pass dtype="):
+        mp.pack(np.ones((2, 2)))

@@ -145,7 +145,7 @@ def cast(x, dtype, *, out=None, saturate=False):
     x : array-like
         Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
     dtype : dtype or str
-        The type of the result, one of the same lists.
+        The type of the result, one of the same lists, in any byte order.
     out : ndarray, optional
         Where to put the result: same shape, of type `dtype`. It may overlap `x`.
     saturate : bool

@@ -1,12 +1,13 @@
-"""DLPack import for the types that numpy.from_dlpack refuses: bfloat16 and float8.
+"""DLPack import: every field of a producer's tensor is checked before NumPy sees it.
 
-The structures are those of the public DLPack ABI, version 0 (unversioned capsules, which every producer offers).
+The structures are those of the public DLPack ABI: version 0, in capsules named ``dltensor``, and version 1.
 """
 
 cimport numpy as cnp
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cnp.import_array()
 
@@ -28,6 +29,13 @@ cdef extern from *:
         void *context;
         void (*deleter)(struct mp_dl_managed *);
     } mp_dl_managed;
+    typedef struct mp_dl_versioned {
+        uint32_t major, minor;
+        void *context;
+        void (*deleter)(struct mp_dl_versioned *);
+        uint64_t flags;
+        mp_dl_tensor tensor;
+    } mp_dl_versioned;
     """
     ctypedef struct mp_dl_device:
         int32_t device_type, device_id
@@ -46,61 +54,120 @@ cdef extern from *:
         mp_dl_tensor tensor
         void *context
         void (*deleter)(mp_dl_managed *) noexcept
+    ctypedef struct mp_dl_versioned:
+        uint32_t major
+        void *context
+        void (*deleter)(mp_dl_versioned *) noexcept
+        uint64_t flags
+        mp_dl_tensor tensor
+
+cdef enum:
+    MOST_AXES = 64  # of an ndarray
+    READ_ONLY = 1   # a flag of version 1
 
 # (DLDataTypeCode, bits) of DLPack 1.1 -> dtype name.
-NAMES = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2"}
+NAMES = {
+    (0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64",
+    (1, 8): "uint8", (1, 16): "uint16", (1, 32): "uint32", (1, 64): "uint64",
+    (2, 16): "float16", (2, 32): "float32", (2, 64): "float64",
+    (4, 16): "bfloat16", (6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
+}
 
 
 cdef class _Owner:
     """Keeps the producer's memory until the last array on it is gone."""
     cdef mp_dl_managed *managed
+    cdef mp_dl_versioned *versioned
 
     def __dealloc__(self):
         if self.managed != NULL and self.managed.deleter != NULL:
             self.managed.deleter(self.managed)
+        if self.versioned != NULL and self.versioned.deleter != NULL:
+            self.versioned.deleter(self.versioned)
 
 
-def from_capsule(capsule, dict dtypes not None):
-    """Return the array that a ``dltensor`` capsule holds, without a copy; `dtypes` maps the names of :data:`NAMES`.
+def from_dlpack(x, dict dtypes not None):
+    """Return the array that ``x.__dlpack__()`` offers, without a copy; `dtypes` maps the names of :data:`NAMES`.
 
     Raises
     ------
     TypeError
-        The element type is none of :data:`NAMES`, or the memory is not the CPU's, or missing.
+        The capsule is not as DLPack says, its elements are none of :data:`NAMES`, or its memory is not the CPU's.
     """
-    cdef mp_dl_managed *managed
+    try:
+        capsule = x.__dlpack__(max_version=(1, 0))
+    except TypeError:  # a producer of version 0
+        capsule = x.__dlpack__()
+    return from_capsule(capsule, dtypes)
+
+
+def from_capsule(capsule, dict dtypes not None):
+    """Return the array that a ``dltensor`` or ``dltensor_versioned`` capsule holds, as :func:`from_dlpack` does."""
+    cdef mp_dl_managed *managed = NULL
+    cdef mp_dl_versioned *versioned = NULL
     cdef mp_dl_tensor *tensor
     cdef _Owner owner = _Owner()
-    cdef cnp.npy_intp shape[64]
-    cdef cnp.npy_intp strides[64]
-    cdef int axis, size
-    cdef bint empty = False
-    if not PyCapsule_IsValid(capsule, "dltensor"):
-        raise TypeError("a DLPack capsule must be an unused 'dltensor'")
-    managed = <mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor")
-    tensor = &managed.tensor
+    cdef cnp.npy_intp shape[MOST_AXES]
+    cdef cnp.npy_intp strides[MOST_AXES]
+    cdef cnp.dtype dtype
+    cdef cnp.ndarray array
+    cdef int flags = cnp.NPY_ARRAY_WRITEABLE
+    if PyCapsule_IsValid(capsule, "dltensor"):
+        managed = <mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor")
+        tensor = &managed.tensor
+    elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        versioned = <mp_dl_versioned *>PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        if versioned.major != 1:
+            raise TypeError(f"a DLPack capsule must be of version 0 or 1; received {versioned.major}")
+        tensor = &versioned.tensor
+        if versioned.flags & READ_ONLY:
+            flags = 0
+    else:
+        raise TypeError("a DLPack capsule must be an unused 'dltensor' or 'dltensor_versioned'")
     name = NAMES.get((tensor.dtype.code, tensor.dtype.bits))
-    if name is None or tensor.dtype.lanes != 1 or tensor.device.device_type != 1 or tensor.ndim > 64:
+    if name is None or tensor.dtype.lanes != 1 or tensor.device.device_type != 1:
         raise TypeError(
-            f"DLPack tensors must be on the CPU, of at most 64 axes, in {', '.join(NAMES.values())} or a type of "
-            f"NumPy; received type code {tensor.dtype.code} with {tensor.dtype.bits} bits on device type "
-            f"{tensor.device.device_type}")
-    for axis in range(tensor.ndim):
-        empty = empty or tensor.shape[axis] == 0
-    if tensor.data == NULL and not empty:
-        raise TypeError("DLPack tensors must have memory; received one without")
-    PyCapsule_SetName(capsule, "used_dltensor")
-    owner.managed = managed
+            f"DLPack tensors must be on the CPU, in {', '.join(NAMES.values())}; received type code "
+            f"{tensor.dtype.code} with {tensor.dtype.bits} bits on device type {tensor.device.device_type}")
     dtype = dtypes[name]
-    size = dtype.itemsize
-    for axis in range(tensor.ndim - 1, -1, -1):
-        shape[axis] = tensor.shape[axis]
-        if tensor.strides != NULL:
-            strides[axis] = tensor.strides[axis] * size
-        else:
-            strides[axis] = size if axis == tensor.ndim - 1 else strides[axis + 1] * shape[axis + 1]
-    array = cnp.PyArray_New(cnp.ndarray, tensor.ndim, shape, cnp.NPY_UINT16 if size == 2 else cnp.NPY_UINT8, strides,
-                            <char *>tensor.data + tensor.byte_offset, size, 0, None)
+    lay_out(tensor, dtype.itemsize, shape, strides)
+    PyCapsule_SetName(capsule, "used_dltensor" if versioned == NULL else "used_dltensor_versioned")
+    owner.managed, owner.versioned = managed, versioned
+    array = cnp.PyArray_New(cnp.ndarray, tensor.ndim, shape, dtype.num, strides,
+                            <char *>tensor.data + tensor.byte_offset, dtype.itemsize, flags, None)
     Py_INCREF(owner)
     cnp.PyArray_SetBaseObject(array, owner)  # takes over that reference
-    return array.view(dtype)
+    return array
+
+
+cdef int lay_out(const mp_dl_tensor *tensor, Py_ssize_t size, cnp.npy_intp *shape, cnp.npy_intp *strides) except -1:
+    """Set lengths and strides in bytes; raise unless they span memory that there can be."""
+    cdef Py_ssize_t contiguous = size, step, left = PY_SSIZE_T_MAX - size  # left: bytes that further axes may span
+    cdef int axis
+    cdef bint empty = False
+    if not 0 <= tensor.ndim <= MOST_AXES:
+        raise TypeError(f"DLPack tensors must have 0 to {MOST_AXES} axes; received {tensor.ndim}")
+    if tensor.ndim and tensor.shape == NULL:
+        raise TypeError("DLPack tensors must have a shape; received none")
+    for axis in range(tensor.ndim):
+        shape[axis] = tensor.shape[axis]
+        empty = empty or shape[axis] == 0
+        if shape[axis] < 0:
+            raise TypeError(f"DLPack tensors must have lengths of at least 0; received {shape[axis]}")
+    if tensor.data == NULL and not empty:
+        raise TypeError("DLPack tensors must have memory; received one without")
+    for axis in range(tensor.ndim - 1, -1, -1):
+        strides[axis] = size
+        if empty or shape[axis] == 1:
+            continue
+        step = tensor.strides[axis] if tensor.strides != NULL else contiguous // size
+        if not -(left // size) <= step <= left // size or abs(step * size) > left // (shape[axis] - 1):
+            raise TypeError(f"DLPack tensors must fit into memory; received a stride of {step} elements for a length "
+                            f"of {shape[axis]}")
+        strides[axis] = step * size
+        left -= abs(step * size) * (shape[axis] - 1)
+        if tensor.strides == NULL:
+            if shape[axis] > PY_SSIZE_T_MAX // contiguous:
+                raise TypeError(f"DLPack tensors must fit into memory; received a length of {shape[axis]}")
+            contiguous *= shape[axis]
+    return 0

@@ -308,14 +308,14 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
 
     Parameters
     ----------
-    a : array-like or QuantizedArray
-        Shape (..., m, k) or (k,).
+    a : array-like, QuantizedArray or PackedMatrix
+        Shape (..., m, k) or (k,). A packed one is unpacked at every call.
     b : array-like, PackedMatrix or QuantizedArray
         Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
     out_dtype : dtype, optional
-        Type of the result: a float type, or int32 for int8 products, quantized ones with scales of 1 only. Default: the promoted type of the operands
-        (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the right, that of `a`), int32 for int8, float32
-        for two quantized operands.
+        Type of the result: a float type, or int32 for int8 products, quantized ones with scales of 1 only. Default: the
+        promoted type of the operands (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the right, that of
+        `a`), int32 for int8, float32 for two quantized operands.
     out : ndarray, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
     bias : array-like, optional
@@ -406,10 +406,17 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
             raise TypeError(f"`scale` must be a number; received {scale!r}") from None
         if not 0 < step < float("inf"):
             raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
+        scale = step
     result = short_way(a, b, out_dtype, out, bias, activation, residual, True, scale, None)
     if result is None:
         result = _long_dynamic(a, b, scale, None, out_dtype, out, bias, activation, residual)
     return result
+
+
+cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
+    """Whether the array, whatever a subclass says, is contiguous and of that type and length."""
+    return (cnp.PyArray_TYPE(x) == type_number and cnp.PyArray_ISCARRAY_RO(x) and cnp.PyArray_NDIM(x) == 1
+            and cnp.PyArray_DIM(x, 0) == length)
 
 
 def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.ndarray zeros not None, *, bias=None,
@@ -450,9 +457,7 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray steps not None, cnp.nda
     """
     if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
-    if (cnp.PyArray_TYPE(steps) != _types[<int>MP_F32] or cnp.PyArray_TYPE(zeros) != _int32
-            or (<object>steps).shape != (b.k,) or (<object>zeros).shape != (b.k,)
-            or not cnp.PyArray_ISCARRAY_RO(steps) or not cnp.PyArray_ISCARRAY_RO(zeros)):
+    if not is_vector(steps, _types[<int>MP_F32], b.k) or not is_vector(zeros, _int32, b.k):
         raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
                          f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")
     result = short_way(a, b, None, None, bias, activation, None, True, steps, zeros)

@@ -56,9 +56,10 @@ cdef class PackedMatrix:
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
         self.format = format_of(dtype) if isinstance(dtype, np.dtype) else -1
-        if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX or self.format < 0):
-            raise ValueError(f"a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type {', '.join(FORMATS)}; "
-                             f"received shape {shape} and dtype {dtype}")
+        if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX
+                or self.format < 0):
+            raise ValueError(f"a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type "
+                             f"{', '.join(FORMATS)}; received shape {shape} and dtype {dtype}")
         data_bytes = _data_bytes(self.format, self.shape)
         *batch, self.k, self.n = self.shape
         self.matrices, self.matrix_bytes = prod(batch), mp_column_bytes(self.format, self.k) * self.n
@@ -78,7 +79,7 @@ cdef class PackedMatrix:
         self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
         shifted = zero_point is not None and scale is not None and self.format == MP_I8 and not groups
         self.zero_point = _part(zero_point, "zero_point", (self.n,) if shifted else None, np.int32)
-        if shifted and np.any((zero_point < -128) | (zero_point > 127)):
+        if shifted and np.any((self.zero_point < -128) | (self.zero_point > 127)):
             raise ValueError(f"`zero_point` must lie in [-128, 127]; received {zero_point}")
 
     @property
@@ -90,12 +91,23 @@ cdef class PackedMatrix:
     def ndim(self):
         return len(self.shape)
 
+    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
+
+    def __matmul__(self, other):
+        return _matmul(self, other)
+
+    def __rmatmul__(self, other):
+        return _matmul(other, self)
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
+
     def unpack(self):
         """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
         cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
         cdef Py_ssize_t matrix, column, size = mp_element_bytes[self.format]
         cdef const mp_kernels *use = kernels()
-        for matrix in range(self.matrices if self.k else 0):
+        for matrix in range(self.matrices if cnp.PyArray_SIZE(out) else 0):
             for column in range(0, self.n, MP_PANEL):
                 use.unpack[self.format](
                     self.k, min(self.n - column, <Py_ssize_t>MP_PANEL),
@@ -112,6 +124,11 @@ cdef class PackedMatrix:
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
 
 
+def _matmul(a, b):
+    from mp_core.core.matmul import matmul  # which is above this module
+    return matmul(a, b)
+
+
 def _data_bytes(int fmt, shape):
     """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are beyond count."""
     *batch, k, n = shape
@@ -125,12 +142,13 @@ def _part(array, name, shape, dtype):
     """Return a buffer of a PackedMatrix, read-only, None where there must be none; the kernels trust its size."""
     if array is None and shape is None:
         return None
+    if isinstance(array, np.ndarray):
+        array = np.asarray(array).view()  # what a subclass says of itself does not count; a view has flags of its own
     if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
             or not array.flags.c_contiguous):
         found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
         raise ValueError(f"`{name}` must be {wanted}; received {found}")
-    array = array.view(np.ndarray)
     array.flags.writeable = False
     return array
 
@@ -196,11 +214,11 @@ def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=
     packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
     threads = threads_for(<double>p.k * p.n, WORTHWHILE)
-    for index, place in enumerate(np.ndindex(shape[:ndim - 2])):
+    for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):
         matrix = b[place]
         p.src = cnp.PyArray_BYTES(matrix)
         p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
         p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
         with nogil:
-            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL if p.k else 0, pack_panel, &p)
+            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL, pack_panel, &p)
     return packed

@@ -8,7 +8,9 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import cast, imported
+from mp_core.core.packed import PackedMatrix
 from mp_core.core.scopes import innermost, replace_innermost
+from mp_core.quantization import QuantizedArray
 
 __all__ = [
     "DTypePolicy",
@@ -184,7 +186,8 @@ class DTypePolicy:
         boolean and complex arrays are never cast.
         """
         if not isinstance(x, np.ndarray):
-            if not (hasattr(x, "__array__") or (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"))):
+            offered = hasattr(x, "__array__") or (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"))
+            if not offered or isinstance(x, QuantizedArray | PackedMatrix):
                 return x
             x = imported(x, "inputs")
         if not autocast or not dtypes.is_float(x.dtype):

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, asarray, cast, check_out
+from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, asarray, cast, check_out, imported_all
 from mp_core.core import matmul as _matmul
 from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import ALLOWED, WIDE, dtype_of, is_float, name_of, parse, result_type
 from mp_core.ops import float64
-from mp_core.ops.quantized import has_scale, multipliable, pack_quantized, scales_columns
+from mp_core.ops.quantized import has_scale, multipliable, pack_quantized, scales_columns, unpacked
 from mp_core.quantization import QuantizedArray, quantize
 
 __all__ = ["pack"]
@@ -74,12 +74,16 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
                 f"groups, which have a multiple of 8; received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
         return pack_quantized(b)
+    wanted = None if dtype is None else parse(dtype)
     b = asarray(b, "b")
     if b.ndim < 2:
         raise ValueError(f"`b` must have at least 2 axes (..., k, n); received shape {b.shape}")
-    target = b.dtype if dtype is None else parse(dtype)
+    target = b.dtype if wanted is None else wanted
     if name_of(target) not in _PANELS:
-        raise TypeError(f"`dtype` must be one of {', '.join((*WIDE, *_NARROW))}; received {target.name}")
+        choices = ", ".join((*WIDE, *_NARROW))
+        if wanted is None:
+            raise TypeError(f"`b` must be of type {choices}; received {target.name}: pass dtype= to cast it")
+        raise TypeError(f"`dtype` must be one of {choices}; received {target.name}")
     if b.dtype is not target:
         if target is I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
@@ -89,7 +93,16 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
 
 def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any) -> Array:
     """Do what :func:`matmul` says for all operands that its short way leaves."""
+    if not isinstance(activation, str | None) or activation not in _matmul.ACTIVATIONS:
+        choices = ", ".join(repr(name) for name in _matmul.ACTIVATIONS)
+        raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
+    wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
+    a, b, bias, residual = imported_all(
+        ("a", "b", "bias", "residual"), a, b, bias, residual, kept=(QuantizedArray, PackedMatrix)
+    )
     row_scale = row_zero = default = None
+    if isinstance(a, PackedMatrix):
+        a = unpacked(a)
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
         a, b, row_scale, row_zero, default = multipliable(a, b)
     a = asarray(a, "a")
@@ -97,11 +110,8 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
         b = asarray(b, "b")
     if a.ndim == 0 or len(b.shape) == 0:
         raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
-    if not isinstance(activation, str | None) or activation not in _matmul.ACTIVATIONS:
-        choices = ", ".join(repr(name) for name in _matmul.ACTIVATIONS)
-        raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
     a, b, promoted = _of_types_that_multiply(a, b)
-    target = _out_dtype(out_dtype, default or promoted, a.dtype)
+    target = _out_dtype(wanted, default or promoted, a.dtype)
     if target is I32 and any(part is not None for part in (bias, activation, residual)):
         raise TypeError("`bias`, `activation` and `residual` need a float `out_dtype`; received int32")
     if target is I32 and row_scale is not None and not (np.all(row_scale == 1) and np.all(b.scale == 1)):
@@ -124,8 +134,11 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     if residual is not None:
         residual = _residual(residual, shape, a.dtype is F64)
     result = np.empty(shape, target) if out is None else check_out(out, shape, target)
+    if result.size == 0:  # NumPy would go through a batch of empty matrices one by one
+        return result if out is None else out
     if a.dtype is F64:
-        return cast(_product_float64(a, b, bias, activation, residual), target, out=result)
+        cast(_product_float64(a, b, bias, activation, residual), target, out=result)
+        return result if out is None else out
 
     view = result
     if not _kernel_writes(result, (a, b, bias, residual, row_scale, row_zero), out is not None):
@@ -135,7 +148,7 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     _multiply(a, b, view, bias, activation, residual, row_scale, row_zero)
     if view is not result:
         np.copyto(result, view, casting="unsafe")
-    return result
+    return result if out is None else out
 
 
 def _multiply(
@@ -201,8 +214,8 @@ def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, A
     return a, b, promoted
 
 
-def _out_dtype(dtype: DTypeLike | None, default: np.dtype[Any], compute: np.dtype[Any]) -> np.dtype[Any]:
-    target = default if dtype is None else parse(dtype, "out_dtype")
+def _out_dtype(wanted: np.dtype[Any] | None, default: np.dtype[Any], compute: np.dtype[Any]) -> np.dtype[Any]:
+    target = default if wanted is None else wanted
     if not is_float(target) and not (target is I32 and (compute is I8 or compute is U8)):
         raise TypeError(f"`out_dtype` must be a float type, or int32 for an int8 product; received {target.name}")
     return target
@@ -257,6 +270,8 @@ def _dynamic_any(
     residual: Any,
 ) -> Array:
     """Do what :func:`dynamic_matmul` and `fixed_matmul` say for all operands that their short way leaves."""
+    wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
+    a, bias, residual = imported_all(("a", "bias", "residual"), a, bias, residual)
     a = as_float(a, "a")
     if a.ndim == 0:
         raise ValueError("`a` must have at least 1 axis; received shape ()")
@@ -265,7 +280,7 @@ def _dynamic_any(
     else:
         codes = quantize(a, axis=-1, scale=scale, zero_point=zeros).values
         rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
-    target = a.dtype if out_dtype is None else out_dtype
+    target = a.dtype if wanted is None else wanted
     return _matmul_any(rows, b, target, out, bias, activation, residual)
 
 

@@ -10,7 +10,7 @@ from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import is_float, name_of
 from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, unpacked_codes
 
-__all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns"]
+__all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns", "unpacked"]
 
 
 def has_scale(b: Any) -> bool:
@@ -67,7 +67,7 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, 
     if isinstance(b, QuantizedArray):
         b = dequantize(b, exact)
     elif packed and (b.zero_point is not None or exact is F64 or narrow):
-        b = _dequantized(b, exact)
+        b = unpacked(b, exact)
     a = dequantize(a, exact) if isinstance(a, QuantizedArray) else _wide(a)
     b = b if isinstance(b, PackedMatrix) else _wide(b)
     return a, b, None, None, dtype
@@ -78,12 +78,15 @@ def _wide(x: Array) -> Array:
     return x if is_float(x.dtype) and "float8" not in name_of(x.dtype) else cast(x, F32)
 
 
-def _dequantized(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
-    """Return a packed quantized matrix as floats."""
+def unpacked(b: PackedMatrix, dtype: np.dtype[Any] = F32) -> Array:
+    """Return what a packed matrix holds, codes with scales as the floats of `dtype` that they stand for."""
+    if b.scale is None:
+        return b.unpack()
     codes = cast(b.unpack(), F32)
     if b.zero_point is not None:
         codes -= b.zero_point
-    scale: Array = b.scale  # type: ignore[assignment]
+    scale = b.scale
     if b.group_size is not None:
-        scale = scale[np.arange(len(codes)) // min(b.group_size, max(len(codes), 1))]
+        k = b.shape[-2]
+        scale = scale[np.arange(k) // min(b.group_size, max(k, 1))]
     return cast(codes * scale, dtype)

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import axis_of, boolean, number
-from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, may_overlap, refuse_masked
+from mp_core.arguments import axis_of, boolean, integer, number
+from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, imported_all, may_overlap
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
 from mp_core.ops import float64
@@ -48,17 +48,21 @@ def softmax(
     >>> softmax(np.zeros(4, np.float32), mask=[True, True, False, False])
     array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
+    axis, scale = integer(axis, "axis"), number(scale, "scale")
+    x, mask = imported_all(("x", "mask"), x, mask)
     x = as_float(x)
-    axis, scale = axis_of(axis, x.ndim), number(scale, "scale")
+    axis = axis_of(axis, x.ndim)
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    if x.size == 0:  # the sums may have elements nevertheless
+        return result if out is None else out
     if x.dtype is F64:
         np.copyto(result, float64.softmax(x, axis, scale, keep))
-        return result
+        return result if out is None else out
     if axis != x.ndim - 1:
         x = np.moveaxis(x, axis, -1)
         keep = None if keep is None else np.moveaxis(keep, axis, -1)
-    if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, out))):
+    if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, result))):
         keep = keep.copy()
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
     x, work = _rows(x, view)
@@ -66,7 +70,7 @@ def softmax(
     _pointwise.softmax(fmt, x, work, scale, keep)
     if work is not view:
         view[...] = work
-    return result
+    return result if out is None else out
 
 
 def layer_norm(
@@ -110,10 +114,12 @@ def layer_norm(
     >>> layer_norm(np.array([1, 3], np.float16), epsilon=0.0)
     array([-1.,  1.], dtype=float16)
     """
+    epsilon = number(epsilon, "epsilon", 0.0)
+    x, gamma, beta, residual = imported_all(("x", "gamma", "beta", "residual"), x, gamma, beta, residual)
     x = as_float(x)
     if x.ndim == 0:
         raise ValueError("`x` must have at least 1 axis; received shape ()")
-    n, epsilon = x.shape[-1], number(epsilon, "epsilon", 0.0)
+    n = x.shape[-1]
     scale = None if gamma is None else as_vector(gamma, n, "gamma")
     offset = None if beta is None else as_vector(beta, n, "beta")
     other = None
@@ -125,10 +131,10 @@ def layer_norm(
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.dtype is F64:
         np.copyto(result, float64.layer_norm(x if other is None else x + other, gamma, beta, epsilon))
-        return result
+        return result if out is None else out
     if out is not None:
         other, scale, offset = (
-            part.copy() if part is not None and np.may_share_memory(part, out) else part
+            part.copy() if part is not None and np.may_share_memory(part, result) else part
             for part in (other, scale, offset)
         )
     x, work = _rows(x, result)
@@ -136,7 +142,7 @@ def layer_norm(
     _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
     if work is not result:
         result[...] = work
-    return result
+    return result if out is None else out
 
 
 def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
@@ -328,17 +334,16 @@ def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.dtype is F64:
         np.copyto(result, float64.ACTIVATIONS[name](x))
-        return result
+        return result if out is None else out
     x, work = _rows(x, result)
     fmt = FORMATS[x.dtype]
     _pointwise.activate(fmt, x, work, ACTIVATIONS[name])
     if work is not result:
         result[...] = work
-    return result
+    return result if out is None else out
 
 
 def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
-    refuse_masked(mask, "mask")
     keep = np.asarray(mask)
     if keep.dtype != np.bool_:
         raise TypeError(f"`mask` must be boolean; received dtype {keep.dtype}")
