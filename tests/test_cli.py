@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -176,6 +178,19 @@ def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path,
     else:
         assert f"is the input {source}: it is not replaced" in usage_error(capsys, *arguments, texts)
     assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_an_ended_process_leaves_no_part_of_an_output(model, tmp_path, number):
+    arguments = [sys.executable, "-m", "mp_core", "embed", "--model", model, "--output", str(tmp_path / "out.npy")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not os.listdir(tmp_path):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait() == 128 + number
+        assert process.stderr.read() == b""
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_pipe_or_a_device_is_written_as_it_is(model, texts):

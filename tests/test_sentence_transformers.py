@@ -341,6 +341,14 @@ def test_a_shortened_text_has_the_same_first_tokens(pieces, tokenizer):
     assert bool(received.overflowing) == bool(expected.overflowing)
 
 
+@pytest.mark.parametrize(
+    ("added", "text"), [("foo bar", "foo  bar " * 100), ("lo", ("a" * 150 + "lo" + "a" * 150 + " ") * 100)]
+)
+def test_added_tokens_are_found_where_they_are_and_nowhere_else(added, text):
+    tokenizer = tokenizer_of([AddedToken(added)])
+    assert tokenizer.encode(_Shortener.of(tokenizer, 6)(text)).ids == tokenizer.encode(text).ids
+
+
 @pytest.mark.parametrize("piece", ["a ", "a", "Hello, ", "中", " ", ".", "\n", "a" * 150 + "\t", "[MASK]", "[", "word"])
 def test_of_a_long_text_the_tokenizer_sees_little(piece):
     tokenizer = tokenizer_of([])

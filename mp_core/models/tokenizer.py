@@ -16,6 +16,7 @@ from mp_core.models.modules import Modules, token_limit
 __all__ = ["Tokenizer"]
 
 _AT_ONCE = 1024
+_SHORT = 8  # characters for each unit that counts: texts with fewer cost less as they are
 
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
 _BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
@@ -177,7 +178,7 @@ class _Shortener:
 
     def __call__(self, text: str) -> str:
         """Return a text with the same first tokens, and more of them than `max_length` if `text` has more."""
-        if len(text) <= self._needed:
+        if len(text) <= _SHORT * self._needed:
             return text
         found = 0
         for unit in self._units.finditer(text):
