@@ -1,6 +1,7 @@
 """Numbers, axes and paths among the arguments of public functions: what they must be, said where they are not."""
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
@@ -61,8 +62,8 @@ def _float(value: Any) -> float:
 
 
 def positive_integer(value: Any, argument: str) -> int:
-    """Return a size as a Python integer; NumPy's integers are fine, booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) <= 0:
+    """Return a size as a Python integer that NumPy can count to; NumPy's integers are fine, booleans are not."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 < int(value) <= sys.maxsize:
         raise ValueError(f"`{argument}` must be a positive integer; received {argument}={value!r}")
     return int(value)
 

@@ -16,6 +16,7 @@ from typing import Any
 from mp_core import dtype_policies, quantizers
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.lookup import (
+    check_depth,
     class_and_config,
     custom_object_scope,
     get_custom_objects,
@@ -61,6 +62,7 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     """
+    check_depth(config)
     with custom_object_scope(custom_objects):
         return deserialized(config, dtype_policies.deserialize)
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core import config, dtype_policies, layers, quantizers, saving
+from mp_core import config, dtype_policies, layers, quantizers, saving, tf_keras
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap
+from mp_core.loss_scale import SGD, LossScaleOptimizer, deserialize_optimizer, serialize_optimizer
 
 
 @pytest.fixture(autouse=True)
@@ -189,3 +190,78 @@ def test_layers_tell_what_they_are():
     assert repr(stack) == "<Sequential name=s, layers=2, policy=float32, built=False>"
     any_layer = layers.Layer(name="l", dtype=DTypePolicyMap("float16"))
     assert repr(any_layer) == "<Layer name=l, policy=map_float16, built=False>"
+
+
+# ---- configurations with wrong parts, at every door
+
+CYCLE = {}
+CYCLE["config"] = CYCLE["layers"] = [CYCLE, CYCLE]
+DEEP = []
+for _ in range(10_000):
+    DEEP = [DEEP]
+WRONG = [None, 5, "x", [1], {"a": 1}, np.ones(2), 10**400, CYCLE, DEEP]
+
+
+def _doors():
+    """Yield a function that takes a configuration, and one that it takes."""
+    kinds = ["Dense", "Conv2D", "EinsumDense", "LayerNormalization", "Dropout"]
+    arguments = [(2,), (2, 3), ("ab,bc->ac", 2), (), (0.5,)]
+    for face in (layers, tf_keras.layers):
+        for kind, values in zip(kinds, arguments, strict=True):
+            layer = getattr(face, kind)(*values)
+            yield type(layer).from_config, layer.get_config()
+        stack = face.Sequential([face.Dense(2, "relu"), face.Sequential([face.Embedding(3, 2)])])
+        yield type(stack).from_config, stack.get_config()
+    yield layers.MultiHeadAttention.from_config, layers.MultiHeadAttention(2, 2).get_config()
+    yield saving.deserialize_keras_object, saving.serialize_keras_object(stack)
+    names = ["int8", "int4/32", "gptq/4/128", "float8"]
+    policies = [DTypePolicyMap("float32", {"a": "float16"})]
+    policies += [dtype_policies.get(f"{name}_from_float32") for name in names]
+    for policy in policies:
+        yield dtype_policies.deserialize, dtype_policies.serialize(policy)
+        yield type(policy).from_config, policy.get_config()
+    mixed_precision = tf_keras.mixed_precision
+    experimental = mixed_precision.experimental
+    for policy in (mixed_precision.Policy("mixed_float16"), experimental.PolicyV1("float16", "dynamic")):
+        yield mixed_precision.deserialize, experimental.serialize(policy)
+        yield experimental.tf22.deserialize, experimental.serialize(policy)
+        yield type(policy).from_config, policy.get_config()
+    for optimizer in (mixed_precision.LossScaleOptimizer(SGD()), LossScaleOptimizer(SGD())):
+        yield type(optimizer).from_config, optimizer.get_config()
+    yield deserialize_optimizer, serialize_optimizer(SGD())
+    for scale in (experimental.FixedLossScale(2), experimental.DynamicLossScale(4)):
+        yield type(scale).from_config, scale.get_config()
+
+
+def _replaced(saved, value):
+    """Yield copies of a configuration, of which each has `value` in the place of one part."""
+    yield value
+    for key, part in saved.items() if isinstance(saved, dict) else enumerate(saved):
+        for other in _replaced(part, value) if isinstance(part, dict | list) else [value]:
+            copied = saved.copy()
+            copied[key] = other
+            yield copied
+
+
+@pytest.mark.parametrize("value", WRONG, ids=["None", "5", "x", "list", "dict", "array", "huge", "cycle", "deep"])
+def test_wrong_parts_of_configurations_are_type_or_value_errors(value):
+    refused = 0
+    for load, saved in _doors():
+        load(saved)
+        for other in _replaced(saved, value):
+            try:
+                load(other)
+            except (TypeError, ValueError, NotImplementedError):
+                refused += 1
+    assert refused > 50
+
+
+def test_configurations_that_hold_themselves_are_refused():
+    for saved in (CYCLE, {"class_name": "Sequential", "config": CYCLE}, DEEP, {"a": DEEP}):
+        for load in (saving.deserialize_keras_object, tf_keras.utils.deserialize_keras_object):
+            with pytest.raises(ValueError, match="must not hold itself, nor be nested deeper than 100 levels"):
+                load(saved)
+    nested = layers.Dense(1)
+    for _ in range(20):
+        nested = layers.Sequential([nested])
+    assert layers.Sequential.from_config(nested.get_config()).get_config() == nested.get_config()

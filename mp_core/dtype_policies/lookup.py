@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from mp_core.core.scopes import innermost, scope
 
 __all__ = [
+    "check_depth",
     "class_and_config",
     "custom_object_scope",
     "get_custom_objects",
@@ -20,13 +21,40 @@ __all__ = [
 
 T = TypeVar("T")
 
+_DEEPEST = 100
+"""How many dictionaries and lists a configuration may have inside each other: far more than there are."""
+
 _registered: dict[str, Any] = {}
 _scoped: ContextVar[Any] = ContextVar("mp_core.custom_objects")
 """The objects of the enclosing scopes in this thread or task."""
 
 
+def check_depth(config: Any) -> None:
+    """Raise ValueError for a configuration that holds itself, or dictionaries and lists deeper than ``_DEEPEST``."""
+    level = {id(config): config}
+    for _ in range(_DEEPEST):
+        parts = [part.values() if isinstance(part, dict) else part for part in level.values() if _is_nest(part)]
+        level = {id(item): item for items in parts for item in items if _is_nest(item)}
+        if not level:
+            return
+    raise ValueError(f"A configuration must not hold itself, nor be nested deeper than {_DEEPEST} levels")
+
+
+def _is_nest(part: Any) -> bool:
+    return isinstance(part, dict | list | tuple)
+
+
 def own_config(config: Any, what: str) -> dict[str, Any]:
-    """Return the arguments of a constructor; raise TypeError unless they are a dictionary."""
+    """Return the arguments of a constructor.
+
+    Raises
+    ------
+    TypeError
+        `config` is no dictionary.
+    ValueError
+        It is nested too deeply.
+    """
+    check_depth(config)
     if not isinstance(config, dict):
         raise TypeError(f"The `config` of a {what} must be a dictionary; received {config!r}")
     return config
@@ -39,8 +67,9 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
     ------
     ValueError
         `config` is no dictionary with a ``registered_name`` or ``class_name`` of `classes` and, where there is one, a
-        ``config`` dictionary.
+        ``config`` dictionary; or it is nested too deeply.
     """
+    check_depth(config)
     if not isinstance(config, dict):
         raise ValueError(f"A serialized {what} must be a dictionary with a `class_name`; received {config!r}")
     name: Any = config.get("registered_name")

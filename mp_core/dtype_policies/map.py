@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Self
 
+from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import DTypePolicy
 from mp_core.dtype_policies.quantized import Int8WeightOnlyDTypePolicy, QuantizedDTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
@@ -199,7 +200,9 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the map with the arguments `config`, whose policies may be serialized."""
-        entries = {key: deserialize(entry) for key, entry in (config.get("policy_map") or {}).items()}
+        entries = own_config(config, "policy").get("policy_map")
+        if isinstance(entries, dict):
+            entries = {key: deserialize(entry) for key, entry in entries.items()}
         return cls(**(config | {"policy_map": entries}))
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from mp_core import dtypes
 from mp_core.arrays import cast, imported
 from mp_core.core.packed import PackedMatrix
 from mp_core.core.scopes import innermost, replace_innermost
+from mp_core.dtype_policies.lookup import own_config
 from mp_core.quantization import QuantizedArray
 
 __all__ = [
@@ -206,7 +207,7 @@ class DTypePolicy:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the policy with the arguments `config`."""
-        return cls(**config)
+        return cls(**own_config(config, "policy"))
 
     def __repr__(self) -> str:
         return f'<{_kind(self).__name__} "{self.name}">'

@@ -31,7 +31,7 @@ class QuantizedDTypePolicy(DTypePolicy):
     Raises
     ------
     TypeError
-        `source_name` is not a string.
+        `source_name` or `mode` is not a string.
     ValueError
         `source_name` is no plain policy, `mode` is unknown, or the pair does not work (int8 over float16).
 
@@ -45,6 +45,8 @@ class QuantizedDTypePolicy(DTypePolicy):
 
     def __init__(self, mode: str, source_name: str | None = None) -> None:
         super().__init__(source_name)
+        if not isinstance(mode, str):
+            raise TypeError(f"`mode` must be a string, such as 'int8'. Received: mode={mode!r} (of type {type(mode)})")
         self._mode, self._quantization_mode = self._parse_mode(mode)
         if self._mode == "int8" and self.compute_dtype == "float16":
             raise ValueError(f"Quantization mode='{mode}' doesn't work well with compute_dtype='float16'.")

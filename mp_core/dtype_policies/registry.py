@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mp_core.core.scopes import scope
-from mp_core.dtype_policies.lookup import class_and_config, get_registered_name, known_classes
+from mp_core.dtype_policies.lookup import check_depth, class_and_config, get_registered_name, known_classes
 from mp_core.dtype_policies.policy import (
     DTypePolicy,
     FloatDTypePolicy,
@@ -108,6 +108,7 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePoli
     >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
     <DTypePolicy "mixed_float16">
     """
+    check_depth(config)
     known = sorted(_subclasses(DTypePolicy), key=lambda cls: -len(cls.__mro__))  # a class wins over its subclasses
     classes = {cls.__name__: cls for cls in known}
     if not (isinstance(config, dict) and str(config.get("module")).startswith("mp_core.")):

@@ -21,6 +21,7 @@ from mp_core.dtype_policies import (
     Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
 )
+from mp_core.dtype_policies.lookup import check_depth
 from mp_core.dtype_policies.map import policy_at, unquantized, weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
@@ -509,6 +510,7 @@ class Layer(VariableOwner):
         ValueError
             An argument that mp_core does not have is on.
         """
+        check_depth(config)
         if not isinstance(config, dict):
             raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
         config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}

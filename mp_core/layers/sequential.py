@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.dtype_policies.lookup import class_and_config, custom_object_scope, known_classes
+from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.building import takes
 from mp_core.layers.convolution import Conv2D
@@ -110,6 +110,7 @@ class Sequential(Layer):
         ValueError
             There are no ``layers``, or a ``class_name`` is no layer of mp_core, registered, or in `custom_objects`.
         """
+        check_depth(config)
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
             raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
         shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]

@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core import loss_scale as states
 from mp_core.arguments import number, positive_integer, whole
-from mp_core.dtype_policies.lookup import class_and_config, own_config
+from mp_core.dtype_policies.lookup import check_depth, class_and_config, own_config
 from mp_core.loss_scale.state import FLOAT32_MAX, scale_number
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
@@ -167,6 +167,7 @@ def get(identifier: Any) -> LossScale | None:
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
+    check_depth(identifier)
     classes: dict[str, type[LossScale]] = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
     name = identifier.get("class_name") if isinstance(identifier, dict) else None
     if isinstance(name, str) and name in classes:
