@@ -10,7 +10,7 @@ from mp_core.arguments import boolean
 from mp_core.core import convert as _convert
 from mp_core.core.convert import cast
 from mp_core.core.dlpack import from_dlpack
-from mp_core.dtypes import ALLOWED, STORED, is_float, is_integer, name_of, parse
+from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 
 __all__ = [
     "Array",
@@ -217,7 +217,7 @@ def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:
         return STORED.get(dtype)
     if isinstance(dtype, np.dtype):
         return STORED.get(name_of(dtype))
-    return STORED.get(getattr(dtype, "__name__", ""))
+    return STORED.get(getattr(dtype, "__name__", foreign_name(dtype)))
 
 
 def may_overlap(x: Array, out: Array) -> bool:

@@ -71,13 +71,21 @@ _WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _floatx = "float32"
 
 
+def foreign_name(dtype: Any) -> str:
+    """Return the name of a dtype of PyTorch or TensorFlow, an empty string for everything else."""
+    family = type(dtype).__module__.partition(".")[0]
+    if family == "torch":
+        return str(dtype).removeprefix("torch.")
+    return str(getattr(dtype, "name", "")) if family == "tensorflow" else ""
+
+
 def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False) -> np.dtype[Any]:
     """Return the NumPy dtype that `dtype` names.
 
     Parameters
     ----------
     dtype : str, dtype or scalar type
-        For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``.
+        For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
     argument : str
         The caller's argument name, for the error message.
     any_order : bool
@@ -99,7 +107,7 @@ def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False)
             given = np.dtype(dtype)
             known = ALLOWED.get(given.name)
     except (TypeError, ValueError, SyntaxError):
-        known = given = None
+        known = given = ALLOWED.get(foreign_name(dtype))
     if known is None:
         raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")
     if given is not None and not given.isnative:

@@ -135,6 +135,39 @@ def test_a_type_may_be_given_as_name_dtype_or_scalar_type(name):
         assert mp.quantize(x, dtype=spelling).dtype is q.dtype
 
 
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_type_may_be_another_frameworks(name):
+    import torch
+
+    dtype, x = mp.dtypes.parse(name), np.ones((2, 2), np.float32)
+    for given in (getattr(torch, name), _OfTensorFlow(name)):
+        assert mp.dtypes.parse(given) is mp.cast(x, given).dtype is dtype
+        assert mp.matmul(x, x, out_dtype=given).dtype is mp.dequantize(mp.quantize(x), given).dtype is dtype
+        assert mp.pack(x, dtype=given).dtype is dtype
+        assert mp.dtypes.finfo(given).max == mp.dtypes.finfo(name).max
+        assert mp.dtype_policies.get(given).name == mp.dtype_policies.standardize_dtype(given) == name
+        for face in (mp.layers, mp.tf_keras.layers):
+            layer = face.Dense(2, dtype=given)
+            assert layer.dtype == name and layer.add_weight(shape=(2,), name="w", dtype=given).true_dtype is dtype
+        variable = mp.autocast.AutoCastVariable([1, 2], dtype=given)
+        assert variable.true_dtype is dtype
+        for scope in (mp.autocast.autocast_scope, mp.autocast.enable_auto_cast_variables):
+            with scope(given):
+                assert mp.autocast.AutoCastVariable([1.0]).dtype is dtype
+    assert mp.cast(x, torch.float8_e4m3fnuz).dtype.name == "float8_e4m3fnuz"
+    with pytest.raises(TypeError, match=r"`dtype` must be one of .*; received torch\.complex64"):
+        mp.cast(x, torch.complex64)
+
+
+class _OfTensorFlow:
+    """A dtype as TensorFlow has it: an object with a name."""
+
+    __module__ = "tensorflow.python.framework.dtypes"
+
+    def __init__(self, name):
+        self.name = name
+
+
 class Unhashable(type):
     __hash__ = None
 

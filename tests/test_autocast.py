@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from writes import ARRAYS, written
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
 from mp_core.autocast import variable as variable_module
 from mp_core.layers import Dense
@@ -327,6 +327,16 @@ def test_an_array_of_a_variable_that_changes_its_shape_or_type_changes_no_variab
     np.testing.assert_array_equal(variable.numpy(), [[1, 2], [3, 4]])
 
 
+@pytest.mark.parametrize("name", dtypes.ALLOWED)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)], ids=str)
+def test_variables_hold_every_type_in_every_order(name, shape):
+    array = ops.cast(np.ones((2, *shape)), name)[1, ...]
+    for given in (array, np.array(array, order="F"), array[..., ::-1] if shape else array):
+        kept = AutoCastVariable(np.zeros(shape), dtype=name).assign(given, copy=False).numpy()
+        assert kept.dtype is dtypes.parse(name) and np.shares_memory(kept, given) == bool(given.size)
+        np.testing.assert_array_equal(kept.astype(float), given.astype(float))
+
+
 def test_a_packed_kernel_and_its_variable_stay_one():
     layer = Dense(2, use_bias=False, kernel_initializer="ones")
     x = np.ones((1, 3), np.float32)
@@ -373,6 +383,9 @@ def test_arrays_of_the_right_dtype_are_kept_without_a_copy(tmp_path):
 @pytest.mark.parametrize(
     ("value", "dtype", "expected"),
     [(1.0, None, "float32"), ([1.0], None, "float32"), (np.ones(1), None, "float64"), (1, "float16", "float16"),
+     (1, None, "int32"), (True, None, "bool"), ([1, 2], None, "int32"), ((1,), None, "int32"), ([True], None, "bool"),
+     (2**40, "int64", "int64"),
+     (np.int64(1), None, "int64"), (np.arange(2, dtype="u1"), None, "uint8"), (array("q", [1]), None, "int64"),
      (np.ones(1, ">f4"), None, "float32"), (np.ones(1, BF16), None, "bfloat16")],
 )  # fmt: skip
 def test_stored_dtype(value, dtype, expected):
@@ -575,6 +588,8 @@ def test_assignments_take_the_arguments_of_tf_keras():
         (lambda v: setattr(v, "overwrite_with_gradient", "true"), TypeError, "must be a boolean"),
         (lambda v: AutoCastVariable([1.0], name=5), ValueError, "`name` must be a string; received name=5"),
         (lambda v: autocast_scope("int32"), ValueError, "can only be used with a floating-point target dtype"),
+        (lambda v: AutoCastVariable([2**40]), TypeError, "must be integers from -2147483648 to 2147483647"),
+        (lambda v: AutoCastVariable(2**63), TypeError, "must be integers from -2147483648 to 2147483647"),
         (lambda v: int(v), TypeError, r"Only scalar arrays can be converted to Python scalars\. Got: shape=\(2,\)"),
         (lambda v: float(v), TypeError, "Only scalar arrays"),
         (lambda v: v.gather(np.array([2**64 - 1], np.uint64)), IndexError, "index 18446744073709551615 is out of"),

@@ -35,7 +35,8 @@ class Value(np.ndarray[Any, Any]):
 def frozen(array: Array) -> Array:
     """Return a read-only array on the memory of `array` that no attribute and no base of it makes writeable."""
     dtype = dtypes.parse(array.dtype)  # unpickled dtypes are equal, but not the same object
-    return np.asarray(_Memory(np.asarray(array))).view(dtype)
+    codes = np.asarray(array).view(f"u{dtype.itemsize}")  # an interface has no name for the types of ml_dtypes
+    return np.asarray(_Memory(codes)).view(dtype)
 
 
 def is_shared(array: Array) -> bool:

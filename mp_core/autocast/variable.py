@@ -73,7 +73,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         nothing says that another object may write its memory, so it may be a read-only memory map; no method ever
         writes into it.
     dtype : dtype, optional
-        The stored dtype. Default: that of `value`, where Python numbers and lists of them count as Keras' floatx.
+        The stored dtype. Default: that of `value`, where Python's floats count as Keras' floatx, its integers as int32,
+        and lists of them too.
     trainable : bool
         Which of the layer's lists the variable belongs to.
     autocast : bool
@@ -109,6 +110,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             target = dtypes.parse(standardize_dtype(dtype))
         elif array.dtype.kind == "f" and not hasattr(value, "dtype"):
             target = dtypes.parse(dtypes.floatx())
+        elif array.dtype.kind in "iu" and isinstance(value, int | list | tuple):
+            target = dtypes.parse("int32")
         else:
             target = dtypes.parse(array.dtype, "value")
         if not isinstance(name, str):

@@ -56,7 +56,7 @@ def standardize_dtype(dtype: Any) -> str:
 
     Parameters
     ----------
-    dtype : str, numpy.dtype, scalar type, Python type or None
+    dtype : str, numpy.dtype, scalar type, Python type, dtype of PyTorch or TensorFlow, or None
         None means :func:`mp_core.dtypes.floatx`.
 
     Raises
@@ -73,7 +73,8 @@ def standardize_dtype(dtype: Any) -> str:
         return dtypes.floatx()
     if isinstance(dtype, (str, type)):
         dtype = _PYTHON_TYPES.get(dtype, dtype)
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    name = getattr(dtype, "name", getattr(dtype, "__name__", dtypes.foreign_name(dtype)))
+    name = dtype if isinstance(dtype, str) else name
     if name not in _ALLOWED:
         raise ValueError(f"Invalid dtype: {dtype!r}. Expected one of {', '.join(sorted(_ALLOWED))}.")
     return str(name)
