@@ -11,6 +11,7 @@ from mp_core.dtype_policies.lookup import get_registered_name
 __all__ = ["serialize_keras_object"]
 
 _MODULES = {
+    "mp_core.layers.sequential": "keras",
     "mp_core.quantizers": "keras.quantizers",
     "mp_core.layers": "keras.layers",
     "mp_core.tf_keras": "tf_keras.layers",
