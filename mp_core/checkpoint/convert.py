@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arguments import path_of
-from mp_core.arrays import F32, F64, Array, cast
+from mp_core.arrays import F32, F64, FORMATS, Array, cast
 from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import MAX_JSON, Entry, write_header
@@ -26,6 +26,7 @@ from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_be
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_of
+from mp_core.core import pointwise
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -117,7 +118,8 @@ def convert_file(
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
-        A file is corrupt, an argument is wrong, or does not fit the checkpoint (:class:`RequestError`).
+        A file is corrupt, a tensor that is to be quantized holds an infinity or NaN, an argument is wrong, or does not
+        fit the checkpoint (:class:`RequestError`).
 
     Examples
     --------
@@ -333,12 +335,12 @@ class _Work:
 
     def _peaks(self, box: Box) -> tuple[Array, Array]:
         """Return the numbers of the lines and the largest finite magnitudes in them."""
-        x = np.abs(cast(self.source.box(self.plan.tensor, box), F32))
+        x = np.abs(cast(self._finite(box), F32))
         return np.arange(box.first, box.last), x.max(axis=1, initial=0, where=np.isfinite(x))
 
     def _quantize(self, scheme: Scheme, owed: Feedback | None, box: Box) -> Sums:
         """Quantize lines that hold all that their scales depend on."""
-        x = self.source.box(self.plan.tensor, box)
+        x = self._finite(box)
         shape = x.shape if scheme.group_size else (-1, scheme.lines_per_scale, x.shape[1])
         q = quantize(cast(x, F32).reshape(shape), axis=0, dtype=scheme.dtype, group_size=scheme.group_size)
         row = box.first // scheme.lines_per_scale
@@ -359,6 +361,19 @@ class _Work:
         else:
             q = _rounded(x, largest.scale[rows], scheme, owed)
         return self._write_codes(scheme, box, x, q)
+
+    def _finite(self, box: Box) -> Array:
+        """Return a box of a tensor that is to be quantized; raise ValueError if it holds a NaN or infinity."""
+        tensor = self.plan.tensor
+        x = self.source.box(tensor, box)
+        if not (np.isfinite(x).all() if x.dtype == F64 else pointwise.all_finite(FORMATS[x.dtype], x)):
+            line, column = np.argwhere(~np.isfinite(x))[0]
+            place = np.unravel_index((box.first + line) * tensor.length + box.begin + column, tensor.shape)
+            raise ValueError(
+                f"{self.source.path}: {tensor.name!r} must be finite to be quantized; received {x[line, column]} at "
+                f"{tuple(map(int, place))}: keep (--keep) it"
+            )
+        return x
 
     def _write_codes(self, scheme: Scheme, box: Box, x: Array, q: QuantizedArray) -> Sums:
         width = scheme.stored[1][-1]
