@@ -217,6 +217,12 @@ def test_encode_names_the_bad_argument(encoder, arguments, error, message):
         encoder.encode("a", **arguments)
 
 
+def test_a_prompt_of_the_folder_with_half_a_character_is_named(folder):
+    edit_json("config_sentence_transformers.json", prompts={"query": "\ud800"})(folder)
+    with pytest.raises(ValueError, match=r"`prompts\['query'\]` must be text that UTF-8 can encode"):
+        BertEncoder.from_folder(folder).encode("a", prompt_name="query")
+
+
 def test_a_text_that_is_all_prompt_is_named(folder):
     edit_json("tokenizer.json", post_processor=None)(folder)
     edit_json("1_Pooling/config.json", include_prompt=False)(folder)

@@ -231,6 +231,8 @@ def test_a_tokenizer_of_no_stated_case_lowers_it(library, folder):
         ("config.json", {"add_cross_attention": True}, "add_cross_attention is True; expected False"),
         ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'; expected 'right'"),
         ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'; expected 'right'"),
+        ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case is None; expected true or false"),
+        ("tokenizer_config.json", {"strip_accents": 1}, "strip_accents is 1; expected true, false or null"),
     ],
 )
 def test_what_would_change_embeddings_and_is_not_known_is_refused(folder, file, entries, message):

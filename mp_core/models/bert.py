@@ -273,7 +273,7 @@ class BertEncoder:
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
-        return "" if name is None else self.prompts[name]
+        return "" if name is None else _one_text(self.prompts[name], f"prompts[{name!r}]")
 
     def _check_tokens(self, ids: Array, mask: Array) -> None:
         settings = self._modules.settings

@@ -11,7 +11,7 @@ from typing import Any
 from mp_core.models.folder import Settings, choices, read_list, read_object, read_settings
 from mp_core.models.pooling import POOLINGS
 
-__all__ = ["Modules", "read_modules", "token_limit"]
+__all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_modules", "token_limit"]
 
 _ORDER = ("Transformer", "Pooling", "Normalize")
 
@@ -25,27 +25,31 @@ _SWITCHES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
-_Rule = tuple[Callable[[Any], bool], str]
+Rule = tuple[Callable[[Any], bool], str]
+"""Whether a setting may have a value, and what it may have, as a part of a sentence."""
 
 
-def _only(*allowed: Any) -> _Rule:
+def only(*allowed: Any) -> Rule:
+    """Return the rule that a setting is one of these."""
     return lambda value: value in allowed, choices(allowed)
 
 
-_ANY: _Rule = lambda _: True, "anything"
-_SWITCH: _Rule = lambda value: isinstance(value, bool), "true or false"
-_NOTHING = _only(None, {})
+SWITCH: Rule = lambda value: isinstance(value, bool), "true or false"
+"""The rule that a setting is on or off."""
 
-_SENTENCE_BERT: dict[str, _Rule] = {
+_ANY: Rule = lambda _: True, "anything"
+_NOTHING = only(None, {})
+
+_SENTENCE_BERT: dict[str, Rule] = {
     "max_seq_length": _ANY,  # checked as a limit
-    "do_lower_case": _SWITCH,
-    "transformer_task": _only("feature-extraction"),
-    "modality_config": _only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
-    "module_output_name": _only("token_embeddings"),
+    "do_lower_case": SWITCH,
+    "transformer_task": only("feature-extraction"),
+    "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
+    "module_output_name": only("token_embeddings"),
     "unpad_inputs": _ANY,  # how batches are laid out
-    "query_length": _only(None),
-    "document_length": _only(None),
-    "query_expansion": _only(None),
+    "query_length": only(None),
+    "document_length": only(None),
+    "query_expansion": only(None),
     "processing_kwargs": _NOTHING,
     "model_kwargs": _NOTHING,
     "processor_kwargs": _NOTHING,
@@ -53,11 +57,11 @@ _SENTENCE_BERT: dict[str, _Rule] = {
     "model_args": _NOTHING,
     "tokenizer_args": _NOTHING,
     "config_args": _NOTHING,
-    "tokenizer_name_or_path": _only(None),
+    "tokenizer_name_or_path": only(None),
 }
-_MODEL: dict[str, _Rule] = {
+_MODEL: dict[str, Rule] = {
     "__version__": _ANY,
-    "model_type": _only("SentenceTransformer"),
+    "model_type": only("SentenceTransformer"),
     "similarity_fn_name": _ANY,
     "prompts": (
         lambda value: isinstance(value, dict) and all(text is None or isinstance(text, str) for text in value.values()),
@@ -69,8 +73,8 @@ _MODEL: dict[str, _Rule] = {
         "a positive integer or null",
     ),
 }
-_NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), _only("sentence_embedding"))
-_MODULE: dict[str, _Rule] = {
+_NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), only("sentence_embedding"))
+_MODULE: dict[str, Rule] = {
     "idx": _ANY,
     "name": _ANY,
     "path": (
@@ -80,7 +84,7 @@ _MODULE: dict[str, _Rule] = {
         "a path in the folder",
     ),
     "type": (lambda value: isinstance(value, str), "a string"),
-    "kwargs": _only(None, []),
+    "kwargs": only(None, []),
 }
 
 
@@ -162,7 +166,7 @@ def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
     for place, module in enumerate(read_list(path)):
         if not isinstance(module, dict):
             raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
-        _check(path, module, _MODULE)
+        check(path, module, _MODULE)
         kind = module.get("type", "")
         expected = _ORDER[place] if place < len(_ORDER) else "nothing"
         if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] != expected:
@@ -180,16 +184,16 @@ def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:
     """Return the poolings of vectors of this width, and whether they include the prompt."""
-    as_wide: _Rule = lambda value: value == width, f"hidden_size, {width}"
+    as_wide: Rule = lambda value: value == width, f"hidden_size, {width}"
     rules = {
         "word_embedding_dimension": as_wide,
         "embedding_dimension": as_wide,
         "pooling_mode": _ANY,  # checked below
-        "include_prompt": _SWITCH,
-        **dict.fromkeys(_SWITCHES, _SWITCH),
+        "include_prompt": SWITCH,
+        **dict.fromkeys(_SWITCHES, SWITCH),
     }
     config = read_object(path)
-    _check(path, config, rules)
+    check(path, config, rules)
     chosen = config.get("pooling_mode")
     if chosen is None:
         chosen = [name for switch, name in _SWITCHES.items() if config.get(switch)] or ["mean"]
@@ -209,14 +213,15 @@ def _read_model(path: Path) -> dict[str, Any]:
     return {"prompts": prompts, "default_prompt_name": default, "truncate_dim": config.get("truncate_dim")}
 
 
-def _read(path: Path, rules: Mapping[str, _Rule]) -> dict[str, Any]:
+def _read(path: Path, rules: Mapping[str, Rule]) -> dict[str, Any]:
     """Return the settings in a file that may be missing, all of them known."""
     settings = read_object(path) if path.exists() else {}
-    _check(path, settings, rules)
+    check(path, settings, rules)
     return settings
 
 
-def _check(path: Path, settings: Mapping[str, Any], rules: Mapping[str, _Rule]) -> None:
+def check(path: Path, settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Raise ValueError unless all settings of a file are known and may have their values."""
     for name, value in settings.items():
         if name not in rules:
             raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices(rules)}")

@@ -11,7 +11,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.core.cpu import get_num_threads
 from mp_core.models.folder import read_object
-from mp_core.models.modules import Modules, token_limit
+from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
 
 __all__ = ["Tokenizer"]
 
@@ -20,6 +20,15 @@ _SHORT = 8  # characters for each unit that counts: texts with fewer cost less a
 
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
 _BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
+
+# What counts of the much that tokenizer_config.json says, but for the longest text.
+_RULES: dict[str, Rule] = {
+    "truncation_side": only("right"),
+    "padding_side": only("right"),
+    "do_lower_case": SWITCH,
+    "tokenize_chinese_chars": SWITCH,
+    "strip_accents": (lambda value: value is None or isinstance(value, bool), "true, false or null"),
+}
 
 # Where BERT's tokenizers cut words whatever stands beside: ASCII white space and punctuation, and ideographs.
 _GAP = r" \t\n\r"
@@ -53,9 +62,7 @@ class Tokenizer:
     def __init__(self, modules: Modules) -> None:
         config_path = modules.network / "tokenizer_config.json"
         config = read_object(config_path) if config_path.exists() else {}
-        for side in ("truncation_side", "padding_side"):
-            if config.get(side, "right") != "right":
-                raise ValueError(f"{config_path}: {side} is {config[side]!r}; expected 'right'")
+        check(config_path, {name: config[name] for name in _RULES if name in config}, _RULES)
         stated = modules.max_length or token_limit(config_path, config, "model_max_length")
         longest = modules.settings.max_position_embeddings
         self.max_length = min(stated or longest, longest)
