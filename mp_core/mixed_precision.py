@@ -1,4 +1,4 @@
-"""The names of Keras 2023's ``keras.mixed_precision`` for the classes of :mod:`mp_core.dtype_policies`.
+"""The names of Keras 2023's ``keras.mixed_precision`` for what :mod:`mp_core.dtype_policies` has, and loss scaling.
 
 Examples
 --------
@@ -11,9 +11,11 @@ Examples
 from typing import Any
 
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, get, set_dtype_policy
+from mp_core.loss_scale import LossScaleOptimizer
 
 __all__ = [
     "DTypePolicy",
+    "LossScaleOptimizer",
     "Policy",
     "dtype_policy",
     "global_policy",

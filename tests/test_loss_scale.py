@@ -364,6 +364,22 @@ def test_what_is_of_another_kind_is_named(make, message):
         make()
 
 
+@pytest.mark.parametrize("make", [SGD, lambda: LossScaleOptimizer(SGD()), lambda: TFLossScaleOptimizer(SGD())])
+@pytest.mark.parametrize(
+    ("gradient", "error", "message"),
+    [
+        (np.ones(3, np.float32), ValueError, r"The gradient of variable 'variable' must have its shape \(2,\); rec"),
+        ("a", TypeError, "`grads_and_vars` must be an array"),
+        (object(), TypeError, "`grads_and_vars` must be an array"),
+    ],
+)
+def test_a_wrong_gradient_changes_no_variable(make, gradient, error, message):
+    optimizer, first, second = make(), variable(1.0), variable(1.0, 1.0)
+    with pytest.raises(error, match=message):
+        optimizer.apply_gradients([(np.ones(1, np.float32), first), (gradient, second)])
+    assert (first.version, second.version, int(optimizer.iterations)) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("make", [lambda: SGD(0.5), lambda: LossScaleOptimizer(SGD(0.5))])
 def test_an_optimizer_that_is_built_needs_no_variables(make):
     optimizer, weights = make(), [variable(1.0), variable(2.0)]

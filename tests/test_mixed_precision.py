@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mp_core import dtype_policies, layers, mixed_precision
+from mp_core import dtype_policies, layers, loss_scale, mixed_precision
 from mp_core.dtype_policies.policy import replace_default
 
 
@@ -17,6 +17,10 @@ def test_aliases_are_the_same_objects():
     assert mixed_precision.Policy is mixed_precision.DTypePolicy is dtype_policies.DTypePolicy
     assert mixed_precision.global_policy is mixed_precision.dtype_policy is dtype_policies.dtype_policy
     assert mixed_precision.set_global_policy is mixed_precision.set_dtype_policy is dtype_policies.set_dtype_policy
+
+
+def test_the_loss_scale_optimizer_is_here_too():
+    assert mixed_precision.LossScaleOptimizer is loss_scale.LossScaleOptimizer
 
 
 def test_example_of_source_000():

@@ -261,6 +261,8 @@ def test_configurations_that_hold_themselves_are_refused():
         for load in (saving.deserialize_keras_object, tf_keras.utils.deserialize_keras_object):
             with pytest.raises(ValueError, match="must not hold itself, nor be nested deeper than 100 levels"):
                 load(saved)
+    with pytest.raises(ValueError, match="must not hold itself"):
+        dtype_policies.get(DEEP)
     nested = layers.Dense(1)
     for _ in range(20):
         nested = layers.Sequential([nested])

@@ -94,7 +94,7 @@ def test_loss_scale_argument(policy_type):
     ],
 )
 def test_repr_of_policies(policy, text):
-    assert repr(policy) == text
+    assert repr(policy) == str(policy) == text
 
 
 def test_repr_of_a_dynamic_policy():

@@ -54,6 +54,7 @@ def get(identifier: Any) -> DTypePolicy:
         return dtype_policy()
     if isinstance(identifier, dict):
         return deserialize(identifier)
+    check_depth(identifier)
     try:
         return DTypePolicy(standardize_dtype(identifier))
     except ValueError:

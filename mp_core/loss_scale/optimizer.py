@@ -8,13 +8,13 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from mp_core.arguments import number, positive_integer
-from mp_core.arrays import cast
+from mp_core.arrays import asarray, cast
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies.lookup import class_and_config, own_config
 from mp_core.loss_scale.state import (
     DynamicLossScale,
     LossScale,
-    all_finite,
+    are_finite,
     check_floating,
     multiply,
     scale_number,
@@ -148,20 +148,15 @@ class SGD:
         TypeError
             These are no pairs of gradient and variable.
         ValueError
-            Every gradient is None.
+            Every gradient is None, or one has another shape than its variable. In no case a variable has changed.
         """
         pairs = checked_pairs(grads_and_vars)
-        for _, variable in pairs:
-            if not isinstance(variable, AutoCastVariable):
-                raise TypeError(
-                    "SGD updates variables, which are AutoCastVariable; received one of type "
-                    f"{type(variable).__name__} in `grads_and_vars`"
-                )
+        updates = [(gradient, variable) for gradient, variable in map(_checked_update, pairs) if gradient is not None]
         step = self.learning_rate / (self.loss_scale_factor or 1.0)
-        for gradient, variable in pairs:
-            if gradient is not None and variable.overwrite_with_gradient:
+        for gradient, variable in updates:
+            if variable.overwrite_with_gradient:
                 variable.assign(gradient)
-            elif gradient is not None:
+            else:
                 variable.assign_sub(multiply(cast(gradient, variable.true_dtype), step))
         if pairs:
             self._iterations.assign_add(1)
@@ -170,6 +165,25 @@ class SGD:
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"learning_rate": self.learning_rate, "loss_scale_factor": self.loss_scale_factor}
+
+
+def _checked_update(pair: tuple[Any, Any]) -> tuple[Any, AutoCastVariable]:
+    """Return a pair whose gradient is None, or an array of the shape of the variable or of one number for all of it."""
+    gradient, variable = pair
+    if not isinstance(variable, AutoCastVariable):
+        raise TypeError(
+            "SGD updates variables, which are AutoCastVariable; received one of type "
+            f"{type(variable).__name__} in `grads_and_vars`"
+        )
+    if gradient is not None:
+        gradient = asarray(gradient, "grads_and_vars")
+        one = gradient.ndim == 0 and not variable.overwrite_with_gradient
+        if gradient.shape != variable.shape and not one:
+            raise ValueError(
+                f"The gradient of variable '{variable.name}' must have its shape {variable.shape}; "
+                f"received {gradient.shape}"
+            )
+    return gradient, variable
 
 
 def check_optimizer(optimizer: Any, argument: str) -> Optimizer:
@@ -360,7 +374,7 @@ class LossScaleOptimizer:
             Every gradient is None.
         """
         pairs = checked_pairs(grads_and_vars)
-        finite = all_finite([gradient for gradient, _ in pairs])
+        finite = are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
         if finite:
             scale = np.float32(self.dynamic_scale)
             self.inner_optimizer.apply_gradients([(_divided(g, v, scale), v) for g, v in pairs])

@@ -12,7 +12,16 @@ from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
 
-__all__ = ["FLOAT32_MAX", "DynamicLossScale", "LossScale", "all_finite", "check_floating", "multiply", "scale_number"]
+__all__ = [
+    "FLOAT32_MAX",
+    "DynamicLossScale",
+    "LossScale",
+    "all_finite",
+    "are_finite",
+    "check_floating",
+    "multiply",
+    "scale_number",
+]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -34,7 +43,12 @@ def all_finite(tree: Any) -> bool:
     >>> all_finite([np.ones(3), np.array([1.0, np.nan], np.float16)])
     False
     """
-    return all(leaf is None or _is_finite(asarray(leaf, "tree")) for leaf in leaves(tree))
+    return are_finite(tree, "tree")
+
+
+def are_finite(tree: Any, argument: str) -> bool:
+    """Return :func:`all_finite` of what errors call `argument`."""
+    return all(leaf is None or _is_finite(asarray(leaf, argument)) for leaf in leaves(tree))
 
 
 def _is_finite(x: Array) -> bool:

@@ -15,12 +15,11 @@ from mp_core.loss_scale import (
     DynamicLossScale,
     LossScale,
     Optimizer,
-    all_finite,
     deserialize_optimizer,
     serialize_optimizer,
 )
 from mp_core.loss_scale.optimizer import check_optimizer, checked_pairs
-from mp_core.loss_scale.state import check_floating, scale_number
+from mp_core.loss_scale.state import are_finite, check_floating, scale_number
 
 __all__ = ["LossScaleOptimizer"]
 
@@ -177,7 +176,7 @@ class LossScaleOptimizer:
         """
         pairs = checked_pairs(grads_and_vars)
         self._warn_of_missed_calls()
-        finite = not self.dynamic or all_finite([gradient for gradient, _ in pairs])
+        finite = not self.dynamic or are_finite([gradient for gradient, _ in pairs], "grads_and_vars")
         self._state = self._state.adjust(finite)
         if finite:
             self.inner_optimizer.apply_gradients(pairs)

@@ -73,6 +73,8 @@ class PolicyV1(Policy):
     def __repr__(self) -> str:
         return f'<{type(self).__name__} "{self.name}", loss_scale={self.loss_scale}>'
 
+    __str__ = __repr__  # the name alone would lose the loss scale
+
     def _key(self) -> tuple[Any, ...]:
         scale = self.loss_scale
         return (self.name, None if scale is None else (type(scale), *scale.get_config().items()))
