@@ -410,7 +410,7 @@ BROKEN = {
     "truncated weights": (
         lambda folder: os.truncate(folder / "model.safetensors", 3000),
         ValueError,
-        r"model\.safetensors is not a valid safetensors file",
+        r"model\.safetensors is truncated",
     ),
     "missing tensor": (
         edit_tensor(BIAS, lambda _: None),

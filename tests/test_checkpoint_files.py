@@ -28,8 +28,6 @@ def test_an_existing_file_is_replaced_only_by_force(source, target):
     assert target.read_text() == "mine"
     convert_file(source, target, "float16", force=True)
     assert open_tensors(target)["layer.weight"].dtype == np.float16
-    with pytest.raises(FileExistsError, match="is a folder"):
-        convert_file(source, target.parent, "float16", force=True)
     with pytest.raises(FileNotFoundError, match="absent"):
         convert_file(source, target.parent / "absent" / "out", "float16")
 
@@ -238,6 +236,42 @@ def test_shards_stay_shards_and_the_index_follows(sharded, tmp_path, source, wha
     others = {path.relative_to(out).as_posix() for path in out.rglob("*.json")}
     assert others == {"model.safetensors.index.json"} | (set() if what else {"config.json", "1_Pooling/config.json"})
     assert not (out / ".git").exists()
+
+
+def test_a_file_goes_into_a_folder_and_a_folder_of_one_into_a_file(sharded, source, tmp_path):
+    out, folder = tmp_path / "out", tmp_path / "single"
+    out.mkdir()
+    folder.mkdir()
+    shutil.copy(source, folder / source.name)
+    (folder / "config.json").write_text("{}")
+    convert_file(source, out, "float16")
+    assert os.listdir(out) == [source.name]
+    with pytest.raises(FileExistsError, match="force"):
+        convert_file(source, out, "float16")
+    convert_file(folder, tmp_path / "one.safetensors", "float16")
+    assert (tmp_path / "one.safetensors").read_bytes() == (out / source.name).read_bytes()
+    convert_file(folder, tmp_path / "one.safetensors", "float16", force=True)
+    with pytest.raises(RequestError, match="model holds 2 safetensors files: the target must be a folder"):
+        convert_file(sharded, tmp_path / "two.safetensors", "float16")
+    (tmp_path / "old.safetensors").mkdir()
+    convert_file(sharded, tmp_path / "old.safetensors", "float16", force=True)
+    assert (tmp_path / "old.safetensors" / "config.json").exists()
+
+
+def test_weights_in_other_forms_and_what_is_excluded_are_left_out(sharded, tmp_path):
+    stale = ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx", "onnx/config.json", "m.gguf"]
+    other = ["notes.txt", "docs/a.md", "docs/b/c.md", "model.fp16.safetensors", "vocab.bin"]
+    for name in (*stale, *other):
+        (sharded / name).parent.mkdir(parents=True, exist_ok=True)
+        (sharded / name).write_bytes(b"x")
+    patterns = ["docs", "*.txt", "*.fp16.safetensors"]
+    report = convert_file(sharded, tmp_path / "out", "int8", exclude=patterns)
+    assert sorted(report["left_out"]) == sorted([*stale, *other[:-1]])
+    files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {"vocab.bin", "config.json", "1_Pooling/config.json"} < files and not files & {*stale, *other[:-1]}
+    for pattern, message in (("*.md5", "excludes no file"), ("model-00001*", "cannot be excluded: an index names it")):
+        with pytest.raises(RequestError, match=message):
+            convert_file(sharded, tmp_path / "x", "int8", exclude=[*patterns, pattern])
 
 
 def test_the_shards_of_an_index_are_found_once(sharded):

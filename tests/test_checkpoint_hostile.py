@@ -85,6 +85,58 @@ def quantized(changes=(), scale=(1.0, 2.0), **tensors):
     return {name: part for name, part in parts.items() if part is not None}, {"w": entry}
 
 
+OTHERS = {
+    "a pointer of Git LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 90868376\n",
+        "is a Git LFS pointer, not the file itself; run `git lfs pull`",
+    ),
+    "a pickle in a zip": (b"PK\x03\x04" + bytes(90), "is a PyTorch pickle; convert it to safetensors first"),
+    "a pickle": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j" + bytes(90), "is a PyTorch pickle; convert it to safetensors first"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "is an HDF5 file"),
+    "GGUF": (b"GGUF\3\0\0\0" + bytes(90), "is a GGUF file"),
+    "a page": (b"<!DOCTYPE html><html>404</html>", "is a web page"),
+    "half of it": (
+        safetensors({"x": tensor(shape=(25_000_000,), offsets=(0, 10**8))}, bytes(10**6)),
+        "is truncated: 1.0 of 100.0 MB (",
+    ),
+    "half of the header": (
+        safetensors({"x": tensor()}, length=10**6),
+        "is truncated: it has ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_file_of_another_kind_is_called_that(tmp_path, case):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(OTHERS[case][0])
+    check_refused(path, f"model.safetensors {OTHERS[case][1]}")
+
+
+def test_a_length_may_look_like_a_pickle(tmp_path):
+    path = tmp_path / "m.safetensors"
+    text = json.dumps({"x": tensor()}).encode().ljust(640)
+    path.write_bytes(safetensors(text, EIGHT))
+    assert path.read_bytes()[:2] == b"\x80\x02" and list(open_tensors(path)) == ["x"]
+
+
+def test_what_is_missing_is_said_with_what_is_there(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name, message in (
+        (None, "model.safetensors is missing; the folder is empty"),
+        ("config.json", "model.safetensors is missing; the folder has config.json only"),
+        ("pytorch_model.bin", "is missing; the folder has pytorch_model.bin: convert it to safetensors first"),
+    ):
+        if name:
+            (folder / name).write_text("{}")
+        check_refused(folder / "model.safetensors", message)
+    check_refused(
+        folder, "holds no safetensors file; the folder has pytorch_model.bin: convert it to safetensors first"
+    )
+    assert "absent/m.safetensors: No such file or directory" in run("inspect", tmp_path / "absent" / "m.safetensors")[2]
+
+
 SCHEMES = {
     "no tensor": quantized(w=None),
     "no scale": quantized(**{"w.scale": None}),
@@ -129,10 +181,11 @@ def run(*arguments):
     return code, out.getvalue(), err.getvalue()
 
 
-def check_refused(path, named):
-    """All commands end with one line that names the file, and write nothing."""
+def check_refused(path, named, *, inspected=True):
+    """All commands end with one line that names the file, and write nothing; `inspect` may leave links out."""
     target = path.parent / "out"
-    for command in (["inspect", path], ["verify", path, path], ["convert", path, "-o", target, "--policy", "int8"]):
+    commands = [["verify", path, path], ["convert", path, "-o", target, "--policy", "int8"]]
+    for command in [*commands, *[["inspect", path]] * inspected]:
         code, out, err = run(*command)
         assert (code, out, err.count("\n")) == (3, "", 1), (command, code, out, err)
         assert err.startswith("mp-core: error: ")
@@ -256,21 +309,27 @@ def test_links_out_of_the_folder(folder, whole):
     (folder / "b.safetensors").unlink()
     (folder / "b.safetensors").symlink_to("../other.safetensors")
     index = write_index(folder, {"x": "a.safetensors", "z": "b.safetensors"})
-    check_refused(folder if whole else index, "b.safetensors is a link that leads out of")
+    check_refused(folder if whole else index, "b.safetensors is a link that leads out of", inspected=not whole)
 
 
 def test_other_links(folder):
-    (folder / "config.json").symlink_to("/etc/passwd")
-    check_refused(folder, "config.json is a link that leads out of")
-    (folder / "config.json").unlink()
-    (folder / "loop").symlink_to("loop")
-    check_refused(folder, "loop")
-    (folder / "loop").unlink()
-    (folder / "sub").symlink_to(".")
-    check_refused(folder, "sub is a link to a folder")
-    (folder / "sub").unlink()
-    (folder / "gone").symlink_to("nowhere")
-    check_refused(folder, "gone")
+    (folder / "outside").mkdir()
+    for name, end, message in (
+        ("config.json", "/etc/passwd", "config.json is a link that leads out of"),
+        ("c.safetensors", "../other.safetensors", "c.safetensors is a link that leads out of"),
+        ("loop", "loop", "loop"),
+        ("sub", ".", "sub is a link to a folder"),
+        ("outside/up", "/etc", "up is a link that leads out of"),
+        ("gone", "nowhere", "gone"),
+    ):
+        (folder / name).symlink_to(end)
+        check_refused(folder, message, inspected=False)
+        report = inspect_file(folder)
+        assert report["left_out"] == [name]
+        assert [row["name"] for row in report["tensors"]] == ["x", "y"]
+        code, out, _ = run("inspect", folder)
+        assert code == 0 and f"left out: {name}\n" in out
+        (folder / name).unlink()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes in folders")

@@ -169,7 +169,7 @@ def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path,
         output.symlink_to(source)
     else:
         output = source
-    arguments = ["embed", "--model", str(model), "--force", "--output", str(output)]
+    arguments = ["embed", "--model", str(model), "--force", "--format", "tsv", "--output", str(output)]
     if case == "standard input":
         with open(source, "rb") as stream:
             done = mp_core(*arguments, stdin=stream)
@@ -228,6 +228,42 @@ def test_what_the_folder_says_is_done_unless_an_option_says_otherwise(capsys, tm
     np.testing.assert_array_equal(np.load(path), BertEncoder.from_folder(model).encode(TEXTS, **arguments))
     unknown = usage_error(capsys, "embed", "--model", str(model), "--prompt-name", "q", texts)
     assert "argument --prompt-name: must be one of 'query', 'document', 'passage'" in unknown
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.txt", "news.2026"])
+def test_a_suffix_that_is_no_format_needs_one(capsys, model, texts, tmp_path, name):
+    arguments = ["embed", "--model", model, texts, "--output", str(tmp_path / name)]
+    assert "is none of npy, jsonl, tsv: give --format" in usage_error(capsys, *arguments)
+    assert cli.main([*arguments, "--format", "tsv"]) == 0
+
+
+def test_wrong_usage_names_the_help_of_the_command(capsys, model, texts):
+    for arguments in (["--output", "/absent/x"], ["--batch-size", "0"]):
+        err = usage_error(capsys, "embed", "--model", model, texts, *arguments)
+        assert err.startswith("mp-core embed: error: ") and err.endswith("(see mp-core embed --help)\n")
+
+
+def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    folder = tiny_bert.write(tmp_path / "model")
+    (folder / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n")
+    for path, message in (
+        (tmp_path, f"{tmp_path}/config.json is missing; the folder has model, pytorch_model.bin, texts.txt only"),
+        (folder, "config.json is a Git LFS pointer, not the file itself; run `git lfs pull`"),
+        (tmp_path / "absent", "absent/config.json: No such file or directory"),
+    ):
+        assert cli.main(["embed", "--model", str(path), texts]) == 3
+        err = capsys.readouterr().err
+        assert message in err and "Errno" not in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
+def test_a_full_disk_under_standard_output_is_named():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mp_core", "info"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (3, b"mp-core: error: standard output: No space left on device\n")
 
 
 def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):

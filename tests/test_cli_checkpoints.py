@@ -81,7 +81,8 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
     assert loaded == twin
 
 
-def test_texts_to_calibrate_with(tmp_path, out):
+def test_texts_to_calibrate_with(tmp_path):
+    out = str(tmp_path / "out")
     model = tiny_bert.write(tmp_path / "model")
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\nd\ne f g h a\n")
@@ -106,6 +107,17 @@ def test_a_threshold_that_fails_is_code_1_and_no_file(capsys, model, out, tmp_pa
     assert err.startswith("mp-core: failed: layer.0.weight: sqnr is ")
     assert not os.path.exists(out)
     assert len(json.loads(report.read_text())["failed"]) == 6
+
+
+def test_files_that_are_left_out_are_named(capsys, tmp_path):
+    model = tiny_bert.write(tmp_path / "model")
+    for name in ("pytorch_model.bin", "notes.txt"):
+        (model / name).write_bytes(b"x")
+    arguments = ["convert", str(model), "-o", str(tmp_path / "out"), "--policy", "float16", "--exclude", "*.txt"]
+    assert cli.main(arguments) == 0
+    assert "\nleft out: notes.txt, pytorch_model.bin\n" in capsys.readouterr().out
+    assert cli.main(["inspect", str(model)]) == 0
+    assert "\nleft out: pytorch_model.bin\n" in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_sizes(capsys, model, out):

@@ -19,7 +19,7 @@ import numpy as np
 from mp_core.arguments import path_of
 from mp_core.arrays import F32, F64, FORMATS, Array, cast
 from mp_core.checkpoint.errors import Sums, Threshold, count
-from mp_core.checkpoint.folder import Checkpoint, Index, Shard, open_checkpoint, refuse_tools
+from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import MAX_JSON, Entry, write_header
 from mp_core.checkpoint.mark import marked
 from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
@@ -46,6 +46,7 @@ def convert_file(
     *,
     map: Sequence[tuple[str, str]] | Mapping[str, str] = (),
     keep: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     granularity: str | None = None,
     saturate: bool = True,
     force: bool = False,
@@ -70,7 +71,8 @@ def convert_file(
         A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
         ones are converted or copied.
     target : path
-        A file if `source` is one, else a folder.
+        A file if `source` is one, else a folder. A file goes into a folder that is there under its own name, and a
+        folder with one safetensors file becomes a file if `target` ends in ``.safetensors``.
     policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
         int8 is for products of integers, which need a scale per channel. The name of a dtype policy means the weights
         that its layers keep: ``"int8_from_mixed_bfloat16"`` is int8, ``"mixed_bfloat16"`` is float32.
@@ -78,6 +80,9 @@ def convert_file(
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
         Regular expressions: tensors whose names match are copied, whatever `map` says.
+    exclude : sequence of str
+        Patterns as in a shell: files of a folder whose paths end so, or lie in a folder whose path does, are left out,
+        as weights in another form always are, such as ``pytorch_model.bin`` and ``onnx/``.
     granularity : {"channel", "tensor", "group:N"}, optional
         Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
         power of two up to 32768. Default: ``"group:64"``; for int8, and where the last axis is shorter, ``"channel"``.
@@ -105,10 +110,10 @@ def convert_file(
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``codes`` (how many tensors are codes of
-        mp_core, which ``config.json`` says), ``failed`` (a line per failure) and ``tensors``: for each its ``name``,
-        ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures ``max_abs_error``,
-        ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
+        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``left_out`` (files), ``codes`` (how
+        many tensors are codes of mp_core, which ``config.json`` says), ``failed`` (a line per failure) and ``tensors``:
+        for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
+        ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
         and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
 
     Raises
@@ -127,11 +132,14 @@ def convert_file(
     >>> min(tensor["sqnr"] for tensor in report["tensors"])  # doctest: +SKIP
     37.9
     """
+    exclude = strings(exclude, "exclude")
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
     target = Path(os.path.realpath(path_of(target, "target")))
     with Pool(threads, max_memory) as pool:
-        checkpoint = open_checkpoint(path_of(source, "source"))
+        checkpoint = open_checkpoint(path_of(source, "source"), exclude)
+        checkpoint, target = _fitting(checkpoint, target)
+        _check_excluded(checkpoint, exclude)
         refuse_tools(checkpoint)
         shards = _plan(checkpoint, rules)
         rows = [_row(shard.source, plan) for shard in shards for plan in shard.plans]
@@ -141,6 +149,7 @@ def convert_file(
             "policy": policy,
             "bytes": sum(row["bytes"] for row in rows),
             "new_bytes": sum(row["new_bytes"] for row in rows),
+            "left_out": checkpoint.left_out,
             "codes": sum(plan.new_scheme is not None for shard in shards for plan in shard.plans),
             "failed": [],
             "tensors": rows,
@@ -167,6 +176,29 @@ def convert_file(
             if not report["failed"]:
                 replace(temporary, target, names, inputs, force=force)
     return report
+
+
+def _fitting(checkpoint: Checkpoint, target: Path) -> tuple[Checkpoint, Path]:
+    """Return what is to be converted and where to, where one of them is a file and the other a folder."""
+    if checkpoint.is_file:
+        (name,) = checkpoint.shards
+        return checkpoint, target / name if target.is_dir() else target
+    if target.suffix != ".safetensors" or target.is_dir():
+        return checkpoint, target
+    if len(checkpoint.shards) > 1:
+        found = f"{checkpoint.folder} holds {len(checkpoint.shards)} safetensors files"
+        raise RequestError(f"{found}: the target must be a folder; received {target}")
+    (shard,) = checkpoint.shards.values()
+    return open_checkpoint(shard.path), target
+
+
+def _check_excluded(checkpoint: Checkpoint, exclude: Sequence[str]) -> None:
+    for pattern in exclude:
+        if not any(matches(name, pattern) for name in checkpoint.left_out):
+            raise RequestError(f"the pattern {pattern!r} excludes no file")
+    for name in checkpoint.left_out:
+        if name in checkpoint.shards:
+            raise RequestError(f"{name!r} cannot be excluded: an index names it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,60 @@
 """What a path may be: one safetensors file, the index of a model in several, or a folder with any of these in it."""
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mp_core.checkpoint.foreign import is_code, scale_names
 from mp_core.checkpoint.header import MAX_JSON, Header, load_json, open_regular, read_header
 from mp_core.checkpoint.tensors import Tensor, tensors_of
 
-__all__ = ["Checkpoint", "Index", "Shard", "open_checkpoint", "refuse_tools", "unique_tensors"]
+__all__ = [
+    "Checkpoint",
+    "Index",
+    "Shard",
+    "matches",
+    "missing",
+    "open_checkpoint",
+    "refuse_tools",
+    "unique_tensors",
+]
 
+_LISTED = 5
 _INDEX = ".safetensors.index.json"
+_STALE = (
+    "pytorch_model*.bin",
+    "pytorch_model*.bin.index.json",
+    "tf_model*.h5",
+    "tf_model.h5.index.json",
+    "flax_model*.msgpack",
+    "flax_model.msgpack.index.json",
+    "rust_model.ot",
+    "consolidated*.pth",
+    "model.ckpt*",
+    "*.onnx",
+    "*.onnx_data",
+    "*.gguf",
+    "*.tflite",
+    "onnx",
+    "openvino",
+    "coreml",
+)
+"""Weights in another form, which a conversion leaves as they were."""
+
+
+def _is_stale(name: str) -> bool:
+    """Whether a file holds weights in another form, which are not those of a converted model."""
+    return any(matches(name, pattern) for pattern in _STALE)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether the end of a file's path, or of that of a folder it is in, is as the pattern of a shell says."""
+    path = PurePosixPath(name)
+    return any(part.match(pattern) for part in (path, *path.parents) if part.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +94,8 @@ class Checkpoint:
     indices: list[Index]
     others: list[str]
     """Files that hold no tensors, in a folder."""
+    left_out: list[str]
+    """Files that are excluded, links that are skipped, and weights in another form."""
     is_file: bool
     """Whether it is one file, and not the folder around it."""
 
@@ -73,8 +116,11 @@ class Checkpoint:
         return ((shard, tensor) for shard in self.shards.values() for tensor in shard.tensors.values())
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, exclude: Sequence[str] = (), *, skip_links: bool = False) -> Checkpoint:
     """Read the headers of a checkpoint.
+
+    Files that match a pattern of `exclude` are left out, and so are weights in another form. Links that lead out of a
+    folder are errors, or left out too.
 
     Raises
     ------
@@ -86,15 +132,21 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """
     others: list[str] = []
     indices: list[Index] = []
+    excluded: list[str] = []
+    links: list[str] = []
     if path.is_dir():
-        folder, files = path, sorted(_files(path))
+        folder, files = path, sorted(_files(path, links if skip_links else None))
+        excluded = [name for name in files if any(matches(name, pattern) for pattern in exclude)]
+        files = [name for name in files if name not in excluded]
         indices = [_index(folder, name) for name in files if name.endswith(_INDEX)]
         names = [name for name in files if name.endswith(".safetensors")]
         others = [name for name in files if not name.endswith((_INDEX, ".safetensors"))]
         if not names:
-            raise ValueError(f"{path} holds no safetensors file")
+            raise ValueError(f"{path} holds no safetensors file{_other_weights(others)}")
     elif path.name.endswith(_INDEX):
         folder, indices, names = path.parent, [_index(path.parent, path.name)], []
+    elif not os.path.lexists(path):
+        raise missing(path)
     else:
         folder, names = path.parent, [path.name]
     sharded = [name for index in indices for name in index.shards]
@@ -102,11 +154,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
         _check_link(folder / name, folder)
     names = list(dict.fromkeys([*sharded, *names]))
     others = [name for name in others if name not in names]  # a shard may have any name
+    excluded += [name for name in others if _is_stale(name)]
+    others = [name for name in others if name not in excluded]
     shards = {name: Shard.open(folder, name) for name in names}
     for index in indices:
         _check_index(folder, index, shards)
         _find_scales(index, shards)
-    return Checkpoint(folder, shards, indices, others, not indices and folder is not path)
+    return Checkpoint(folder, shards, indices, others, links + excluded, not indices and folder is not path)
 
 
 def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
@@ -119,8 +173,25 @@ def unique_tensors(checkpoint: Checkpoint) -> dict[str, tuple[Shard, Tensor]]:
     return tensors
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """Yield all files below a folder, but not hidden ones."""
+def missing(path: Path) -> FileNotFoundError:
+    """Return the error that a file is not there, with what is there in its place."""
+    if not path.parent.is_dir():
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    found = sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("."))
+    stale = _other_weights(found) if path.name.endswith((".safetensors", _INDEX)) else ""
+    listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
+    there = stale or (f"; the folder has {listed} only" if found else "; the folder is empty")
+    return FileNotFoundError(f"{path} is missing{there}")
+
+
+def _other_weights(files: Sequence[str]) -> str:
+    """Return what to do with weights that are there in another form."""
+    found = [name for name in files if _is_stale(name)]
+    return f"; the folder has {found[0]}: convert it to safetensors first" if found else ""
+
+
+def _files(folder: Path, skipped: list[str] | None) -> Iterator[str]:
+    """Yield all files below a folder, but not hidden ones; links that lead elsewhere are errors, or `skipped`."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -131,9 +202,16 @@ def _files(folder: Path) -> Iterator[str]:
             path = Path(parent, name)
             if name.startswith("."):
                 continue
-            _check_link(path, folder)
-            if name in folders and path.is_symlink():
-                raise ValueError(f"{path} is a link to a folder")
+            try:
+                _check_link(path, folder)
+                if name in folders and path.is_symlink():
+                    raise ValueError(f"{path} is a link to a folder")
+                path.stat()
+            except (OSError, ValueError):
+                if skipped is None or not path.is_symlink():
+                    raise
+                skipped.append(path.relative_to(folder).as_posix())
+                continue
             if name not in folders:
                 if not stat.S_ISREG(path.stat().st_mode):
                     raise ValueError(f"{path} is not a regular file")

@@ -26,6 +26,7 @@ __all__ = [
     "load_json",
     "open_regular",
     "read_header",
+    "refuse_other",
     "write_header",
 ]
 
@@ -56,6 +57,21 @@ _DTYPES = {code: np.dtype(np.complex64) if code == "C64" else dtype_of(name) for
 _CODE = {name: code for code, name in CODES.items()}
 MAX_JSON = 100_000_000
 """Bytes of the longest header or index that is read: the limit of the safetensors library."""
+_START = 64
+_LFS = "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
+_PICKLE = "a PyTorch pickle; convert it to safetensors first"
+_OTHERS = {
+    b"version https://git-lfs": _LFS,
+    b"PK\x03\x04": _PICKLE,
+    **{b"\x80" + bytes([protocol]): _PICKLE for protocol in range(2, 6)},
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file, as Keras writes; convert it to safetensors first",
+    b"GGUF": "a GGUF file; convert it to safetensors first",
+    b"<!DOCTYPE": "a web page",
+    b"<!doctype": "a web page",
+    b"<html": "a web page",
+    b"\x1f\x8b": "compressed by gzip; unpack it first",
+}
+"""How files of other kinds begin, and what they are."""
 _MAX_AXES = 64  # NumPy's
 _MAX_BYTES = 2**63
 
@@ -92,6 +108,13 @@ def open_regular(path: str | os.PathLike[str]) -> int:
         error = IsADirectoryError if stat.S_ISDIR(mode) else ValueError
         raise error(f"{path} is not a regular file")
     return descriptor
+
+
+def refuse_other(start: bytes, path: str | os.PathLike[str]) -> None:
+    """Raise for the first bytes of a file of another kind that is met where safetensors are expected."""
+    for magic, kind in _OTHERS.items():
+        if start.startswith(magic):
+            raise ValueError(f"{path} is {kind}")
 
 
 def load_json(content: bytes, what: str) -> dict[str, Any]:
@@ -140,10 +163,16 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     """
     with open(open_regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
+        start = file.read(_START)
+        if start[8:9] != b"{":
+            refuse_other(start, path)
+        length = int.from_bytes(start[:8], "little")
         what = f"{path} is not a valid safetensors file"
+        if start[8:9] == b"{" and size - 8 < length <= MAX_JSON:
+            raise ValueError(f"{path} is truncated: it has {size} bytes, and a header of {length}")
         if not 0 < length <= min(size - 8, MAX_JSON):
             raise ValueError(f"{what}: it has {size} bytes, and a header of {length} (at most {MAX_JSON})")
+        file.seek(8)
         content = file.read(length)
     if content[:1] != b"{":
         raise ValueError(f"{what}: the header does not begin with {{")
@@ -159,6 +188,9 @@ def read_header(path: str | os.PathLike[str]) -> Header:
             raise ValueError(f"{path}: tensor {name!r} has dtype {error}; mp_core reads {', '.join(CODES)}") from None
         except ValueError as error:
             raise ValueError(f"{what}: tensor {name!r}: {error}") from None
+    end = max((entry.start + entry.nbytes for entry in entries.values()), default=0)
+    if end > size:
+        raise ValueError(f"{path} is truncated: {size / 1e6:.1f} of {end / 1e6:.1f} MB ({size} of {end} bytes)")
     _check_cover(entries, 8 + length, size, what)
     return Header(entries, metadata or {})
 

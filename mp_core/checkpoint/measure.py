@@ -73,11 +73,12 @@ def inspect_file(
     Returns
     -------
     dict
-        ``path``, ``bytes``, ``metadata`` (by file) and ``tensors``: for each its ``name``, ``file``, ``shape``,
-        ``dtype``, ``bytes``, ``quantization`` (the entry of the metadata, or None), ``tool`` (a text if these are
-        codes of another tool that mp_core cannot read, or belong to some), the largest finite magnitude ``max_abs``,
-        and the numbers of elements above float16's range (``above_float16``), below its normal numbers but not 0
-        (``below_float16``), ``infinite`` and ``nan``. Codes count as the numbers they stand for.
+        ``path``, ``bytes``, ``metadata`` (by file), ``left_out`` (weights in another form, and links that lead out of
+        the folder) and ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``bytes``, ``quantization``
+        (the entry of the metadata, or None), ``tool`` (a text if these are codes of another tool that mp_core cannot
+        read, or belong to some), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
+        range (``above_float16``), below its normal numbers but not 0 (``below_float16``), ``infinite`` and ``nan``.
+        Codes count as the numbers they stand for.
 
     Raises
     ------
@@ -88,12 +89,13 @@ def inspect_file(
     ValueError
         A file is corrupt.
     """
-    checkpoint = open_checkpoint(path_of(path, "path"))
+    checkpoint = open_checkpoint(path_of(path, "path"), skip_links=True)
     tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]
     rows = _run(tasks, _Range(), threads, show_progress)
     return {
         "path": os.fspath(path),
         "bytes": sum(row["bytes"] for row in rows),
+        "left_out": checkpoint.left_out,
         "metadata": {name: shard.header.metadata for name, shard in checkpoint.shards.items()},
         "tensors": rows,
     }

@@ -4,6 +4,7 @@ Its exit codes are those of docs/cli.md.
 """
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -32,6 +33,8 @@ from mp_core.cli.common import (
 from mp_core.cli.policies import policy
 
 __all__ = ["main"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,14 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
-        parser.error(printable(str(error)))
+        arguments.parser.error(printable(_message(error)))
     except MemoryError:
         print(f"{parser.prog}: error: not enough memory", file=sys.stderr)
         return BAD_INPUT
     except (OSError, ValueError, ImportError) as error:
-        print(f"{parser.prog}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(_message(error).split()))}", file=sys.stderr)
         return BAD_INPUT
     return code
+
+
+def _message(error: BaseException) -> str:
+    """Return what an error says; of the system's errors the file and the reason."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    name = "standard output" if error.filename is None and error.errno in _FULL else error.filename
+    return error.strerror if name is None else f"{name}: {error.strerror}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
     bench.add_argument("--json", metavar="FILE", help="write the table here too")
     bench.set_defaults(run=_bench)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
     return parser
 
 

@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
 def _add_convert(commands: Any) -> None:
     convert = commands.add_parser("convert", help="write a checkpoint in a smaller type and report what that costs")
     convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
-    convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file if IN is one, else a folder")
+    convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file or a folder")
     convert.add_argument("--policy", type=stored_policy, help=f"{', '.join(checkpoint.POLICIES)}, or a dtype policy")
     convert.add_argument(
         "--map",
@@ -69,6 +69,13 @@ def _add_convert(commands: Any) -> None:
         metavar="REGEX",
         type=_checked(partial(matcher, how="search")),
         help="leave tensors whose names match as they are",
+    )
+    convert.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out files whose paths end so, such as '*.txt', as weights in other forms are anyway",
     )
     convert.add_argument(
         "--granularity",
@@ -183,6 +190,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         policy,
         map=pairs,
         keep=arguments.keep,
+        exclude=arguments.exclude,
         granularity=arguments.granularity,
         saturate=arguments.saturate,
         force=arguments.force,
@@ -196,6 +204,8 @@ def _convert(arguments: argparse.Namespace) -> int:
     )
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
+        if report["left_out"]:
+            print(f"left out: {', '.join(map(printable, report['left_out']))}")
         if report["codes"]:
             print(f"{report['codes']} tensors are codes that mp_core alone reads: convert --policy float32 leads back")
     if arguments.report is not None:
@@ -315,6 +325,8 @@ def _contents(report: Mapping[str, Any]) -> Iterator[str]:
     foreign = [row["name"] for row in rows if row["quantization"] and "blocks" in row["quantization"]]
     if foreign:
         yield f"{len(foreign)} tensors are float8 with scales of another tool, and count as the numbers they stand for"
+    if report["left_out"]:
+        yield f"left out: {', '.join(map(printable, report['left_out']))}"
     for file, metadata in report["metadata"].items():
         for key, value in metadata.items():
             if key != checkpoint.QUANTIZATION:

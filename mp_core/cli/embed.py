@@ -79,7 +79,10 @@ class _Tally:
 
 def _embed(arguments: argparse.Namespace) -> int:
     suffix = Path(arguments.output or "").suffix[1:]
-    chosen = arguments.format or (suffix if suffix in _FORMATS else "jsonl")
+    if arguments.format is None and suffix not in ("", *_FORMATS):
+        known = f"none of {', '.join(_FORMATS)}: give --format"
+        raise argparse.ArgumentError(None, f"argument --output: the suffix of {arguments.output} is {known}")
+    chosen = arguments.format or suffix or "jsonl"
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
         raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
     if arguments.output:

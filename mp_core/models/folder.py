@@ -12,6 +12,8 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.checkpoint import open_tensors
+from mp_core.checkpoint.folder import missing
+from mp_core.checkpoint.header import refuse_other
 from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["ACTIVATIONS", "Settings", "Weights", "choices", "read_list", "read_object", "read_settings"]
@@ -144,8 +146,12 @@ def read_list(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path, kind: type) -> Any:
+    if not path.exists():
+        raise missing(path)
+    text = path.read_bytes()
+    refuse_other(text, path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, kind):
