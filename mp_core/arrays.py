@@ -243,7 +243,7 @@ def _cast_by_numpy(x: Array, out: Array, saturate: bool) -> None:
     if saturate and is_integer(out.dtype):
         _saturate_to_integers(x, out)
         return
-    if saturate and is_float(out.dtype):
+    if saturate and is_float(out.dtype) and is_float(x.dtype):  # no integer is beyond float32
         largest = np.float64(np.finfo(out.dtype).max)
         x = np.clip(x, -largest, largest)
     np.copyto(out, x, casting="unsafe")
@@ -275,9 +275,9 @@ def _cast_to_stored(x: Array, out: Array, saturate: bool) -> None:
     if saturate:
         largest = np.float32(ml_dtypes.finfo(out.dtype).max)  # type: ignore[no-untyped-call]
         single = np.clip(single, -largest, largest)
-    if out.dtype.name == "float8_e8m0fnu":  # ml_dtypes 0.6 misrounds what is subnormal in float32
+    if out.dtype.name == "float8_e8m0fnu":  # ml_dtypes 0.6 misrounds what is subnormal in float32; ties go up
         tiny = (single > 0) & (single < 2.0**-126)
-        single = np.where(tiny, np.where(single > 1.5 * 2.0**-127, F32.type(2.0**-126), F32.type(2.0**-127)), single)
+        single = np.where(tiny, np.where(single >= 1.5 * 2.0**-127, F32.type(2.0**-126), F32.type(2.0**-127)), single)
     np.copyto(out, single.astype(out.dtype))
 
 

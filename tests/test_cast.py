@@ -1,5 +1,6 @@
 import ctypes
 import warnings
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -147,6 +148,26 @@ def test_int64_beside_a_midpoint_of_bfloat16(value, expected):
     assert int(mp.cast(np.array([value], np.int64), "bfloat16")[0]) == expected
 
 
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("target", FLOATS)
+@pytest.mark.parametrize("source", ["int64", "uint64", "int32", "uint32"])
+def test_integers_beside_midpoints_round_once(source, target, saturate):
+    """What float64 would first round to a midpoint, and what is one beside it."""
+    precision = finfo(target).nmant + 1
+    limits, largest = np.iinfo(source), float(finfo(target).max)
+    exponents = range(precision + 1, limits.bits - (limits.min < 0))
+    middles = [(2**precision + odd) * 2 ** (e - precision) for e in exponents for odd in (1, 3)]
+    values = [m + d for m in middles for d in (-1, 0, 1)] + [limits.max, limits.min]
+    values = [v for m in values for v in (m, -m) if limits.min <= v <= limits.max and abs(v) <= largest]
+
+    def rounded(value):
+        step = 2 ** max(abs(value).bit_length() - precision, 0)
+        return round(Fraction(value, step)) * step
+
+    result = mp.cast(np.array(values, source), target, saturate=saturate)
+    assert [int(x) for x in result.astype(np.float64)] == [rounded(value) for value in values]
+
+
 @pytest.mark.parametrize("target", ("int8", "uint8", "int32", "int64", "uint64"))
 def test_saturate_to_integers(target):
     limits = np.iinfo(target)
@@ -208,6 +229,36 @@ def test_stored_floats_round_once(name, source, rng):
             typed = exactly(x, source)
             actual, wanted = mp.cast(typed, name), mp.cast(typed.astype(np.float64), name)
             np.testing.assert_array_equal(exactly(actual, np.float64), exactly(wanted, np.float64))
+
+
+def test_every_tie_to_e8m0_goes_up():
+    x = 1.5 * 2.0 ** np.arange(-127, 127)
+    for source in ("float64", "float32"):
+        np.testing.assert_array_equal(bits(mp.cast(x.astype(source), "float8_e8m0fnu")), np.arange(1, 255))
+
+
+@pytest.mark.parametrize(
+    ("name", "nan", "infinity", "saturated"),
+    [
+        ("float8_e4m3fnuz", 0x80, [0x80, 0x80], [0x7F, 0xFF]),
+        ("float8_e5m2fnuz", 0x80, [0x80, 0x80], [0x7F, 0xFF]),
+        ("float8_e4m3b11fnuz", 0x80, [0x80, 0x80], [0x7F, 0xFF]),
+        ("float8_e8m0fnu", 0xFF, [0xFF, 0xFF], [0xFE, 0xFF]),
+        ("float4_e2m1fn", None, [7, 15], [7, 15]),
+    ],
+)
+def test_nan_and_infinity_of_stored_types(name, nan, infinity, saturated):
+    """The table of docs/numerics.md; float4_e2m1fn has no NaN, which becomes a zero."""
+    x = np.float32([np.nan, -np.nan, np.inf, -np.inf])
+    for saturate, ends in ((False, infinity), (True, saturated)):
+        codes = bits(mp.cast(x, name, saturate=saturate)).tolist()
+        assert codes[2:] == ends
+        assert codes[:2] == [nan, nan] if nan is not None else set(codes[:2]) <= {0, 8}
+    if nan is not None:
+        assert bits(mp.cast(np.uint8([nan]).view(name), "float32"))[0] & 0x7FC00000 == 0x7FC00000
+    zeros = bits(mp.cast(np.float32([0.0, -0.0, -1.0]), name)).tolist()
+    assert zeros[:2] == {"float4_e2m1fn": [0, 8], "float8_e8m0fnu": [255, 255]}.get(name, [0, 0])
+    assert (zeros[2] == 255) == (name == "float8_e8m0fnu")
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -567,15 +618,20 @@ def test_a_signaling_nan_becomes_a_quiet_one_without_a_warning(signaling, target
     assert result[0] == 1 and result[1] != result[1]
 
 
-@pytest.mark.parametrize("source", ["float8_e4m3fn", "float8_e5m2"])
-@pytest.mark.parametrize(("target", "bits", "quiet"), [("bfloat16", np.uint16, 0x40), ("float16", np.uint16, 0x200),
-                                                       ("float32", np.uint32, 0x400000)])  # fmt: skip
-def test_every_nan_of_8_bits_becomes_a_quiet_one(isa, source, target, bits, quiet):
-    codes = np.tile(np.arange(256, dtype=np.uint8), 2)[:511].view(source)
-    nan = np.isnan(codes.astype(np.float32))
-    result = mp.cast(codes, target)
-    np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), nan)
-    assert nan.any() and (result.view(bits)[nan] & quiet).all()
+@pytest.mark.parametrize("source", NARROW)
+@pytest.mark.parametrize(("target", "quiet"), [("bfloat16", 0x40), ("float16", 0x200), ("float32", 0x400000),
+                                               ("float64", 1 << 51)])  # fmt: skip
+def test_every_nan_of_16_and_8_bits_becomes_a_quiet_one_of_its_sign(isa, source, target, quiet):
+    """So long that all lanes meet all NaN, and that some are beyond the last whole vector."""
+    x = np.tile(codes(source), 2)[3:-1]
+    with np.errstate(invalid="ignore"):
+        nan = np.isnan(x.astype(np.float32))
+    result = mp.cast(x, target)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(np.isnan(result.astype(np.float64)), nan)
+    sign = 8 * result.itemsize - 1
+    np.testing.assert_array_equal(bits(result)[nan] >> sign, bits(x)[nan] >> (8 * x.itemsize - 1))
+    assert nan.any() and (bits(result)[nan] & quiet).all()
 
 
 @pytest.mark.parametrize("value", ["no", 1, None])

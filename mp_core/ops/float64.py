@@ -35,6 +35,10 @@ def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
     return y if beta is None else y + cast(beta, F64)
 
 
+def _relu(x: Array) -> Array:
+    return np.where(x < 0.0, 0.0, x)  # np.maximum may turn -0 into 0
+
+
 def _gelu(x: Array) -> Array:
     x = np.asarray(np.maximum(x, -np.finfo(np.float64).max), order="C")  # -Inf times 0 is NaN
     y = np.empty_like(x)
@@ -60,8 +64,8 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0.0),
-    "relu6": lambda x: np.minimum(np.maximum(x, 0.0), 6.0),
+    "relu": _relu,
+    "relu6": lambda x: np.minimum(_relu(x), 6.0),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "silu": _silu,

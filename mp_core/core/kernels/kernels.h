@@ -9,7 +9,7 @@
  *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
  *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
  *   i32_from_f32: to nearest even, in range; of NaN (if not MP_DIVIDES, of what is out of range too) a multiple of 2^16;
- *   widen_*, narrow_* (the low bits),
+ *   widen_*, narrow_* (the low bits), f32_from_bf16: exact, a signalling NaN made quiet,
  *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
  *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
  *   transpose_u32: 16 vectors as a matrix, in place; sums_u32: the sums of their lanes, if there is a faster way than by

@@ -128,6 +128,14 @@ V vmask eq_u16(vu16 a, vu16 b) {
 }
 #include "lanes16.h"
 
+/* A NaN, which exceeds infinity in magnitude, gets all bits below its sign; then codes go to the upper halves of words. */
+V vf32 f32_from_bf16(vu16 h) {
+    const vu16 nan = _mm256_cmpgt_epi16(and_u16(h, set_u16(0x7FFF)), set_u16(0x7F80));
+    const vu16 quiet = _mm256_permute4x64_epi64(or_u16(h, _mm256_srli_epi16(nan, 1)), 0xD8);
+    const vu16 zero = _mm256_setzero_si256();
+    return as_f32((vu32){_mm256_unpacklo_epi16(zero, quiet), _mm256_unpackhi_epi16(zero, quiet)});
+}
+
 V void transpose_eight(__m256i *r) {
     __m256i t[8];
     UNROLL for (int i = 0; i < 8; i += 2) {

@@ -99,6 +99,16 @@ V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (
 V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
 V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
+/* A code goes to the upper half of its word. vfixupimmps then makes a signalling NaN quiet and keeps the bits of everything
+ * else, also of subnormal numbers where the caller flushes them. */
+V vf32 f32_from_bf16(vu16 h) {
+    const vu32 twice = _mm512_setr_epi32(0x00000000, 0x00010001, 0x00020002, 0x00030003, 0x00040004, 0x00050005, 0x00060006,
+                                         0x00070007, 0x00080008, 0x00090009, 0x000A000A, 0x000B000B, 0x000C000C, 0x000D000D,
+                                         0x000E000E, 0x000F000F);
+    const vf32 x = as_f32(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, twice, _mm512_castsi256_si512(h)));
+    return _mm512_fixupimm_ps(x, x, set_u32(0x20) /* of classes of numbers: the second one becomes a quiet NaN */, 0);
+}
+
 V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"

@@ -65,6 +65,10 @@ V vmask first_n(ptrdiff_t n) { MP_EACH(vmask, i < n); }
 V vf32 f32_from_i32(vu32 a) { MP_EACH(vf32, (float)(int32_t)a.x[i]); }
 V vu32 i32_from_f32(vf32 a) { MP_EACH(vu32, (uint32_t)lrintf(a.x[i])); }
 V vu32 widen_u16(vu16 a) { MP_EACH(vu32, a.x[i]); }
+V vf32 f32_from_bf16(vu16 h) {
+    for (int i = 0; i < MP_LANES; i++) h.x[i] |= (uint16_t)(((h.x[i] & 0x7FFF) > 0x7F80) << 6); /* a quiet NaN */
+    return as_f32(shl_u32(widen_u16(h), 16));
+}
 V vu32 widen_u8(vu8 a) { MP_EACH(vu32, a.x[i]); }
 V vu32 widen_i8(vu8 a) { MP_EACH(vu32, (uint32_t)(int8_t)a.x[i]); }
 V vu16 narrow_u16(vu32 a) { MP_EACH(vu16, (uint16_t)a.x[i]); }
