@@ -21,8 +21,9 @@ __all__ = ["Model", "as_inputs", "calibrate", "input_moments", "layers_by_path",
 Model = BertEncoder | Layer
 M = TypeVar("M", BertEncoder, Layer)
 
-_LEAST = 1e-3  # of the widest range: what an input gets at least that hardly varies on the sample
-_TINY = 1e-30  # ranges and weights below count as 0
+_UNSEEN = 1e-12  # of the widest range: an input that varies no more on the sample counts as not seen ...
+_ASSUMED = 1e-3  # ... and gets so much of it; kernel rows likewise
+_TINY = 1e-30  # if no range is larger, or no weight, all count as 1: float32 must hold what they are divided by
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
@@ -223,7 +224,7 @@ def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:
 def _fix_inputs(layer: Any, matrix: Array, inputs: _Inputs, alpha: float) -> Array:
     """Give the inputs steps and zero points, and return the steps."""
     low, high = inputs.low, inputs.high
-    half, weight = (_not_tiny(x) for x in ((high - low) / 2, np.abs(matrix).max(axis=1, initial=0.0)))
+    half, weight = (_assumed(x) for x in ((high - low) / 2, np.abs(matrix).max(axis=1, initial=0.0)))
     steps: Array = half**alpha / weight ** (1 - alpha)
     steps *= (half / steps).max() / 127
     zeros = np.clip(np.rint(-(low + high) / 2 / steps), -128, 127)
@@ -232,6 +233,7 @@ def _fix_inputs(layer: Any, matrix: Array, inputs: _Inputs, alpha: float) -> Arr
     return steps
 
 
-def _not_tiny(x: Array) -> Array:
+def _assumed(x: Array) -> Array:
+    """Return ranges of inputs, or magnitudes of kernel rows, with something in place of what was not seen."""
     largest = x.max()
-    return np.maximum(x, _LEAST * largest) if largest > _TINY else np.ones_like(x)
+    return np.where(x > _UNSEEN * largest, x, _ASSUMED * largest) if largest > _TINY else np.ones_like(x)

@@ -110,6 +110,27 @@ def test_inputs_and_weights_of_zeros(rng):
     np.testing.assert_allclose(calibrate(layer, x, "int8_from_float32")(x), layer(x))
 
 
+@pytest.mark.parametrize("wide", [1e2, 1e4, 1e6, 1e8])
+def test_one_input_much_wider_than_the_others_costs_them_nothing(rng, wide):
+    """Its weights are small in return, so that all inputs count."""
+    layer, x = dense(rng)
+    expected = np.abs(calibrate(layer, x, "int8_from_float32")(x) - layer(x)).max()
+    x[:, 3] *= np.float32(wide)
+    kernel = layer.kernel.numpy().copy()
+    kernel[3] /= np.float32(wide)
+    layer.kernel.assign(kernel)
+    error = np.abs(calibrate(layer, x, "int8_from_float32")(x) - layer(x)).max()
+    assert error < 1.5 * expected
+
+
+def test_inputs_that_the_sample_does_not_show_get_a_thousandth_of_the_widest_range(rng):
+    layer, x = dense(rng)
+    x[:, 5] = 0
+    fixed = calibrate(layer, x, "int8_from_float32", alpha=1.0)
+    widest = np.ptp(np.append(x, np.zeros((1, 64), "f4"), 0), axis=0).max()
+    assert 1 / fixed.fixed_inputs[0].numpy()[5] == pytest.approx(widest / 2 / 127 / 1000, rel=1e-4)
+
+
 def test_inputs_of_any_size(rng):
     layer, x = dense(rng)
     exact = layer(x)
