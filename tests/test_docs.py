@@ -92,6 +92,7 @@ def test_stated_block_lengths_are_those_of_the_header(benchmarks):
     blocks = {name.lower(): int(length) for name, length in re.findall(r"MP_BLOCK_(\w+) = (\d+)", header)}
     page = (ROOT / "docs/numerics.md").read_text()
     stated = re.findall(r"^\| (wide|pairs).*\| float32 \| (\d+) \|$", page, re.MULTILINE)
+    assert f"in blocks of {blocks.pop('row')} elements" in page
     assert {(name, int(length)) for name, length in stated} == set(blocks.items())
     kinds = {"float32": "wide", "float16": "wide", "bfloat16": "pairs"}
     assert {dtype: blocks[kind] for dtype, kind in kinds.items()} == benchmarks("accuracy").BLOCK
@@ -143,24 +144,70 @@ def test_bfloat16_products_flush_as_stated(isa, rng):
     assert float(mp.matmul(a, b, out_dtype="float32")) == stated
 
 
-@pytest.mark.parametrize("n", [5, 16, 37, 384])
-def test_layer_norm_is_computed_in_the_stated_order(n, rng):
-    def tree(lanes):
-        for half in (8, 4, 2, 1):
-            lanes = [np.float32(lanes[i] + lanes[i + half]) for i in range(half)]
-        return lanes[0]
+ROWS = [5, 16, 37, 384, 4096, 4097, 3 * 4096 + 20]
+"""Lengths of rows: below and above one block of a sum."""
 
+
+def stated_sum(terms, add=np.add):
+    """Return the sum of a row in float32: 16 lanes, blocks of 4096, pairs of blocks; `add` is what a lane does."""
+
+    def of(blocks):
+        if len(blocks) == 1:
+            return blocks[0]
+        first = 1 << (len(blocks) - 1).bit_length() - 1  # the largest power of two below
+        return of(blocks[:first]) + of(blocks[first:])
+
+    blocks = []
+    for block in np.split(terms, range(4096, len(terms), 4096)):
+        lanes = np.zeros(16, np.float32)
+        for row in np.pad(block, (0, -len(block) % 16)).reshape(-1, 16):
+            lanes = add(lanes, row)
+        blocks.append(lanes)
+    lanes = of(blocks)
+    for half in (8, 4, 2, 1):
+        lanes = lanes[:half] + lanes[half:]
+    return lanes[0]
+
+
+def every_isa():
+    """Yield once under every instruction set of this machine; the fixture `settings` restores the first one."""
+    for name in cpu.available_isas():
+        cpu.set_isa(name)
+        yield name
+
+
+def add_square(s, d):
+    exact = (Fraction(float(x)) ** 2 + Fraction(float(y)) for x, y in zip(d, s, strict=True))
+    return np.float32([float(to_float32(q)) for q in exact])
+
+
+@pytest.mark.parametrize("n", ROWS)
+def test_layer_norm_is_computed_in_the_stated_order(n, rng):
     x, residual, gamma, beta = rng.standard_normal((4, n), np.float32)
     y = x + residual
-    sums, squares = [np.float32(0)] * 16, [Fraction(0)] * 16
-    for i, value in enumerate(y):
-        sums[i % 16] += value
-    d = y - np.float32(tree(sums) / np.float32(n))
-    for i, value in enumerate(d):
-        squares[i % 16] = to_float32(Fraction(float(value)) ** 2 + squares[i % 16])
-    v = np.float32(tree([np.float32(float(q)) for q in squares]) / np.float32(n))
-    r = np.float32(1) / np.sqrt(v + np.float32(1e-3))
-    np.testing.assert_array_equal(mp.layer_norm(x, gamma, beta, residual=residual), ((d * r) * gamma) + beta)
+    d = y - stated_sum(y) / np.float32(n)
+    r = np.float32(1) / np.sqrt(stated_sum(d, add_square) / np.float32(n) + np.float32(1e-3))
+    for _ in every_isa():
+        np.testing.assert_array_equal(mp.layer_norm(x, gamma, beta, residual=residual), ((d * r) * gamma) + beta)
+
+
+@pytest.mark.parametrize("n", ROWS)
+def test_rms_norm_is_computed_in_the_stated_order(n, rng):
+    x, gamma = rng.standard_normal((2, n), np.float32)
+    r = np.float32(1) / np.sqrt(stated_sum(x, add_square) / np.float32(n) + np.float32(1e-6))
+    for _ in every_isa():
+        np.testing.assert_array_equal(mp.rms_norm(x, gamma), (x * r) * gamma)
+
+
+@pytest.mark.parametrize("n", ROWS)
+def test_softmax_is_computed_in_the_stated_order(n, rng):
+    """exp of less than -18 beside a 0 leaves the sum of two at 1, so that it can be read."""
+    y = rng.uniform(-24, -18, n).astype(np.float32)
+    y[n // 2] = 0
+    e = mp.softmax(np.stack([np.zeros_like(y), y], axis=1))[:, 1]
+    e[n // 2] = 1
+    for _ in every_isa():
+        np.testing.assert_array_equal(mp.softmax(y), e * (np.float32(1) / stated_sum(e)))
 
 
 def test_architecture_lists_the_modules_in_import_order():

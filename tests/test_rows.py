@@ -1,8 +1,10 @@
 """softmax, layer_norm and the activations against float64."""
 
+import math
+
 import numpy as np
 import pytest
-from oracles import ACTIVATIONS, NARROW, assert_same_bits, codes, values
+from oracles import ACTIVATIONS, NARROW, assert_same_bits, bits, codes, gamma, values
 
 import mp_core as mp
 from mp_core.layers import activations
@@ -75,7 +77,66 @@ def test_a_row_without_any_kept_element_is_zeros(isa, dtype, n):
     np.testing.assert_array_equal(y, np.array([first * 0, first, first], dtype))
     x[:2, 0] = np.nan
     y = mp.softmax(x, mask=np.array([first & False, first, first]))
-    assert not y[0].any() and np.isnan(y[1]).all() and y[2, 0] == 1
+    assert not y[0].any() and np.isnan(y[1, 0]) and not y[1, 1:].any() and y[2, 0] == 1
+
+
+KEPT = {
+    "usual": (lambda n: np.linspace(-3, 3, n), 1),
+    "lowest": (lambda n: np.full(n, -np.inf), None),  # replaced by the lowest number of the type
+    "lowest and more": (lambda n: np.where(np.arange(n) % 2, 3.0, -np.inf), None),
+    "some -inf": (lambda n: np.where(np.arange(n) % 2, 3.0, -np.inf), 1),
+    "all -inf": (lambda n: np.full(n, -np.inf), np.nan),
+    "inf": (lambda n: np.where(np.arange(n) == 1, np.inf, 0.0), np.nan),
+    "NaN": (lambda n: np.where(np.arange(n) == 1, np.nan, 0.0), np.nan),
+}
+"""Elements that count, and what they sum to; NaN: all of them become NaN."""
+
+
+@pytest.mark.parametrize("hidden", [0.0, np.inf, -np.inf, np.nan, "highest", "lowest"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", KEPT)
+def test_a_mask_leaves_the_softmax_of_what_it_keeps(isa, name, dtype, hidden):
+    """Whatever is masked gets exactly 0 and changes nothing."""
+    for n in (2, 16, 21):
+        make, total = KEPT[name]
+        limits = mp.dtypes.finfo(dtype)
+        kept = np.array(make(n))
+        if total is None:
+            kept[np.isneginf(kept)], total = float(limits.min), 1
+        kept = kept.astype(dtype)
+        x, mask = np.empty(2 * n, dtype), np.arange(2 * n) % 2 == 1
+        x[mask] = kept
+        x[~mask] = {"highest": limits.max, "lowest": limits.min}.get(hidden, hidden)
+        y, alone = mp.softmax(x, mask=mask), mp.softmax(kept)
+        np.testing.assert_array_equal(bits(y[~mask]), 0)
+        if np.isnan(total):
+            assert np.isnan(y[mask]).all() and np.isnan(alone).all()
+        else:
+            wide = y[mask].astype(np.float64)
+            np.testing.assert_allclose(wide, alone.astype(np.float64), rtol=4 * step(dtype))
+            assert abs(wide.sum() - 1) <= n * step(dtype)
+
+
+def test_masks_may_be_integers():
+    x = np.float32([1, 1, 5])
+    for dtype in ("int64", "int8", "uint8"):
+        np.testing.assert_array_equal(mp.softmax(x, mask=np.array([1, 1, 0], dtype)), [0.5, 0.5, 0])
+
+
+def test_layers_follow_the_rule_of_masks():
+    lowest = float(np.finfo(np.float32).min)
+    for hidden in (0.0, np.inf, np.nan, lowest):
+        x = np.float32([[lowest, lowest, hidden, hidden]])
+        y = mp.layers.Softmax(dtype="float32")(x, mask=[[1, 1, 0, 0]])
+        np.testing.assert_array_equal(y, [[0.5, 0.5, 0, 0]])
+    layer = mp.layers.MultiHeadAttention(1, 2, use_bias=False, dtype="float32")
+    x = np.float32([[[1, 2], [3, 4], [5, 6]]])
+    layer(x, x)
+    layer.set_weights([w * 0 + 1 if i != 1 else w * 0 - np.float32(1e38) for i, w in enumerate(layer.get_weights())])
+    _, scores = layer(x, x, attention_mask=np.array([[1, 1, 0]] * 2 + [[0, 0, 0]]), return_attention_scores=True)
+    np.testing.assert_array_equal(scores[0, 0, 2], [0, 0, 0])
+    np.testing.assert_array_equal(scores[0, 0, :2, 2], 0)
+    assert np.isnan(scores[0, 0, :2, :2]).all()  # all that is kept is -inf
 
 
 def test_softmax_of_infinities_and_nan(isa):
@@ -83,6 +144,60 @@ def test_softmax_of_infinities_and_nan(isa):
     y = mp.softmax(x)
     np.testing.assert_array_equal(y[[0, 4]], np.float32([[0.5, 0, 0.5], [0.5, 0, 0.5]]))
     assert np.isnan(y[1]).all() and np.isnan(y[2, 0]) and np.isnan(y[3]).all()
+
+
+def sum_bound(n):
+    """docs/numerics.md: gamma of the additions that an element takes part in."""
+    return gamma(min(-(-n // 16), 256) + math.ceil(math.log2(max(-(-n // 4096), 1))) + 4)
+
+
+@pytest.mark.parametrize("n", [4096, 2**20 + 3, 2**21])
+def test_sums_of_long_rows_do_not_stagnate(n, rng):
+    repeated = (0.37 * (np.arange(n) % 3)).astype(np.float32)
+    for x in (np.zeros(n, np.float32), repeated, rng.standard_normal(n, np.float32)):
+        y = mp.softmax(x)
+        e = np.exp(x.astype(np.float64) - float(x.max()))
+        assert abs(y.sum(dtype=np.float64) - 1) <= sum_bound(n) + 2.0**-21
+        np.testing.assert_allclose(y, e / e.sum(), rtol=sum_bound(n) + 2e-6)
+    x = rng.standard_normal(n, np.float32) + np.float32(100)
+    wide = x.astype(np.float64)
+    assert np.abs(mp.layer_norm(x, epsilon=0.0) - exact_layer_norm(wide, 0.0)).max() <= 3e-5
+    exact = wide / np.sqrt(np.mean(wide**2))
+    np.testing.assert_allclose(mp.rms_norm(x, epsilon=0.0), exact, rtol=sum_bound(n) / 2 + 4 * 2.0**-24)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[-1]])
+@pytest.mark.parametrize("dtype", ["float64", "float32", *NARROW])
+def test_rms_norm(isa, shape, dtype, rng):
+    x, gamma = values(rng, shape, dtype, 1), rng.standard_normal(shape[-1]).astype("bfloat16")
+    y = mp.rms_norm(x, gamma, epsilon=1e-5)
+    assert y.dtype == x.dtype and y.shape == x.shape
+    wide = x.astype(np.float64)
+    exact = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * gamma.astype(np.float64)
+    smallest = float(mp.dtypes.finfo(dtype).smallest_subnormal)
+    assert np.all(np.abs(y.astype(np.float64) - exact) <= np.abs(exact) * (step(dtype) / 2 + 3e-6) + smallest)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -2])
+def test_norms_along_any_axis(axis, dtype, rng):
+    x, r = values(rng, (3, 4, 5), dtype, 1), values(rng, (3, 4, 5), dtype, 1)
+    gamma, beta = rng.standard_normal((2, x.shape[axis]))
+
+    def last(array):
+        return np.ascontiguousarray(np.moveaxis(array, axis, -1))
+
+    y = mp.layer_norm(x, gamma, beta, axis=axis, residual=r)
+    assert_same_bits(last(y), mp.layer_norm(last(x), gamma, beta, residual=last(r)))
+    assert_same_bits(last(mp.rms_norm(x, gamma, axis=axis)), mp.rms_norm(last(x), gamma))
+    for source in (x.copy(), r.copy()):
+        out = source
+        given, added = (out, r) if source is not r and np.array_equal(source, x) else (x, out)
+        assert mp.layer_norm(given, gamma, beta, axis=axis, residual=added, out=out) is out
+        assert_same_bits(out, y)
+    out = x.copy()
+    assert mp.rms_norm(out, gamma, axis=axis, out=out) is out
+    assert_same_bits(out, mp.rms_norm(x, gamma, axis=axis))
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[-1]])
@@ -210,7 +325,7 @@ def test_activations_of_other_types(isa, name, dtype, rng):
         assert_same_bits(y, mp.cast(function(mp.cast(x, "float32")), dtype))
 
 
-@pytest.mark.parametrize("function", [mp.softmax, mp.layer_norm, mp.gelu])
+@pytest.mark.parametrize("function", [mp.softmax, mp.layer_norm, mp.rms_norm, mp.gelu])
 def test_any_layout_and_out(function, rng):
     x = rng.standard_normal((6, 40)).astype(np.float32)
     expected = function(x)
@@ -223,7 +338,7 @@ def test_any_layout_and_out(function, rng):
 
 def test_threads_do_not_change_bits(rng):
     x = rng.standard_normal((400, 300)).astype(np.float32)
-    for function in (mp.softmax, mp.layer_norm, mp.gelu):
+    for function in (mp.softmax, mp.layer_norm, mp.rms_norm, mp.gelu):
         with mp.config.num_threads(1):
             one = function(x)
         with mp.config.num_threads(5):
@@ -238,10 +353,20 @@ X = np.ones((2, 3), np.float32)
     [
         (lambda: mp.softmax(X, axis=2), ValueError, "`axis` must lie in"),
         (lambda: mp.softmax(np.float32(1)), ValueError, "`axis` must lie in"),
-        (lambda: mp.softmax(X, mask=np.ones(3)), TypeError, "`mask` must be boolean"),
+        (lambda: mp.softmax(X, mask=np.ones(3)), TypeError, "`mask` must be bool or integer"),
+        (lambda: mp.softmax(X, mask=[0, 1, 2]), ValueError, "`mask` must be 1 .*received numbers from 0 to 2"),
+        (lambda: mp.softmax(X, scale=1e300), ValueError, "`scale` must be finite in float32; received scale=1e\\+300"),
+        (lambda: mp.softmax(X.astype("f2"), scale=-4e38), ValueError, "`scale` must be finite in float32"),
+        (lambda: mp.softmax(X.astype("f8"), scale=np.inf), ValueError, "`scale` must be finite in float64"),
         (lambda: mp.softmax(X, mask=[True] * 4), ValueError, "`mask` must broadcast"),
         (lambda: mp.softmax(X, out=np.empty((2, 3))), TypeError, "`out` must have dtype float32"),
         (lambda: mp.layer_norm(np.float32(1)), ValueError, "at least 1 axis"),
+        (lambda: mp.layer_norm(X, axis=2), ValueError, "`axis` must lie in"),
+        (lambda: mp.layer_norm(X, np.ones(3), axis=0), ValueError, r"`gamma` must have shape \(2,\)"),
+        (lambda: mp.rms_norm(np.float32(1)), ValueError, "`axis` must lie in"),
+        (lambda: mp.rms_norm(X, np.ones(2)), ValueError, r"`gamma` must have shape \(3,\)"),
+        (lambda: mp.rms_norm(X, epsilon=-1.0), ValueError, "`epsilon` must be a number of at least 0"),
+        (lambda: mp.rms_norm(X, out=np.empty((2, 3))), TypeError, "`out` must have dtype float32"),
         (lambda: mp.layer_norm(X, np.ones(2)), ValueError, r"`gamma` must have shape \(3,\)"),
         (lambda: mp.layer_norm(X, None, np.ones((1, 3))), ValueError, r"`beta` must have shape \(3,\)"),
         (lambda: mp.layer_norm(X, residual=np.ones(3)), ValueError, "`residual` must have shape"),

@@ -138,6 +138,7 @@ cdef extern from "mp_core.h" nogil:
         void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
         void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
                            Py_ssize_t n, float *out) noexcept nogil
+        void (*rms_norm)(const float *x, const float *gamma, float epsilon, Py_ssize_t n, float *out) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
         int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
         double (*limit[3])(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil

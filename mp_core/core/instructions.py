@@ -24,7 +24,7 @@ _KERNELS: dict[str, dict[str, str]] = {
     "cast bfloat16, float8": _VECTORS,
     "quantize": _VECTORS,
     "softmax": _VECTORS,
-    "layer_norm": _VECTORS,
+    "layer_norm, rms_norm": _VECTORS,
     "activations": _VECTORS,
 }
 

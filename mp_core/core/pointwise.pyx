@@ -1,4 +1,4 @@
-"""Rows and elements: softmax, layer norm, activations. Widened to float32, computed there, narrowed once.
+"""Rows and elements: softmax, layer norm, RMS norm, activations. Widened to float32, computed there, narrowed once.
 
 x and out are of the format `fmt`.
 """
@@ -19,6 +19,7 @@ cdef enum:
     SOFTMAX = 1
     LAYER_NORM = 2
     ACTIVATE = 3
+    RMS_NORM = 4
 
 # Rows of x, C-contiguous, `length` elements each. keep: rows of bytes at byte strides per axis of the row index.
 cdef struct Rows:
@@ -71,6 +72,8 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
             r.kernels.softmax(x, kept(r, row), r.scale, r.length, result)
         elif r.what == ACTIVATE:
             r.kernels.activate(r.activation, x, r.length, result)
+        elif r.what == RMS_NORM:
+            r.kernels.rms_norm(x, r.gamma, r.scale, r.length, result)
         else:
             if r.residual != NULL and narrow:
                 r.kernels.widen[r.format](r.residual + start * r.size, work + r.length, r.length, 0)
@@ -125,6 +128,18 @@ def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
         r.beta = <const float *>cnp.PyArray_DATA(beta)
     if residual is not None:
         r.residual = cnp.PyArray_BYTES(residual)
+    run(&r, fmt, x, out)
+
+
+def rms_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float epsilon, cnp.ndarray gamma=None):
+    """RMS norm of x over the last axis; C-contiguous, gamma float32."""
+    cdef Rows r
+    memset(&r, 0, sizeof(r))
+    r.what, r.scale = RMS_NORM, epsilon
+    r.length = cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - 1)
+    r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
+    if gamma is not None:
+        r.gamma = <const float *>cnp.PyArray_DATA(gamma)
     run(&r, fmt, x, out)
 
 

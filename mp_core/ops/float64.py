@@ -9,20 +9,17 @@ import numpy as np
 from mp_core.arrays import F64, Array, cast
 from mp_core.core import pointwise as _pointwise
 
-__all__ = ["ACTIVATIONS", "layer_norm", "softmax"]
+__all__ = ["ACTIVATIONS", "layer_norm", "rms_norm", "softmax"]
 
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
     """Return ``exp(scale * x)`` where `keep` is true, else 0, divided by its sum."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _softmax(x, axis, scale, keep)
-
-
-def _softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
-    y = x * scale if keep is None else np.where(keep, x * scale, -np.finfo(np.float64).max)
-    e: Array = np.exp(y - y.max(axis=axis, keepdims=True, initial=-np.inf))
-    e /= e.sum(axis=axis, keepdims=True)
-    return e if keep is None else e * keep
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        y = x * scale if keep is None else np.where(keep, x * scale, -np.inf)
+        peak = y.max(axis=axis, keepdims=True, initial=-np.inf)
+        e: Array = np.exp(y - np.where(peak == -np.inf, 0.0, peak))
+        e /= e.sum(axis=axis, keepdims=True)
+    return e if keep is None else np.where(keep, e, 0.0)
 
 
 def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
@@ -33,6 +30,15 @@ def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:
         y: Array = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     y = y if gamma is None else y * cast(gamma, F64)
     return y if beta is None else y + cast(beta, F64)
+
+
+def rms_norm(x: Array, gamma: Array | None, epsilon: float) -> Array:
+    """Return `x` divided by the root of the mean of its squares over the last axis, times `gamma`."""
+    if x.size == 0:
+        return x
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        y: Array = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon)
+    return y if gamma is None else y * gamma
 
 
 def _relu(x: Array) -> Array:

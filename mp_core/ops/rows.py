@@ -1,15 +1,29 @@
-"""Rows and elements: softmax, layer normalization, activations."""
+"""Rows and elements: softmax, layer and RMS normalization, activations."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arguments import axis_of, boolean, integer, number
-from mp_core.arrays import F64, FORMATS, Array, as_float, as_vector, cast, check_out, imported_all, may_overlap
+from mp_core.arrays import (
+    F32,
+    F64,
+    FORMATS,
+    Array,
+    as_float,
+    as_mask,
+    as_vector,
+    cast,
+    check_out,
+    imported_all,
+    may_overlap,
+)
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.matmul import ACTIVATIONS
 from mp_core.ops import float64
 
-__all__ = ["gelu", "layer_norm", "relu", "relu6", "sigmoid", "silu", "softmax", "tanh"]
+__all__ = ["gelu", "layer_norm", "relu", "relu6", "rms_norm", "sigmoid", "silu", "softmax", "tanh"]
+
+_LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 
 
 def softmax(
@@ -25,23 +39,24 @@ def softmax(
         The axis along which the result sums to 1.
     scale : float
         Multiplies `x` first (in attention ``1 / sqrt(key_dim)``).
-    mask : array-like of bool, optional
-        Broadcastable against `x`; where False the element is 0 in the result; a row without any True is zeros,
-        as in Keras.
+    mask : array-like of bool or integers 0 and 1, optional
+        Broadcastable against `x`. Where it is False (0) the result is 0, whatever `x` holds there; the other elements
+        are the softmax of themselves alone. A row without any True is zeros, as in Keras.
     out : ndarray, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
     -------
     ndarray
-        The shape and type of `x`.
+        The shape and type of `x`. Where NaN or +Inf counts in a row, or where all that counts is -Inf, that is NaN.
 
     Raises
     ------
     TypeError
-        `x` is not numeric, `mask` not boolean, `axis` no integer, or `out` of another type.
+        `x` is not numeric, `mask` neither bool nor integer, `axis` no integer, or `out` of another type.
     ValueError
-        `axis` is out of range, `scale` is no number, or shapes do not fit.
+        `axis` is out of range, `scale` is no finite number (of float32, but for float64 `x`), `mask` has other numbers
+        than 0 and 1, or shapes do not fit.
 
     Examples
     --------
@@ -52,6 +67,8 @@ def softmax(
     x, mask = imported_all(("x", "mask"), x, mask)
     x = as_float(x)
     axis = axis_of(axis, x.ndim)
+    if not abs(scale) <= _LARGEST[x.dtype is F64]:
+        raise ValueError(f"`scale` must be finite in {F64 if x.dtype is F64 else F32}; received scale={scale}")
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.size == 0:  # the sums may have elements nevertheless
@@ -78,18 +95,21 @@ def layer_norm(
     gamma: ArrayLike | None = None,
     beta: ArrayLike | None = None,
     *,
+    axis: int = -1,
     epsilon: float = 1e-3,
     residual: ArrayLike | None = None,
     out: Array | None = None,
 ) -> Array:
-    """Return `x` (+ `residual`) normalized over the last axis: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+    """Return `x` (+ `residual`) normalized along an axis: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
 
     Parameters
     ----------
     x : array-like
-        Float, shape (..., n).
+        Float, any shape with at least one axis.
     gamma, beta : array-like, optional
-        Shape (n,), float: scale and offset.
+        As many numbers as `axis` is long, float: scale and offset.
+    axis : int
+        The axis along which mean and variance are taken.
     epsilon : float
         Added to the variance, which is the mean of the squared deviations.
     residual : array-like, optional
@@ -105,21 +125,22 @@ def layer_norm(
     Raises
     ------
     TypeError
-        An argument is not numeric, or `out` is of another type than `x`.
+        An argument is not numeric, `axis` no integer, or `out` of another type than `x`.
     ValueError
-        Shapes do not fit, or `epsilon` is no number of at least 0.
+        `axis` is out of range, shapes do not fit, or `epsilon` is no number of at least 0.
 
     Examples
     --------
     >>> layer_norm(np.array([1, 3], np.float16), epsilon=0.0)
     array([-1.,  1.], dtype=float16)
     """
-    epsilon = number(epsilon, "epsilon", 0.0)
+    axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
     x, gamma, beta, residual = imported_all(("x", "gamma", "beta", "residual"), x, gamma, beta, residual)
     x = as_float(x)
     if x.ndim == 0:
         raise ValueError("`x` must have at least 1 axis; received shape ()")
-    n = x.shape[-1]
+    axis = axis_of(axis, x.ndim)
+    n = x.shape[axis]
     scale = None if gamma is None else as_vector(gamma, n, "gamma")
     offset = None if beta is None else as_vector(beta, n, "beta")
     other = None
@@ -127,21 +148,87 @@ def layer_norm(
         other = as_float(residual, "residual")
         if other.shape != x.shape:
             raise ValueError(f"`residual` must have shape {x.shape}; received {other.shape}")
-        other = np.ascontiguousarray(other if other.dtype is x.dtype else cast(other, x.dtype))
+        other = other if other.dtype is x.dtype else cast(other, x.dtype)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    view = result
+    if axis != x.ndim - 1:
+        x, view = np.moveaxis(x, axis, -1), np.moveaxis(result, axis, -1)
+        other = None if other is None else np.moveaxis(other, axis, -1)
     if x.dtype is F64:
-        np.copyto(result, float64.layer_norm(x if other is None else x + other, gamma, beta, epsilon))
+        np.copyto(view, float64.layer_norm(x if other is None else x + other, gamma, beta, epsilon))
         return result if out is None else out
+    other = None if other is None else np.ascontiguousarray(other)
     if out is not None:
         other, scale, offset = (
             part.copy() if part is not None and np.may_share_memory(part, result) else part
             for part in (other, scale, offset)
         )
-    x, work = _rows(x, result)
+    x, work = _rows(x, view)
     fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
-    if work is not result:
-        result[...] = work
+    if work is not view:
+        view[...] = work
+    return result if out is None else out
+
+
+def rms_norm(
+    x: ArrayLike,
+    gamma: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-6,
+    out: Array | None = None,
+) -> Array:
+    """Return `x` divided by its root mean square along an axis: ``x / sqrt(mean(x**2) + epsilon) * gamma``.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape with at least one axis.
+    gamma : array-like, optional
+        As many numbers as `axis` is long, float: the scale.
+    axis : int
+        The axis along which the mean is taken.
+    epsilon : float
+        Added to the mean of the squares.
+    out : ndarray, optional
+        Where to put the result: the shape and type of `x`. It may be `x` itself.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`; the mean is that of a float32 sum whatever the type.
+
+    Raises
+    ------
+    TypeError
+        An argument is not numeric, `axis` no integer, or `out` of another type than `x`.
+    ValueError
+        `axis` is out of range, shapes do not fit, or `epsilon` is no number of at least 0.
+
+    Examples
+    --------
+    >>> rms_norm(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)
+    array([0.2, 0.7], dtype=float16)
+    """
+    axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
+    x, gamma = imported_all(("x", "gamma"), x, gamma)
+    x = as_float(x)
+    axis = axis_of(axis, x.ndim)
+    scale = None if gamma is None else as_vector(gamma, x.shape[axis], "gamma", F64 if x.dtype is F64 else F32)
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    view = result
+    if axis != x.ndim - 1:
+        x, view = np.moveaxis(x, axis, -1), np.moveaxis(result, axis, -1)
+    if x.dtype is F64:
+        np.copyto(view, float64.rms_norm(x, scale, epsilon))
+        return result if out is None else out
+    if out is not None and scale is not None and np.may_share_memory(scale, result):
+        scale = scale.copy()
+    x, work = _rows(x, view)
+    _pointwise.rms_norm(FORMATS[x.dtype], x, work, epsilon, scale)
+    if work is not view:
+        view[...] = work
     return result if out is None else out
 
 
@@ -344,9 +431,7 @@ def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
 
 
 def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
-    keep = np.asarray(mask)
-    if keep.dtype != np.bool_:
-        raise TypeError(f"`mask` must be boolean; received dtype {keep.dtype}")
+    keep = as_mask(mask)
     try:
         return np.broadcast_to(keep, shape)
     except ValueError:

@@ -41,6 +41,7 @@ enum {
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
+    MP_BLOCK_ROW = 4096, /* elements of a row whose sum starts at +0 in every lane: part of the contract too */
 };
 
 /* Packed right operand of a product, the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w = 64 or
@@ -183,6 +184,7 @@ typedef struct mp_kernels {
     void (*softmax)(const float *x, const uint8_t *keep, float scale, ptrdiff_t n, float *out);
     void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
                        ptrdiff_t n, float *out);
+    void (*rms_norm)(const float *x, const float *gamma, float epsilon, ptrdiff_t n, float *out);
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
 
     /* 1 if no element is infinite or NaN, else 0. */

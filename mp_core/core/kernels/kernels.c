@@ -97,6 +97,7 @@ const mp_kernels MP_KERNELS_OF(MP_ISA) = {
     .unpack_nibbles = unpack_nibbles,
     .softmax = softmax,
     .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
     .activate = activate,
     .limit[MP_WIDE] = limit_wide,
     .limit[MP_PAIRS] = limit_pairs,
