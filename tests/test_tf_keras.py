@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -774,3 +775,29 @@ def test_layers_pass_through_the_serialization_of_objects():
     config = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2}}
     assert type(tf_keras.utils.deserialize_keras_object(config)) is tf_keras.layers.Dense
     assert type(saving.deserialize_keras_object(config)) is keras3_layers.Dense
+
+
+# What tf.keras' AutoCastVariable defines, private names and operators left out.
+NAMES = [
+    "aggregation", "assign", "assign_add", "assign_sub", "batch_scatter_update", "constraint", "device",
+    "dtype", "eval", "from_proto", "gather_nd", "get_shape", "graph", "initial_value", "initialized_value",
+    "initializer", "load", "name", "op", "read_value", "scatter_add", "scatter_div", "scatter_max",
+    "scatter_min", "scatter_mul", "scatter_nd_add", "scatter_nd_sub", "scatter_nd_update", "scatter_sub",
+    "scatter_update", "set_shape", "shape", "sparse_read", "synchronization", "to_proto", "trainable",
+    "true_dtype", "value",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_tf_keras_variable_is_there_or_listed_as_left_out(name):
+    page = (Path(__file__).parents[1] / "docs" / "policies_tf_keras.md").read_text()
+    listed = f"`{name}`" in page.partition("## Left out")[2]
+    assert hasattr(AutoCastVariable([1.0]), name) != listed
+
+
+def test_variables_have_tf_keras_shape_and_no_modulus():
+    variable = AutoCastVariable([2.0, 3.0])
+    assert variable.get_shape() == variable.shape == (2,)
+    np.testing.assert_array_equal(pow(variable, 2), [4, 9])
+    with pytest.raises(TypeError):
+        pow(variable, 2, 5)

@@ -206,6 +206,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         shape: tuple[int, ...] = self._state[0].shape
         return shape
 
+    def get_shape(self) -> tuple[int, ...]:
+        """Return the shape, as tf.keras' method does."""
+        return self.shape
+
     @property
     def ndim(self) -> int:
         """The number of axes."""
