@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from mp_core import config
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.models import BertEncoder
+from mp_core.models import BertEncoder, tokenizer
 
 POLICIES = ["float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16"]
 TEXTS = [*tiny_bert.TEXTS, "d"]
@@ -237,17 +237,20 @@ def test_the_repr_tells_folder_dim_policy_and_size(folder):
     assert "policy=float32" in repr(encoder.with_policy("float32"))
 
 
-def test_one_thread_means_that_texts_are_tokenized_one_by_one(encoder, monkeypatch):
+@pytest.mark.parametrize(("threads", "cpus", "most"), [(1, 64, 1), (1, 1, 6), (3, 64, 3), (64, 64, 6)])
+def test_no_more_texts_are_tokenized_at_once_than_there_may_be_threads(encoder, monkeypatch, threads, cpus, most):
     class Watched:
-        def encode(self, text):
-            return tokenizer.encode(text)
+        def encode_batch_fast(self, texts):
+            seen.append(len(texts))
+            return inner.encode_batch_fast(texts)
 
-    tokenizer = encoder._tokenizer._tokenizer
+    seen = []
+    inner, expected = encoder._tokenizer._tokenizer, encoder.encode(TEXTS)
     monkeypatch.setattr(encoder._tokenizer, "_tokenizer", Watched())
-    with config.num_threads(1):
-        alone = encoder.encode(TEXTS)
-    monkeypatch.undo()
-    np.testing.assert_array_equal(encoder.encode(TEXTS), alone)
+    monkeypatch.setattr(tokenizer, "_cpus", lambda: cpus)
+    with config.num_threads(threads):
+        np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    assert (max(seen), sum(seen)) == (most, len(TEXTS))
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, None])

@@ -1,6 +1,7 @@
 """Texts to tokens, by the tokenizer of a folder, at a cost that long texts do not drive up."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,16 +87,23 @@ class Tokenizer:
     def _encoded(self, texts: Sequence[str]) -> list[Any]:
         if self._shorten is not None:
             texts = [self._shorten(text) for text in texts]
-        if get_num_threads() == 1:  # the threads of encode_batch are those of tokenizers, however many
-            return [self._tokenizer.encode(text) for text in texts]
-        encoded: list[Any] = self._tokenizer.encode_batch_fast(texts)
-        return encoded
+        # Each text is one task of the pool of tokenizers, which has as many threads as CPUs if nobody says
+        # otherwise: no more of them are busy than texts are handed over at once.
+        threads = get_num_threads()
+        at_once = threads if threads < _cpus() else _AT_ONCE
+        pieces = [texts[start : start + at_once] for start in range(0, len(texts), at_once)]
+        return [encoding for piece in pieces for encoding in self._tokenizer.encode_batch_fast(piece)]
 
     def prompt_length(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to a prompt that stands before it."""
         encoding = self._tokenizer.encode(prompt)
         length: int = len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
         return length
+
+
+def _cpus() -> int:
+    """Return how many CPUs this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read(path: Path, vocab_size: int) -> Any:
