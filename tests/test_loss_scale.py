@@ -406,7 +406,15 @@ def test_iterations_are_a_variable(make):
 
 
 def test_configurations_of_keras_optimizers():
-    off = {"weight_decay": None, "use_ema": False, "ema_momentum": 0.99, "momentum": 0.0, "nesterov": False}
+    off = {
+        "jit_compile": True,
+        "is_legacy_optimizer": False,
+        "weight_decay": None,
+        "use_ema": False,
+        "ema_momentum": 0.99,
+        "momentum": 0.0,
+        "nesterov": False,
+    }
     inner = {"class_name": "SGD", "config": {"name": "sgd", "learning_rate": 0.5} | off}
     optimizer = LossScaleOptimizer.from_config({"name": "x", "inner_optimizer": inner, "initial_scale": 4.0})
     assert optimizer.learning_rate == 0.5

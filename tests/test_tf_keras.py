@@ -507,8 +507,25 @@ def test_add_weight_takes_the_name_first():
     (kernel,) = layer.non_trainable_weights
     assert (kernel.name, kernel.shape, kernel.dtype) == ("kernel", (2, 3), np.float64)
     assert layer.add_weight().shape == () and not layer.add_weight("n", (2,), "int32").numpy().any()
-    with pytest.raises(TypeError, match="Unknown keyword argument: foo"):
-        layer.add_weight("v", foo=1)
+    for refused in ({"foo": 1}, {"foo": None}, {"getter": print}):
+        with pytest.raises(TypeError, match=f"Unknown keyword argument: {next(iter(refused))}"):
+            layer.add_weight("v", **refused)
+
+
+def test_add_weight_takes_the_arguments_of_tensorflow_that_change_nothing():
+    layer = tf_keras.Layer()
+    layer.add_weight("v", constraint=None, use_resource=True, synchronization="auto", aggregation="mean", getter=None)
+    with pytest.raises(ValueError, match="`constraint` must be None"):
+        layer.add_weight("v", constraint=abs)
+
+
+def test_the_shape_of_the_inputs_may_be_given():
+    for face in (tf_keras.layers, keras3_layers):
+        for shape in ({"input_shape": (3,)}, {"input_dim": 3}, {"batch_input_shape": (None, 3)}, {"batch_size": 2}):
+            layer = face.Dense(2, **shape)
+            assert layer(np.ones((2, 3), np.float32)).shape == (2, 2)
+            assert type(layer).from_config(layer.get_config() | shape).units == 2
+    assert tf_keras.Sequential(tf_keras.layers.Dense(2, input_shape=(3,))).layers[0].units == 2
 
 
 def test_regularizers_compute_in_the_variable_dtype():

@@ -56,6 +56,9 @@ _STATE: dict[str, Any] = {
     "_path": str | None, "_dtype_policy": DTypePolicy, "_variables": list,
 }  # fmt: skip
 
+# Keras' arguments for the shape of a first layer's inputs, which may have any value: the first call builds layers.
+_SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
+
 # Arguments of Keras' layers that are of no use here, with what turns them off.
 _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
     (
@@ -84,7 +87,8 @@ class Layer(VariableOwner):
     autocast : bool
         Whether floating-point arguments are cast to the compute dtype.
     **kwargs
-        Arguments of Keras' layers that mp_core does not have (regularizers, constraints ...), all of them off.
+        Arguments of Keras' layers that mp_core does not have (regularizers, constraints ...), all of them off; and
+        the shape of a first layer's inputs (``input_shape`` ...), which is not needed.
 
     Raises
     ------
@@ -586,11 +590,11 @@ def _arguments(cls: type) -> tuple[set[str], bool]:
 
 
 def _check_without_use(layer: str, arguments: dict[str, Any]) -> None:
-    unknown = [name for name in arguments if name not in _WITHOUT_USE]
+    unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in _SHAPE_OF_INPUTS]
     if unknown:
         raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")
     for name, value in arguments.items():
-        if value is not _WITHOUT_USE[name]:
+        if name in _WITHOUT_USE and value is not _WITHOUT_USE[name]:
             raise ValueError(f"mp_core has no `{name}`: it must be {_WITHOUT_USE[name]}; received {name}={value!r}")
 
 

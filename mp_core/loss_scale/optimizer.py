@@ -221,7 +221,7 @@ def deserialize_optimizer(config: dict[str, Any] | None, custom_objects: dict[st
     found, arguments = class_and_config(config, classes, "optimizer")
     if found is SGD:
         own = inspect.signature(SGD).parameters
-        for key in arguments.keys() - own.keys() - {"name"}:
+        for key in arguments.keys() - own.keys() - {"name", "jit_compile"}:
             if arguments[key] and arguments[key] != _INNER_ARGUMENTS.get(key):
                 raise ValueError(f"SGD has no argument `{key}`; received {key}={arguments[key]!r}")
         arguments = {key: value for key, value in arguments.items() if key in own}

@@ -17,6 +17,9 @@ from mp_core.tree import leaves, map_leaves
 
 __all__ = ["Layer"]
 
+_WITHOUT_USE = ("collections", "caching_device", "getter", "layout", "partitioner")
+"""Arguments of TensorFlow 1 that :meth:`Layer.add_weight` takes where they are None."""
+
 
 class Layer(layers.Layer):
     """A function with variables, computed under a dtype policy by the rules of tf.keras.
@@ -56,6 +59,10 @@ class Layer(layers.Layer):
         initializer: Any = None,
         regularizer: Callable[[AutoCastVariable], Any] | None = None,
         trainable: bool | None = True,
+        constraint: None = None,
+        use_resource: bool | None = None,
+        synchronization: Any = None,
+        aggregation: Any = None,
         *,
         experimental_autocast: bool = True,
         autocast: bool | None = None,
@@ -76,6 +83,9 @@ class Layer(layers.Layer):
             A function of the variable, which :attr:`losses` calls.
         trainable : bool, optional
             Whether the variable comes first in :attr:`weights`; None is True.
+        constraint : None
+        use_resource, synchronization, aggregation
+            TensorFlow's, without effect: there is one process, and its variables are arrays.
         experimental_autocast, autocast : bool
             Whether a floating-point variable reads in the compute dtype, if that is another than the variable dtype;
             `autocast` wins.
@@ -84,9 +94,12 @@ class Layer(layers.Layer):
         ------
         TypeError
             Another keyword argument, or a switch that is no bool.
+        ValueError
+            A `constraint`, which nothing here would apply.
         """
-        if unknown:
-            raise TypeError(f"Unknown keyword argument: {next(iter(unknown))}")
+        for key, value in unknown.items():
+            if key not in _WITHOUT_USE or value is not None:
+                raise TypeError(f"Unknown keyword argument: {key}")
         target = standardize(dtype or self.dtype)
         if self.dtype_policy.name == "_infer":
             self.dtype_policy = Policy(target)
@@ -97,6 +110,7 @@ class Layer(layers.Layer):
             dtype=target,
             trainable=trainable is None or trainable,
             autocast=follows and self.compute_dtype != self.variable_dtype,
+            constraint=constraint,
             name=name or "variable",
         )
         if regularizer is not None:

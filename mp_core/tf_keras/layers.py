@@ -74,7 +74,7 @@ class Sequential(Layer, layers.Sequential):
 
     Parameters
     ----------
-    layers : sequence of Layer, optional
+    layers : sequence of Layer, or Layer, optional
     name : str, optional
     **kwargs
         Those of :class:`mp_core.layers.Layer`; `autocast` defaults to False.
@@ -97,8 +97,14 @@ class Sequential(Layer, layers.Sequential):
     _face = "tf_keras.layers"
 
     def __init__(
-        self, layers: Sequence[Layer] | None = None, name: str | None = None, *, autocast: bool = False, **kwargs: Any
+        self,
+        layers: Sequence[Layer] | Layer | None = None,
+        name: str | None = None,
+        *,
+        autocast: bool = False,
+        **kwargs: Any,
     ) -> None:
+        layers = [layers] if isinstance(layers, Layer) else layers
         super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
 
     def add(self, layer: layers.Layer) -> None:
