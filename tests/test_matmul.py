@@ -224,6 +224,13 @@ OUT = {
 }
 
 
+def test_products_of_float64_have_an_epilogue_in_float64():
+    one, bias, residual = np.ones((1, 1)), np.array([2.0**-40]), np.array([[2.0**-50]])
+    for other in (one, one.astype("bfloat16")):
+        assert mp.matmul(one, other, bias=bias, activation="relu", residual=residual) == 1 + 2.0**-40 + 2.0**-50
+        assert mp.matmul(one, other, bias=bias, residual=-one, out_dtype="float32") == np.float32(2.0**-40)
+
+
 @pytest.mark.parametrize("layout", OUT)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_out(isa, layout, dtype, rng):
