@@ -23,6 +23,7 @@ from mp_core.dtype_policies.lookup import (
     get_registered_name,
     get_registered_object,
     known_classes,
+    named_function,
     register_keras_serializable,
 )
 from mp_core.layers.sequential import layer_classes
@@ -76,10 +77,9 @@ def deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], 
     if "class_name" not in config:
         return {key: deserialized(part, deserialize_policy, face) for key, part in config.items()}
     if config["class_name"] == "function":
-        name = config.get("config")
-        function = get_registered_object(name) if isinstance(name, str) else None
-        if function is None:
-            raise ValueError(f"Unknown function {name!r}: register it, or name it in `custom_objects`")
+        function = named_function(config)
+        if not callable(function):
+            raise ValueError(f"Unknown function {function!r}: register it, or name it in `custom_objects`")
         return function
     policies = {kind.__name__ for kind in _policies(DTypePolicy)} | {"Policy", "PolicyV1"}
     if config["class_name"] in policies:

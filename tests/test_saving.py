@@ -119,13 +119,21 @@ def test_registered_policies_and_functions_load_by_name():
     def twice(x):
         return x * 2
 
-    layer = layers.Dense(2, dtype=MyPolicy("mixed_float16"), activation=twice)
+    @saving.register_keras_serializable("p")
+    def halves(shape, dtype):
+        return np.full(shape, 0.5, dtype)
+
+    layer = layers.Dense(2, dtype=MyPolicy("mixed_float16"), activation=twice, kernel_initializer=halves)
     written = json.loads(json.dumps(saving.serialize_keras_object(layer)))
     # As Keras 3.15 writes it.
     function = {"module": "builtins", "class_name": "function", "config": "p>twice", "registered_name": "function"}
     assert written["config"]["activation"] == function
     loaded = saving.deserialize_keras_object(written)
     assert type(loaded.dtype_policy) is MyPolicy and loaded.activation is twice
+    loaded.build((None, 3))
+    assert (loaded.kernel.numpy() == 0.5).all() and layers.Dense(2, activation="p>twice").activation is twice
+    with pytest.raises(ValueError, match="Could not interpret activation function: '<lambda>'"):
+        layers.Sequential.from_config(layers.Sequential([layers.Dense(2, lambda x: x)]).get_config())
     assert saving.deserialize_keras_object(function) is twice
     with pytest.raises(ValueError, match="Unknown function 'nobody'"):
         saving.deserialize_keras_object(function | {"config": "nobody"})

@@ -15,6 +15,7 @@ __all__ = [
     "get_registered_name",
     "get_registered_object",
     "known_classes",
+    "named_function",
     "own_config",
     "register_keras_serializable",
 ]
@@ -180,6 +181,16 @@ def get_registered_object(
         if name in objects:
             return objects[name]
     return None
+
+
+def named_function(identifier: Any) -> Any:
+    """Return the function that a name, or Keras' dictionary of one, stands for; else the name, or `identifier`."""
+    if isinstance(identifier, dict) and identifier.get("class_name") == "function":
+        identifier = identifier.get("config")
+    if not isinstance(identifier, str):
+        return identifier
+    found = get_registered_object(identifier)
+    return identifier if found is None else found
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.dtype_policies.lookup import get_registered_object
+from mp_core.dtype_policies.lookup import named_function
 
 __all__ = ["FUSED", "get", "serialize"]
 
@@ -56,10 +56,7 @@ def get(identifier: Any) -> Function:
     """
     if identifier is None:
         return linear
-    if isinstance(identifier, dict) and identifier.get("class_name") == "function":
-        identifier = identifier.get("config")
-    if isinstance(identifier, str):
-        identifier = get_registered_object(identifier) or identifier
+    identifier = named_function(identifier)
     if callable(identifier):
         return identifier  # type: ignore[no-any-return]
     if not isinstance(identifier, str) or identifier not in _FUNCTIONS:

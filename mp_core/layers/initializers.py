@@ -8,6 +8,7 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
+from mp_core.dtype_policies.lookup import named_function
 
 __all__ = ["checked", "get"]
 
@@ -54,13 +55,14 @@ _INITIALIZERS: dict[str, Initializer] = {
 
 
 def get(identifier: Any) -> Initializer:
-    """Return the initializer of a name, of a Keras config dict, or a callable itself.
+    """Return the initializer of a name, of Keras' dictionary of one or of a function, or a callable itself.
 
     Raises
     ------
     ValueError
         `identifier` is none of these, or its ``config`` has settings that the initializer does not have.
     """
+    identifier = named_function(identifier)
     if callable(identifier):
         return identifier  # type: ignore[no-any-return]
     name, config = (identifier.get("class_name"), identifier.get("config")) if isinstance(identifier, dict) else (

@@ -1,6 +1,5 @@
 """The base of all layers: calls under a dtype policy, paths, quantization, configurations."""
 
-import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from threading import RLock
@@ -33,6 +32,7 @@ from mp_core.layers.building import (
     takes,
     unique_name,
 )
+from mp_core.layers.configuration import arguments_of, check_without_use
 from mp_core.layers.quantized import (
     MODES,
     Form,
@@ -55,19 +55,6 @@ _STATE: dict[str, Any] = {
     "name": str, "trainable": bool | np.bool_, "autocast": bool, "built": bool, "quantized": bool,
     "_path": str | None, "_dtype_policy": DTypePolicy, "_variables": list,
 }  # fmt: skip
-
-# Keras' arguments for the shape of a first layer's inputs, which may have any value: the first call builds layers.
-_SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
-
-# Arguments of Keras' layers that are of no use here, with what turns them off.
-_WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
-    (
-        "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
-        "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
-        "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
-        "input_length", "sliding_window",
-    )
-) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
 
 
 class Layer(VariableOwner):
@@ -134,7 +121,7 @@ class Layer(VariableOwner):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        _check_without_use(type(self).__name__, kwargs)
+        check_without_use(type(self).__name__, kwargs)
         if not isinstance(trainable, (bool, np.bool_)):
             raise ValueError(f"`trainable` must be a bool; received trainable={trainable!r}")
         if name is not None and not (isinstance(name, str) and name):
@@ -522,7 +509,7 @@ class Layer(VariableOwner):
         quantizers = config.pop("quantization_config", None)
         if floating_inputs(quantizers, cls._kernel_axes(config)) and "float8" in cls._modes:  # a table has no inputs
             config["dtype"] = weight_only(cls._get_policy(config.get("dtype")))
-        known, open_ended = _arguments(cls)
+        known, open_ended = arguments_of(cls, Layer)
         for key, value in config.items():
             if key not in known and value and not open_ended:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
@@ -570,32 +557,6 @@ def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
             wanted = policy_at(policy, part.path)
             if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
                 part._change_policy(wanted, type_check=False)
-
-
-def _arguments(cls: type) -> tuple[set[str], bool]:
-    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on.
-
-    Also whether it hands on whatever it does not know, as far as to :class:`Layer`, which refuses that.
-    """
-    names: set[str] = set()
-    for base in cls.__mro__:
-        if "__init__" in vars(base):
-            parameters = inspect.signature(vars(base)["__init__"]).parameters
-            names |= parameters.keys()
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-                return names, False
-        if base is Layer:
-            break
-    return names, True
-
-
-def _check_without_use(layer: str, arguments: dict[str, Any]) -> None:
-    unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in _SHAPE_OF_INPUTS]
-    if unknown:
-        raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")
-    for name, value in arguments.items():
-        if name in _WITHOUT_USE and value is not _WITHOUT_USE[name]:
-            raise ValueError(f"mp_core has no `{name}`: it must be {_WITHOUT_USE[name]}; received {name}={value!r}")
 
 
 def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:

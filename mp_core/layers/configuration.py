@@ -1,0 +1,46 @@
+"""What constructors of layers take, Keras' arguments without use here included."""
+
+import inspect
+from typing import Any
+
+__all__ = ["arguments_of", "check_without_use"]
+
+# Keras' arguments for the shape of a first layer's inputs, which may have any value: the first call builds layers.
+_SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
+
+# Arguments of Keras' layers that are of no use here, with what turns them off.
+_WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
+    (
+        "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
+        "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
+        "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
+        "input_length", "sliding_window",
+    )
+) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
+
+
+def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:
+    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on.
+
+    Also whether it hands on whatever it does not know, as far as to `root`, which refuses that.
+    """
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(vars(base)["__init__"]).parameters
+            names |= parameters.keys()
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+                return names, False
+        if base is root:
+            break
+    return names, True
+
+
+def check_without_use(layer: str, arguments: dict[str, Any]) -> None:
+    """Raise ValueError unless all `arguments` are Keras' own, and off."""
+    unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in _SHAPE_OF_INPUTS]
+    if unknown:
+        raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")
+    for name, value in arguments.items():
+        if name in _WITHOUT_USE and value is not _WITHOUT_USE[name]:
+            raise ValueError(f"mp_core has no `{name}`: it must be {_WITHOUT_USE[name]}; received {name}={value!r}")
