@@ -92,6 +92,19 @@ def product_bound(a, b, dtype, out_dtype="float32"):
     return bound
 
 
+def scaled_bound(a, codes, scale, pairs, group=None):
+    """Bound of |C - A (codes * scale)|, by docs/numerics.md: scale (1, n), or (ceil(k / group), n) by groups of k."""
+    a, codes, scale = (np.abs(x.astype(np.longdouble)) for x in (a, codes, scale))
+    k = a.shape[-1]
+    block = group or (2048 if pairs else 1024)
+    blocks, groups = -(-k // block), len(scale)
+    least = np.longdouble(2) ** (-126 if pairs else -150)
+    rows = np.repeat(scale, group or k, 0)[:k]
+    lost = k * (1 + max(a.max(), codes.max())) + blocks if pairs else k
+    scaled = least * (groups + (a @ codes if pairs else 0))
+    return gamma(min(k, block) + blocks) * (a @ (codes * rows)) + scale.max(0) * least * lost + scaled
+
+
 def integers(rng, shape, dtype="int8"):
     """Of all values that the type has."""
     limits = np.iinfo(dtype)
@@ -130,8 +143,15 @@ ACTIVATIONS = {
 
 # ---- quantization
 
-LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}
-LARGEST = {"int8": 127, "int4": 7, "uint8": 255, "float8_e4m3fn": 448, "float8_e5m2": 57344}  # of symmetric codes
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
+LARGEST = {
+    "int8": 127,
+    "int4": 7,
+    "uint8": 255,
+    "uint4": 15,
+    "float8_e4m3fn": 448,
+    "float8_e5m2": 57344,
+}  # of symmetric codes
 
 
 def onnx_quantize(x, scale, zero_point, qmin, qmax):
@@ -139,8 +159,16 @@ def onnx_quantize(x, scale, zero_point, qmin, qmax):
     return np.clip(np.rint(x / scale) + zero_point, qmin, qmax)
 
 
-def unpacked(packed, length):
-    """The int4 codes in bytes, by NumPy: the even index is the low half."""
+def onnx_reshaped(part, shape, axis, block_size):
+    """A scale or zero point of ONNX, one for each element: blocks along `axis`, an index of `axis` each, or one."""
+    part = np.asarray(part)
+    if block_size:
+        return np.repeat(part, block_size, axis)[tuple(map(slice, shape))]
+    return part if part.size == 1 else part.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
+
+
+def unpacked(packed, length, is_signed=True):
+    """The codes of half a byte, by NumPy: the even index is the low half."""
     pairs = np.stack([packed & 15, packed >> 4], axis=-1)
     codes = pairs.reshape(*packed.shape[:-1], 2 * packed.shape[-1])[..., :length].astype(np.int8)
-    return np.where(codes > 7, codes - 16, codes)
+    return np.where(codes > 7, codes - 16, codes) if is_signed else codes

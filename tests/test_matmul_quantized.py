@@ -5,7 +5,7 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
-from oracles import assert_same_bits, values
+from oracles import assert_same_bits, gamma, scaled_bound, values
 
 import mp_core as mp
 
@@ -209,6 +209,74 @@ def test_what_codes_stand_for_is_not_rounded_to_the_type_of_the_other_operand(dt
             product = mp.matmul(x, b, out_dtype="float32")
             np.testing.assert_allclose(product, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
             assert mp.matmul(x, b).dtype == (np.float32 if "float8" in dtype else x.dtype)
+
+
+def exact_error(got, a, codes, scale, group=None):
+    rows = np.repeat(scale.astype(np.longdouble), group or len(codes), 0)[: len(codes)]
+    return np.abs(got.astype(np.longdouble) - a.astype(np.longdouble) @ (codes.astype(np.longdouble) * rows))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("k", "group"), [(1, 8), (8, 8), (16, 8), (20, 8), (64, 16), (300, 32), (1, None), (300, None)]
+)
+def test_error_of_scaled_products_is_within_the_stated_bound(isa, dtype, k, group, rng):
+    a, codes = values(rng, (50, k), dtype), rng.integers(-127, 128, (k, 40)).astype(np.int8)
+    scale = rng.uniform(0.5, 1, (-(-k // group) if group else 1, 40)).astype(np.float32)
+    got = mp.matmul(a, mp.QuantizedArray(codes, scale, None, (1,), group), out_dtype="float32")
+    error = exact_error(got, a, codes, scale, group)
+    assert np.all(error <= scaled_bound(a, codes, scale, dtype == "bfloat16", group))
+    if k == 1 and dtype == "float32":  # the scale is a rounding of its own
+        assert np.any(error > gamma(1) * np.abs(a.astype(np.float64)) @ np.abs(codes * scale.astype(np.float64)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("group", [None, 8])
+@pytest.mark.parametrize("a_size", [2.0**-140, 2.0**-60, 1.0])
+@pytest.mark.parametrize("scale_size", [2.0**-145, 2.0**-127, 2.0**-70])
+def test_small_scales_lose_no_more_than_the_bound_says(isa, dtype, group, a_size, scale_size, rng):
+    a = (rng.standard_normal((20, 40)) * a_size).astype(np.float32).astype(dtype)
+    codes = rng.integers(-127, 128, (40, 30)).astype(np.int8)
+    scale = (rng.uniform(0.5, 1, (5 if group else 1, 30)) * scale_size).astype(np.float32)
+    got = mp.matmul(a, mp.QuantizedArray(codes, scale, None, (1,), group), out_dtype="float32")
+    assert np.all(exact_error(got, a, codes, scale, group) <= scaled_bound(a, codes, scale, dtype == "bfloat16", group))
+
+
+def test_sums_overflow_or_are_flushed_before_their_scales():
+    q = mp.QuantizedArray(np.full((1, 1), 100, np.int8), 1e-3, None, ())
+    huge = np.float32([[3e38]])
+    assert mp.matmul(huge, q)[0, 0] == np.inf and np.isfinite(mp.matmul(huge, mp.dequantize(q)))
+    q = mp.QuantizedArray(np.full((1, 1), 100, np.int8), 1e-38, None, ())
+    one = np.ones((1, 1), "bfloat16")
+    assert mp.matmul(one, q) == 0 and mp.matmul(one, mp.dequantize(q)) > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "as_codes"),
+    [
+        ({}, True),
+        ({"dtype": "int4"}, True),
+        ({"dtype": "float8_e4m3fn"}, True),
+        ({"dtype": "int4", "group_size": 16}, True),
+        ({"dtype": "int4", "group_size": 12}, False),
+        ({"group_size": 4}, False),
+        ({"dtype": "uint8"}, False),
+        ({"dtype": "uint8", "group_size": 8}, False),
+        ({"symmetric": False}, False),
+    ],
+    ids=str,
+)
+def test_which_quantized_right_operands_multiply_as_their_codes(isa, dtype, kind, as_codes, rng):
+    """As docs/numerics.md says; the others are dequantized, and multiplied wide."""
+    x, w = values(rng, (3, 48), dtype), rng.standard_normal((48, 10)).astype(np.float32)
+    q = mp.quantize(w, axis=1, **kind)
+    wide = mp.matmul(x, mp.dequantize(q), out_dtype="float32")
+    got = mp.matmul(x, q, out_dtype="float32")
+    assert np.array_equal(got, wide) is not as_codes
+    if as_codes and "group_size" not in kind:
+        codes = mp.quantization.unpacked_codes(q)
+        assert_same_bits(got, mp.matmul(x, mp.cast(codes, dtype), out_dtype="float32") * q.scale)
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int8", "float8_e4m3fn"])

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from oracles import LARGEST, LIMITS, assert_same_bits, onnx_quantize, unpacked
+from oracles import LARGEST, LIMITS, assert_same_bits, onnx_quantize, onnx_reshaped, unpacked
 
 import mp_core as mp
 
@@ -91,7 +91,7 @@ def test_round_trip_of_the_smallest_and_largest_numbers(isa, size, dtype, symmet
     else:
         tops = np.exp2(rng.uniform(-149, -140 if size == "smallest" else -118, (500, 1)))
     x = (np.concatenate([np.ones((500, 1)), rng.uniform(-1, 1, (500, 40))], 1) * tops).astype(np.float32)
-    x = np.abs(x) if dtype == "uint8" and symmetric else x * rng.choice(np.float32([-1, 1]), (500, 1))
+    x = np.abs(x) if "uint" in dtype and symmetric else x * rng.choice(np.float32([-1, 1]), (500, 1))
     q = mp.quantize(x if axis == 0 else x.T, axis=axis, dtype=dtype, symmetric=symmetric)
     error, scale = np.abs(mp.dequantize(q, "float64") - (x if axis == 0 else x.T)), q.scale.astype(np.float64)
     assert np.all(error <= scale * (0.5 + 512 * 2.0**-24))
@@ -187,7 +187,7 @@ def test_other_types_quantize_as_their_float32_values(isa, source, axis, rng):
 
 def numbers(q):
     """The codes as numbers."""
-    codes = unpacked(q.values, q.shape[-1]) if q.dtype == ml_dtypes.int4 else q.values
+    codes = unpacked(q.values, q.shape[-1], q.dtype == ml_dtypes.int4) if "int4" in q.dtype.name else q.values
     return codes.astype(np.float32)
 
 
@@ -227,7 +227,7 @@ GROUPED = [
 def test_every_group_has_its_scale(isa, shape, split, group, dtype, rng):
     x = (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(np.float32)
     q = mp.quantize(x, axis=[i for i in range(len(shape)) if i != split], dtype=dtype, group_size=group)
-    tops = [np.abs(part) if dtype != "uint8" else np.maximum(part, 0) for part in along(x, split, group)]
+    tops = [np.abs(part) if "uint" not in dtype else np.maximum(part, 0) for part in along(x, split, group)]
     amax = [top.max(axis=split, keepdims=True, initial=0) for top in tops] or [
         np.zeros([0 if i == split else n for i, n in enumerate(shape)])
     ]
@@ -337,3 +337,62 @@ def test_onnx_dynamic_quantize_linear(isa, x):
     zero = np.rint(np.clip(0 - lo / scale, 0, 255))
     assert q.scale[0] == scale and q.zero_point[0] == zero
     np.testing.assert_array_equal(q.values, np.clip(np.rint(x / scale) + zero, 0, 255))
+
+
+ONNX_LIMITS = LIMITS | {"int16": (-32768, 32767), "uint16": (0, 65535)}
+
+
+@pytest.mark.parametrize("dtype", ONNX_LIMITS)
+@pytest.mark.parametrize(
+    ("shape", "axis", "block"),
+    [((20, 35), 1, 0), ((20, 35), 0, 8), ((20, 35), -1, 8), ((20, 35), None, 0), ((2, 6, 5), 1, 0), ((2, 6, 5), 1, 4)],
+)
+def test_codes_of_onnx_mean_what_they_mean_there(isa, dtype, shape, axis, block, rng):
+    """QuantizeLinear and DequantizeLinear, with their meaning of axis and block_size, by their formulas."""
+    low, high = ONNX_LIMITS[dtype]
+    x = (rng.standard_normal(shape) * (1000 if dtype.endswith("16") else 1)).astype(np.float32)
+    x.flat[:4] = 1e30, -1e30, np.inf, -np.inf
+    size = () if axis is None else (shape[axis],)
+    if block:
+        size = tuple(-(-n // block) if i == axis % len(shape) else n for i, n in enumerate(shape))
+    scale, zero = rng.uniform(0.01, 0.2, size).astype(np.float32), rng.integers(low, high + 1, size)
+    s, z = (onnx_reshaped(part, shape, axis, block) for part in (scale, zero))
+    with np.errstate(over="ignore"):
+        codes = onnx_quantize(x, s, z.astype(np.float32), low, high)
+    stored = codes.astype(getattr(ml_dtypes, dtype) if "int4" in dtype else dtype)
+    typed_zero = zero.astype(stored.dtype)
+    q = mp.QuantizedArray.from_onnx(stored, scale, typed_zero, axis=1 if axis is None else axis, block_size=block)
+    expected = (codes - z).astype(np.float32) * s
+    assert_same_bits(mp.dequantize(q), expected)
+    assert_same_bits(mp.dequantize(q, "float16"), mp.cast(expected, "float16"))
+    again = mp.quantize(x, axis=q.axis, group_size=q.group_size, scale=q.scale, zero_point=q.zero_point, dtype=dtype)
+    np.testing.assert_array_equal(again.values, q.values)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_codes_of_16_bits(dtype, rng):
+    x = rng.standard_normal((6, 10)).astype(np.float32)
+    x[0, :2] = np.nan, np.inf
+    q = mp.quantize(x, scale=1e-3, zero_point=100, dtype=dtype)
+    assert q.values[0, :2].tolist() == [100, ONNX_LIMITS[dtype][1]] and q.values.dtype == dtype
+    back, w = mp.dequantize(q), rng.standard_normal((10, 4)).astype(np.float32)
+    for left in (q, mp.QuantizedArray(np.asfortranarray(q.values), q.scale, q.zero_point)):
+        assert_same_bits(mp.matmul(left, w), mp.matmul(back, w))
+        assert_same_bits(mp.matmul(w.T[:, :6].copy(), left), mp.matmul(w.T[:, :6].copy(), back))
+    out = mp.quantize(2 * x, scale=1e-3, zero_point=100, dtype=dtype, out=q)
+    assert (
+        out is q
+        and out.values[5, 5] == np.rint(2 * x[5, 5] / np.float32(1e-3)).clip(-100 if dtype == "uint16" else -1e5) + 100
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_division_of_onnx_in_a_narrow_type(dtype, rng):
+    """ONNX divides in the type of x and scale: what the notes of quantize say gives its codes."""
+    x, scale = rng.standard_normal((50, 200)).astype(dtype), np.asarray(0.013, dtype)
+    onnx = np.clip(np.rint((x / scale).astype(np.float32)) + 5, -128, 127)
+    got = mp.quantize(x / scale, scale=1.0, zero_point=5)
+    np.testing.assert_array_equal(got.values, onnx)
+    here = mp.quantize(x, scale=scale, zero_point=5).values
+    assert np.any(here != onnx) and np.abs(here - onnx).max() == 1
+    assert mp.QuantizedArray.from_onnx(got.values, scale, 5).scale == np.float32(scale)

@@ -9,6 +9,7 @@ from oracles import assert_same_bits, onnx_quantize
 
 import mp_core as mp
 from mp_core.core import quantize
+from mp_core.dtypes import STORED
 
 KINDS = [
     {},
@@ -135,9 +136,10 @@ def test_threads_do_not_change_any_kind(kind, shape, rng):
 @pytest.mark.parametrize(
     ("values", "scale", "zero_point", "axis", "error"),
     [
-        (np.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), None, (1,), ValueError),
         (np.zeros((4, 8), "i1"), np.ones((1, 2), "f4"), None, (1,), ValueError),
-        (np.zeros((4, 8), "i1"), np.ones((1, 8), "f4"), np.zeros(1, "i4"), (1,), ValueError),
+        (np.zeros((4, 8), "i1"), np.ones((4, 8), "f4"), None, (1,), ValueError),
+        (np.zeros((4, 8), "i1"), np.ones((1, 8), "f4"), np.zeros(2, "i4"), (1,), ValueError),
+        (np.zeros((4, 8), "i2"), np.ones((1, 8), "f4"), np.full(8, 2**15), (1,), ValueError),
         (np.zeros((4, 8)), np.ones((1, 1), "f4"), None, (), TypeError),
         (np.ma.zeros((4, 8), "i1"), np.ones((1, 1), "f4"), None, (), TypeError),
         ([1, 2], np.ones(1, "f4"), None, (), TypeError),
@@ -151,16 +153,27 @@ def test_a_quantized_array_checks_what_the_kernels_trust(values, scale, zero_poi
         mp.QuantizedArray(values, scale, zero_point, axis)
 
 
-X = np.ones((2, 3), np.float32)
+X, CODES = np.ones((2, 3), np.float32), np.ones((2, 3), np.int8)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (
-            lambda: mp.quantize(X, dtype="int16"),
+            lambda: mp.quantize(X, dtype="int32"),
             TypeError,
-            "`dtype` must be one of int8, uint8, int4, .*received int16",
+            "`dtype` must be one of int8, uint8, int4, .*received int32",
+        ),
+        (lambda: mp.quantize(X, dtype="int16"), ValueError, "`scale` must be given for int16"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0], axis=2), ValueError, "`axis` must lie in"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0]), ValueError, "`scale` must broadcast"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES, 1.0, block_size=-1), ValueError, "`block_size` must not be"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES, 1.0, block_size=1.5), TypeError, "`block_size` must be an integer"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES.tolist(), 1.0), TypeError, "`values` must be an ndarray"),
+        (
+            lambda: mp.QuantizedArray.from_onnx(CODES.astype("float8_e5m2"), 1.0, 3),
+            ValueError,
+            "`zero_point` must be zero",
         ),
         (lambda: mp.quantize(X, axis=2), ValueError, "`axis` must name distinct axes .*received 2"),
         (lambda: mp.quantize(X, axis=(0, -2)), ValueError, "distinct"),
@@ -190,7 +203,7 @@ X = np.ones((2, 3), np.float32)
         (lambda: mp.quantize(X, out=mp.quantize(X, axis=0)), ValueError, "`out` must have"),
         (lambda: mp.quantize(X, out=mp.quantize(X, dtype="uint8")), ValueError, "`out` must have"),
         (lambda: mp.dequantize(mp.quantize(X), out=np.zeros((3, 2), "f4")), ValueError, "`out` must have shape"),
-        (lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((1, 8)), None, (1,), 3), ValueError, "`scale` must"),
+        (lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((3, 8)), None, (1,), 3), ValueError, "`scale` must"),
         (
             lambda: mp.QuantizedArray(np.zeros((4, 8), "i1"), np.ones((1, 8)), None, (1,), dtype="int4"),
             TypeError,
@@ -228,8 +241,8 @@ def test_a_pickle_is_checked_and_has_the_types_by_identity(dtype):
     restored = pickle.loads(pickle.dumps(q))
     assert restored.dtype is q.dtype and restored.shape == q.shape
     np.testing.assert_array_equal(mp.dequantize(restored), mp.dequantize(q))
-    object.__setattr__(q, "scale", np.ones((1, 1), np.float32))
-    with pytest.raises(ValueError, match="`scale` must have shape"):
+    object.__setattr__(q, "scale", np.ones((2, 2), np.float32))
+    with pytest.raises(ValueError, match="`scale` must broadcast to shape"):
         pickle.loads(pickle.dumps(q))
 
 
@@ -243,6 +256,33 @@ def test_arrays_that_became_others_are_refused(part):
         array.dtype = np.uint8 if part == "values" else np.float32 if part == "zero_point" else np.int32
         with pytest.raises(ValueError, match="arrays of a QuantizedArray must keep"):
             use(q)
+
+
+@pytest.mark.parametrize(
+    ("given", "axis"),
+    [(0.5, ()), (np.float64(0.5), None), ([0.5], 1), ([0.5, 1, 2], 1), ([[0.5], [2]], 0), ([1, 2], -2)],
+)
+def test_a_quantized_array_takes_the_scales_that_quantize_takes(given, axis):
+    q = mp.quantize(8 * X, axis=axis, scale=given, zero_point=3)
+    again = mp.QuantizedArray(q.values, given, 3, axis)
+    assert (again.axis, again.group_size) == (q.axis, None)
+    for part in ("scale", "zero_point"):
+        assert_same_bits(getattr(again, part), getattr(q, part))
+    assert mp.quantize(8 * X, axis=axis, scale=given, zero_point=3, out=again) is again
+    assert mp.dequantize(mp.QuantizedArray(CODES, 0.5)).tolist() == [[0.5] * 3] * 2
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("shape", [(5,), (4, 7), (2, 3, 8)])
+def test_codes_of_half_a_byte_come_one_to_an_element_too(dtype, shape, rng):
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    codes = rng.integers(low, high + 1, shape)
+    values, zero = codes.astype(STORED[dtype]), np.full(shape[0], high).astype(STORED[dtype])
+    for layout in (values, np.asfortranarray(values), values[::-1][::-1]):
+        q = mp.QuantizedArray(layout, 0.5, zero, 0)
+        assert (q.shape, q.dtype.name, q.values.dtype) == (shape, dtype, np.uint8)
+        np.testing.assert_array_equal(mp.dequantize(q), (codes - high) * np.float32(0.5))
+        np.testing.assert_array_equal(mp.quantization.unpacked_codes(q), codes)
 
 
 def test_values_of_a_subclass_are_read_as_a_plain_array():

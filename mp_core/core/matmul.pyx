@@ -313,9 +313,9 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     b : array-like, PackedMatrix or QuantizedArray
         Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
     out_dtype : dtype, optional
-        Type of the result: a float type, or int32 for int8 products, quantized ones with scales of 1 only. Default: the
-        promoted type of the operands (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the right, that of
-        `a`), int32 for int8, float32 for two quantized operands.
+        Type of the result: a float type, or int32 for int8 products (of quantized operands, where all scales are 1).
+        Default: the promoted type of the operands (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the
+        right, that of `a`), int32 for int8, float32 for two quantized operands.
     out : ndarray, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
     bias : array-like, optional
@@ -343,9 +343,11 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     Operands of different float types meet in their common type (float16 with bfloat16: float32) and are widened where
     they are multiplied; float8 and int8 on the right of a wider float are too. Two quantized operands, `a` with one
     scale or one per row, `b` with one or one per column, multiply as integers, zero points included, and are rescaled:
-    ``float(sum) * row_scale * col_scale``. A quantized `b` without zero points beside a float32, float16 or bfloat16
-    `a` is multiplied as it is, ``(a @ values) * scale``. Any other quantized operand is dequantized first: beside
-    float64 to float64, else to float32. The default type is that of a float operand of more than 8 bits, else float32.
+    ``float(sum) * row_scale * col_scale``. A quantized `b` beside a float32, float16 or bfloat16 `a` is multiplied as
+    it is, ``(a @ values) * scale``, if it has no zero points, its codes are not uint8, and its scales are one, one per
+    column, or one per column and group of k, a group being a multiple of 8. Any other quantized operand is dequantized
+    first: beside float64 to float64, else to float32. The default type is that of a float operand of more than 8 bits,
+    else float32.
     The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
 
     Examples

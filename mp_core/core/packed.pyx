@@ -58,7 +58,7 @@ cdef class PackedMatrix:
         self.format = format_of(dtype) if isinstance(dtype, np.dtype) else -1
         if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX
                 or self.format < 0):
-            raise ValueError(f"a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type "
+            raise ValueError("a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type "
                              f"{', '.join(FORMATS)}; received shape {shape} and dtype {dtype}")
         data_bytes = _data_bytes(self.format, self.shape)
         *batch, self.k, self.n = self.shape

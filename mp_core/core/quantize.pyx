@@ -14,9 +14,9 @@ from mp_core.core.header cimport (
 
 cnp.import_array()
 
-# How the elements of a type of codes are stored; int4, unpacked, as int8.
+# How the elements of a type of codes are stored; int4 and uint4, unpacked, as int8.
 CODES = {
-    "int8": MP_CODE_I8, "uint8": MP_CODE_U8, "int4": MP_CODE_I8, "float8_e4m3fn": MP_CODE_E4M3FN,
+    "int8": MP_CODE_I8, "uint8": MP_CODE_U8, "int4": MP_CODE_I8, "uint4": MP_CODE_I8, "float8_e4m3fn": MP_CODE_E4M3FN,
     "float8_e5m2": MP_CODE_E5M2,
 }
 
@@ -162,9 +162,10 @@ cdef void fill(cnp.ndarray to, object given):
 
 
 def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, scale=None, zero_point=None, out=None):
-    """Return `x` as codes of 8 or 4 bits: ``q = clamp(round(x / scale) + zero_point)``.
+    """Return `x` as codes of 4, 8 or 16 bits: ``q = clamp(round(x / scale) + zero_point)``.
 
-    A true division, rounded to nearest even, clamped before it becomes an integer: the ONNX QuantizeLinear formula.
+    A true division in float32, rounded to nearest even, clamped before it becomes an integer: the ONNX QuantizeLinear
+    formula. (For a float16 or bfloat16 scale ONNX divides in that type: the notes say how to get that.)
 
     Parameters
     ----------
@@ -172,12 +173,12 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         Any shape; float types (float64 is rounded to float32 first) or integers.
     axis : int or sequence of int, optional
         The axes that keep scales of their own: 1 for one scale per column of a matrix, 0 for one per row. None: one.
-    dtype : {"int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2"}
-        int4 codes are packed in pairs; see :class:`QuantizedArray`.
+    dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2"}
+        int4 and uint4 codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need a given `scale`.
     symmetric : bool
         Zero point 0 and a range as wide below 0 as above, so that ``scale = max|x| / largest``: 127 for int8, 7 for
-        int4, 448 or 57344 for the 8-bit floats. uint8: the range [0, max x] on 0..255. False, for integers only: the
-        range of `x`, widened to hold 0, on all codes: ``scale = (hi - lo) / (qmax - qmin)``,
+        int4, 448 or 57344 for the 8-bit floats. uint8, uint4: the range [0, max x] on 0..255 or 0..15. False, for
+        integers only: the range of `x`, widened to hold 0, on all codes: ``scale = (hi - lo) / (qmax - qmin)``,
         ``zero_point = round(qmin - lo / scale)``, the ONNX DynamicQuantizeLinear formula.
     group_size : int, optional
         How many neighbours share a scale along the one axis that `axis` leaves out; the last group may be shorter. For
@@ -200,14 +201,19 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         `x` is not numeric, or `dtype` is none of these.
     ValueError
         `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out one axis; `scale`
-        is not positive and finite; `zero_point` without `scale`, or outside the codes; a zero point, or
-        ``symmetric=False``, for an 8-bit float; shapes that do not broadcast; an `out` of another kind.
+        is not positive and finite, or missing for 16 bits; `zero_point` without `scale`, or outside the codes; a zero
+        point, or ``symmetric=False``, for an 8-bit float; shapes that do not broadcast; an `out` of another kind.
 
     Notes
     -----
     Infinities go to the end of the range and do not count when a scale is computed; NaN becomes the zero point, in an
     8-bit float +0; a slice without anything to scale (empty, all zero, not finite) gets scale 1. An 8-bit float is
     ``x / scale``, clamped to its finite numbers and rounded once more, to nearest even, by :func:`mp_core.cast`.
+
+    ONNX QuantizeLinear divides in the type of `x` and `scale`. Where both are float16 or bfloat16 the quotient is
+    rounded to that type before it is rounded to a code, which moves some codes by one. Those codes are
+    ``quantize(x / scale, scale=1.0, zero_point=zero_point)``, with NumPy's quotient of arrays of that type; their scale
+    is still `scale`: ``QuantizedArray.from_onnx(codes.values, scale, zero_point)``.
 
     Examples
     --------

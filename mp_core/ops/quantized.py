@@ -25,7 +25,7 @@ def _scales_rows(q: QuantizedArray) -> bool:
 
 def scales_columns(q: QuantizedArray) -> bool:
     """Whether q, as a right operand, can be packed with its scales: by column, or by groups of k and symmetric."""
-    if len(q.shape) != 2 or (q.zero_point is not None and q.dtype.name == "int4"):
+    if len(q.shape) != 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
         return False
     if q.group_size is None:
         return bool(q.scale.shape[0] == 1)
@@ -33,7 +33,7 @@ def scales_columns(q: QuantizedArray) -> bool:
 
 
 def pack_quantized(b: QuantizedArray) -> PackedMatrix:
-    """Return a right operand that :func:`scales_columns`, packed; uint8 codes as int8."""
+    """Return a right operand that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
     n = b.shape[1]
     scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
     values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
@@ -42,7 +42,7 @@ def pack_quantized(b: QuantizedArray) -> PackedMatrix:
         zero = np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
     if zero is not None:
         zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
-    dtype = I8 if b.dtype is U8 else b.dtype
+    dtype = I8 if b.dtype is U8 or name_of(b.dtype) == "uint4" else b.dtype
     return _packed.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
 
