@@ -159,6 +159,13 @@ def onnx_quantize(x, scale, zero_point, qmin, qmax):
     return np.clip(np.rint(x / scale) + zero_point, qmin, qmax)
 
 
+def onnx_qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, dtype):
+    """ONNX QLinearMatMul as its reference implementation has it, with arrays of float32 scales."""
+    total = np.matmul(a.astype(np.int32) - np.int32(a_zero), b.astype(np.int32) - np.asarray(b_zero, np.int32))
+    y = total * (np.asarray(a_scale) * b_scale / np.float32(y_scale)).astype(np.float64) + y_zero
+    return np.clip(np.rint(y), *LIMITS[dtype]).astype(dtype)
+
+
 def onnx_reshaped(part, shape, axis, block_size):
     """A scale or zero point of ONNX, one for each element: blocks along `axis`, an index of `axis` each, or one."""
     part = np.asarray(part)

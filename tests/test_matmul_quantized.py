@@ -5,7 +5,7 @@ import dataclasses
 import ml_dtypes
 import numpy as np
 import pytest
-from oracles import assert_same_bits, gamma, scaled_bound, values
+from oracles import LIMITS, assert_same_bits, gamma, integers, onnx_qlinear_matmul, scaled_bound, values
 
 import mp_core as mp
 
@@ -288,3 +288,126 @@ def test_panels_of_any_width_beside_many_rows(isa, dtype, k, n, rng):
     many = mp.matmul(x, packed)
     for row in (0, 59):
         assert_same_bits(many[row : row + 1], mp.matmul(x[row : row + 1], packed))
+
+
+@pytest.mark.parametrize("a_dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (5, 37, 70), (40, 300, 17)])
+def test_uint8_on_the_right_is_exact(isa, a_dtype, m, k, n, rng):
+    a, b = integers(rng, (2, m, k), a_dtype), integers(rng, (2, k, n), "uint8")
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    got = mp.matmul(a, b)
+    assert got.dtype == np.int32 and np.array_equal(got, exact)
+    assert np.array_equal(mp.matmul(a[0], b[0][:, ::-1]), exact[0][:, ::-1])
+    assert np.array_equal(mp.matmul(a[0, 0], b[0], out_dtype="float64"), exact[0, 0])
+    bias = rng.standard_normal(n).astype(np.float32)
+    expected = exact.astype(np.float32) + bias
+    assert_same_bits(mp.matmul(a, b, out_dtype="float32", bias=bias), expected)
+
+
+def test_uint8_by_uint8_may_be_as_deep_as_is_exact():
+    a = np.full((1, 33025), 255, np.uint8)
+    assert mp.matmul(a, a.T).tolist() == [[33025 * 255 * 255]]
+    with pytest.raises(ValueError, match="k <= 33025"):
+        mp.matmul(np.zeros((1, 33026), np.uint8), np.zeros((33026, 1), np.uint8))
+    with pytest.raises(TypeError, match="a matrix of uint8"):
+        mp.matmul(a, a[0])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"axis": 2},
+        {"axis": (0, 2)},
+        {},
+        {"axis": (0, 2), "dtype": "uint8", "symmetric": False},
+        {"axis": (0, 2), "dtype": "int4", "group_size": 8},
+        {"axis": (0, 2), "dtype": "uint4", "symmetric": False},
+        {"axis": (0, 1)},
+    ],
+    ids=str,
+)
+def test_matrices_of_a_quantized_right_operand_are_multiplied_one_by_one(isa, kind, rng):
+    """As they are alone: as integers, or as their codes, or dequantized."""
+    w, x = rng.standard_normal((3, 24, 10)).astype(np.float32), rng.standard_normal((2, 3, 5, 24)).astype(np.float32)
+    q, rows = mp.quantize(w, **kind), mp.quantize(x, axis=(0, 1, 2), symmetric=False)
+
+    def matrix(j):
+        values, scale, zero = (
+            None if part is None else part[j if len(part) > 1 else 0] for part in (q.values, q.scale, q.zero_point)
+        )
+        return mp.QuantizedArray(values, scale, zero, [i - 1 for i in q.axis if i], q.group_size, q.dtype, q.shape[1:])
+
+    more = {"bias": rng.standard_normal(10).astype(np.float32), "activation": "relu"}
+    residual = rng.standard_normal((2, 3, 5, 10)).astype(np.float32)
+    for left, one in ((x, lambda i, j: x[i, j]), (rows, lambda i, j: mp.quantize(x[i, j], axis=0, symmetric=False))):
+        got = mp.matmul(left, q, residual=residual, **more)
+        out = np.zeros_like(got)
+        assert mp.matmul(left, q, residual=residual, out=out, **more) is out
+        assert_same_bits(out, got)
+        for i, j in np.ndindex(2, 3):
+            assert_same_bits(got[i, j], mp.matmul(one(i, j), matrix(j), residual=residual[i, j], **more))
+    assert_same_bits(mp.matmul(x[0, 0], q), mp.matmul(np.broadcast_to(x[0, 0], (3, 5, 24)), q))
+    assert mp.matmul(x[0, 0, 0], q).shape == (3, 10) and mp.matmul(np.zeros((0, 1, 5, 24), "f4"), q).shape == (
+        0,
+        3,
+        5,
+        10,
+    )
+    with pytest.raises(ValueError, match="must broadcast"):
+        mp.matmul(x[:, :2], q)
+
+
+@pytest.mark.parametrize(
+    ("a_dtype", "b_dtype", "dtype"), [("uint8", "uint8", None), ("uint8", "int8", "int8"), ("int8", "int8", None)]
+)
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_qlinear_matmul_has_the_codes_of_onnx(isa, a_dtype, b_dtype, dtype, per_column, batch, rng):
+    a, b = integers(rng, (*batch, 9, 64), a_dtype), integers(rng, (*batch, 64, 33), b_dtype)
+    size = (*[1] * len(batch), 1, 33) if per_column else ()
+    a_scale, b_scale = np.float32(0.043), rng.uniform(0.01, 0.1, size).astype(np.float32)
+    b_zero, out_dtype = rng.integers(*LIMITS[b_dtype], size), dtype or a_dtype
+    a_zero, y_zero = rng.integers(*LIMITS[a_dtype]), int(rng.integers(*LIMITS[out_dtype]))
+    left = mp.QuantizedArray(a, a_scale, a_zero)
+    right = mp.QuantizedArray(b, b_scale, b_zero, len(batch) + 1 if per_column else ())
+    got = mp.qlinear_matmul(left, right, out_scale=1.7, out_zero_point=y_zero, dtype=dtype)
+    expected = onnx_qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, 1.7, y_zero, out_dtype)
+    assert_same_bits(got.values, expected)
+    assert got.scale.item() == np.float32(1.7) and got.zero_point.item() == y_zero
+    if not batch:
+        packed = mp.qlinear_matmul(left, mp.pack(right), out_scale=1.7, out_zero_point=y_zero, dtype=dtype)
+        assert_same_bits(packed.values, expected)
+        row = mp.QuantizedArray(a[4], a_scale, a_zero)
+        for b_too in (right, mp.pack(right)):
+            got = mp.qlinear_matmul(row, b_too, out_scale=1.7, out_zero_point=y_zero, dtype=dtype)
+            assert_same_bits(got.values, expected[4])
+
+
+ONE = mp.QuantizedArray(np.ones((2, 2), np.int8), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: mp.qlinear_matmul(np.ones((2, 2), np.int8), ONE, out_scale=1.0), TypeError, "`a` must be a Quantized"),
+        (lambda: mp.qlinear_matmul(ONE, np.ones((2, 2), np.int8), out_scale=1.0), TypeError, "`b` must be a Quantized"),
+        (lambda: mp.qlinear_matmul(ONE, mp.quantize(np.eye(2), axis=0), out_scale=1.0), TypeError, "`b` must be"),
+        (lambda: mp.qlinear_matmul(ONE, mp.pack(np.eye(2, dtype="f4")), out_scale=1.0), TypeError, "`b` must be"),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=0.0), ValueError, "`out_scale` must be a finite number above 0"),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1e-50), ValueError, "`out_scale` must not be so small"),
+        (
+            lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1.0, out_zero_point=128),
+            ValueError,
+            "`out_zero_point` must lie",
+        ),
+        (
+            lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1.0, out_zero_point=0.5),
+            TypeError,
+            "`out_zero_point` must be an",
+        ),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1.0, dtype="int4"), TypeError, "`dtype` must be int8 or uint8"),
+    ],
+)
+def test_qlinear_matmul_refuses(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -313,7 +313,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     b : array-like, PackedMatrix or QuantizedArray
         Shape (..., k, n) or (k,). Leading axes broadcast as in :func:`numpy.matmul`.
     out_dtype : dtype, optional
-        Type of the result: a float type, or int32 for int8 products (of quantized operands, where all scales are 1).
+        Type of the result: a float type, or int32 for 8-bit integers (quantized operands: where all scales are 1).
         Default: the promoted type of the operands (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the
         right, that of `a`), int32 for int8, float32 for two quantized operands.
     out : ndarray, optional
@@ -333,7 +333,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     Raises
     ------
     TypeError
-        The operands' types have no product: floats have, with int8 on the right too, int8 @ int8 and uint8 @ int8.
+        The operands' types have no product: floats have, with int8 on the right too, int8 and uint8 with each other (a
+        uint8 `b` is a matrix). Or `out_dtype` is int32 where scales or an epilogue make floats.
     ValueError
         The shapes do not fit, `activation` is unknown, or an integer product is too deep to be exact (the numerics page
         has the limits: int8 k <= 131071, less with uint8 and zero points).
@@ -346,8 +347,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     ``float(sum) * row_scale * col_scale``. A quantized `b` beside a float32, float16 or bfloat16 `a` is multiplied as
     it is, ``(a @ values) * scale``, if it has no zero points, its codes are not uint8, and its scales are one, one per
     column, or one per column and group of k, a group being a multiple of 8. Any other quantized operand is dequantized
-    first: beside float64 to float64, else to float32. The default type is that of a float operand of more than 8 bits,
-    else float32.
+    first: beside float64 to float64, else to float32. The matrices of a `b` of more axes are multiplied one by one.
+    The default type is that of a float operand of more than 8 bits, else float32.
     The numerics page states the order of operations and proves an error bound, at most ``gamma_k |A| |B|``.
 
     Examples

@@ -9,6 +9,7 @@ from mp_core.arrays import cast
 from mp_core.core.matmul import dynamic_matmul, fixed_matmul, matmul
 from mp_core.core.packed import PackedMatrix
 from mp_core.ops.products import pack
+from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "layer_norm",
     "matmul",
     "pack",
+    "qlinear_matmul",
     "relu",
     "relu6",
     "rms_norm",

@@ -13,8 +13,17 @@ from mp_core.core import packed as _packed
 from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import ALLOWED, WIDE, dtype_of, is_float, name_of, parse, result_type
 from mp_core.ops import float64
-from mp_core.ops.quantized import has_scale, multipliable, pack_quantized, scales_columns, unpacked
-from mp_core.quantization import QuantizedArray, quantize
+from mp_core.ops.quantized import (
+    has_scale,
+    matrix_of,
+    multipliable,
+    pack_quantized,
+    pack_unsigned,
+    scales_columns,
+    scales_rows,
+    unpacked,
+)
+from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 __all__ = ["pack"]
 
@@ -41,8 +50,8 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     ----------
     b : array-like or QuantizedArray
         Shape (..., k, n). A :class:`QuantizedArray` is one matrix of any type of codes, with one scale, one per column,
-        or one per column and group of k (symmetric, groups of a multiple of 8). uint8 is held as int8, with its zero
-        point.
+        or one per column and group of k (symmetric, groups of a multiple of 8). uint8 and uint4 are held as int8, uint8
+        with another zero point.
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
@@ -68,7 +77,7 @@ def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
     if isinstance(b, QuantizedArray):
         if dtype is not None:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
-        if not scales_columns(b):
+        if len(b.shape) != 2 or not scales_columns(b):
             raise ValueError(
                 "a quantized `b` must be one matrix with one scale or one per column (axis=1), symmetric if int4 or in "
                 f"groups, which have a multiple of 8; received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
@@ -103,6 +112,11 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     row_scale = row_zero = default = None
     if isinstance(a, PackedMatrix):
         a = unpacked(a)
+    if isinstance(b, QuantizedArray) and len(b.shape) > 2 and scales_columns(b):
+        a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
+        batch = _broadcast(a.shape[:-2], b.shape[:-2])
+        if 0 not in (*batch, *a.shape[-2:-1], *b.shape[-1:]):
+            return _matrix_by_matrix(a, b, batch, wanted, out, bias, activation, residual)
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
         a, b, row_scale, row_zero, default = multipliable(a, b)
     a = asarray(a, "a")
@@ -110,6 +124,8 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
         b = asarray(b, "b")
     if a.ndim == 0 or len(b.shape) == 0:
         raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
+    if isinstance(b, np.ndarray) and b.dtype is U8 and b.ndim > 1 and (a.dtype is U8 or a.dtype is I8):
+        b = pack_unsigned(b)
     a, b, promoted = _of_types_that_multiply(a, b)
     target = _out_dtype(wanted, default or promoted, a.dtype)
     if target is I32 and any(part is not None for part in (bias, activation, residual)):
@@ -149,6 +165,41 @@ def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, ac
     if view is not result:
         np.copyto(result, view, casting="unsafe")
     return result if out is None else out
+
+
+def _matrix_by_matrix(
+    a: Any,
+    b: QuantizedArray,
+    batch: tuple[int, ...],
+    out_dtype: Any,
+    out: Array | None,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+) -> Array:
+    """Return the product with a quantized `b` of more axes, whose matrices each have their scales."""
+    if isinstance(a, QuantizedArray) and not scales_rows(a):
+        a = dequantize(a)
+    shape = batch + a.shape[-2:-1] + b.shape[-1:]
+    if residual is not None:
+        residual = _residual(residual, shape, True)
+    products = [
+        _matmul_any(
+            matrix_of(a, i),
+            matrix_of(b, i),
+            out_dtype,
+            None,
+            bias,
+            activation,
+            None if residual is None else residual[i],
+        )
+        for i in np.ndindex(batch)
+    ]
+    result = np.stack(products).reshape(shape)
+    if out is None:
+        return result
+    np.copyto(check_out(out, shape, result.dtype), result)
+    return out
 
 
 def _multiply(
@@ -204,7 +255,7 @@ def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, A
         return a, b, ALLOWED[known]
     if not (is_float(a.dtype) or is_float(b.dtype)):
         raise TypeError(
-            "`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8; received "
+            "`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8 or a matrix of uint8; received "
             f"{a.dtype.name} and {b.dtype.name}"
         )
     promoted = result_type(a.dtype, b.dtype)

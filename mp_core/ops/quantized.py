@@ -10,7 +10,16 @@ from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import is_float, name_of
 from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, unpacked_codes
 
-__all__ = ["has_scale", "multipliable", "pack_quantized", "scales_columns", "unpacked"]
+__all__ = [
+    "has_scale",
+    "matrix_of",
+    "multipliable",
+    "pack_quantized",
+    "pack_unsigned",
+    "scales_columns",
+    "scales_rows",
+    "unpacked",
+]
 
 
 def has_scale(b: Any) -> bool:
@@ -18,32 +27,59 @@ def has_scale(b: Any) -> bool:
     return isinstance(b, PackedMatrix) and b.scale is not None
 
 
-def _scales_rows(q: QuantizedArray) -> bool:
+def scales_rows(q: QuantizedArray) -> bool:
     """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
     return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
 
 
 def scales_columns(q: QuantizedArray) -> bool:
-    """Whether q, as a right operand, can be packed with its scales: by column, or by groups of k and symmetric."""
-    if len(q.shape) != 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
+    """Whether each matrix of q, as a right operand, can be packed with its scales: by column, or by groups of k."""
+    if len(q.shape) < 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
         return False
     if q.group_size is None:
-        return bool(q.scale.shape[0] == 1)
-    return bool(q.axis == (1,) and q.zero_point is None and q.dtype is not U8 and q.group_size % 8 == 0)
+        return bool(q.scale.shape[-2] == 1)
+    by_k = len(q.shape) - 2 not in q.axis
+    return bool(by_k and q.zero_point is None and q.dtype is not U8 and q.group_size % 8 == 0)
+
+
+def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
+    """Return the matrix at an index of the leading axes, which broadcast, of an array or a QuantizedArray."""
+    lead = len(x.shape) - 2
+    if lead < 1:
+        return x
+
+    def at_index(part: Any) -> Any:
+        own = index[len(index) - lead :]
+        return part[tuple(i if n > 1 else 0 for i, n in zip(own, part.shape[:lead], strict=True))]
+
+    if not isinstance(x, QuantizedArray):
+        return at_index(x)
+    zero = None if x.zero_point is None else at_index(x.zero_point)
+    axes = tuple(axis - lead for axis in x.axis if axis >= lead)
+    return QuantizedArray(at_index(x.values), at_index(x.scale), zero, axes, x.group_size, x.dtype, x.shape[lead:])
 
 
 def pack_quantized(b: QuantizedArray) -> PackedMatrix:
-    """Return a right operand that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
+    """Return one matrix that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
     n = b.shape[1]
     scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
     values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
     if b.dtype is U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
-        values = (values ^ np.uint8(128)).view(np.int8)
-        zero = np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
+        values, zero = _less_128(values), np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
     if zero is not None:
         zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
     dtype = I8 if b.dtype is U8 or name_of(b.dtype) == "uint4" else b.dtype
     return _packed.pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
+
+
+def pack_unsigned(b: Array) -> PackedMatrix:
+    """Return matrices of uint8, packed as int8 with the zero point that makes up for the difference."""
+    n = b.shape[-1]
+    return _packed.pack(_less_128(b), I8, np.ones(n, np.float32), np.full(n, -128, np.int32))
+
+
+def _less_128(x: Array) -> Array:
+    return (x ^ np.uint8(128)).view(np.int8)
 
 
 def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, np.dtype[Any]]:
@@ -51,10 +87,10 @@ def multipliable(a: Any, b: Any) -> tuple[Any, Any, Array | None, Array | None, 
 
     dtype is the type of the result by default: float32, or that of an operand in floats of more than 8 bits.
     """
-    if isinstance(b, QuantizedArray) and scales_columns(b):
+    if isinstance(b, QuantizedArray) and len(b.shape) == 2 and scales_columns(b):
         b = pack_quantized(b)
     packed = has_scale(b)
-    if isinstance(a, QuantizedArray) and _scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
+    if isinstance(a, QuantizedArray) and scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
         check_unchanged(a)
         return a.values, b, a.scale, a.zero_point, F32
     a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
