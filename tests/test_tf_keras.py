@@ -16,6 +16,7 @@ from mp_core import layers as keras3_layers
 from mp_core.autocast import AutoCastVariable, read_dtype
 from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy
 from mp_core.dtype_policies.policy import replace_default
+from mp_core.layers import sequential
 from mp_core.tf_keras.mixed_precision import (
     Policy,
     create_autocast_variable,
@@ -745,6 +746,13 @@ def test_a_stack_of_keras_keeps_the_face_of_every_layer():
     stack = keras3_layers.Sequential([tf_keras.layers.Dense(3), keras3_layers.Dense(2), _stack()])
     again = keras3_layers.Sequential.from_config(json.loads(json.dumps(stack.get_config())))
     assert [type(layer) for layer in _all_layers(again)] == [type(layer) for layer in _all_layers(stack)]
+
+
+def test_a_face_that_is_not_imported_is_named(monkeypatch):
+    config = keras3_layers.Sequential([tf_keras.layers.Dense(3)]).get_config()
+    monkeypatch.delitem(sequential._faces, "tf_keras.layers")
+    with pytest.raises(ValueError, match=r"layers of tf_keras: import mp_core\.tf_keras to load it"):
+        keras3_layers.Sequential.from_config(config)
 
 
 def test_a_stack_takes_layers_of_its_face_only():

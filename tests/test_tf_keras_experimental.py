@@ -252,6 +252,11 @@ def test_dynamic_loss_scale():
     assert [DynamicLossScale()(), DynamicLossScale().increment_period] == [2.0**15, 2000]
 
 
+def test_a_gradient_that_is_no_array_is_named():
+    with pytest.raises(TypeError, match="`grads` must be an array"):
+        DynamicLossScale().update([object()])
+
+
 def test_loss_scale_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         LossScale()

@@ -271,7 +271,7 @@ def deserialize(
     Raises
     ------
     ValueError
-        ``class_name`` names neither a class of `custom_objects` nor a policy class, or a string is no dtype.
+        ``class_name`` names neither a class of `custom_objects` nor a policy class, or a string names no policy.
 
     Examples
     --------

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import loss_scale as states
 from mp_core.arguments import number, positive_integer, whole
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, own_config
-from mp_core.loss_scale.state import FLOAT32_MAX, scale_number
+from mp_core.loss_scale.state import FLOAT32_MAX, are_finite, scale_number
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]
 
@@ -131,7 +131,7 @@ class DynamicLossScale(LossScale):
 
     def update(self, grads: Any) -> tuple[None, bool]:
         """Grow or shrink by a step's gradients, which are to be applied if they are finite."""
-        finite = states.all_finite(grads)
+        finite = are_finite(grads, "grads")
         self.state = self.state.adjust(finite)
         return None, finite
 
