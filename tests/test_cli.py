@@ -158,6 +158,28 @@ def test_an_output_is_replaced_with_force_only_and_at_once(capsys, model, texts,
     assert sorted(os.listdir(tmp_path)) == ["out.tsv", "texts.txt"]
 
 
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        *((command, file) for command in ("embed", "choose") for file in ("sample.txt", "model/model.safetensors")),
+        ("embed", "map.json"),
+    ],
+)
+def test_no_file_that_a_command_reads_is_its_output(capsys, tmp_path, command, file):
+    model = tiny_bert.write(tmp_path / "model")
+    (tmp_path / "sample.txt").write_text("a")
+    (tmp_path / "map.json").write_text(json.dumps(dtype_policies.serialize(dtype_policies.DTypePolicyMap("float32"))))
+    before = (tmp_path / file).read_bytes()
+    arguments = {
+        "embed": ["--map", str(tmp_path / "map.json"), "--model", str(model), str(tmp_path / "sample.txt")],
+        "choose": [str(model), "--max-error", "1", "--texts", str(tmp_path / "sample.txt")],
+    }[command]
+    options = ["--force", "--format", "npy"] if command == "embed" else ["--force"]
+    error = usage_error(capsys, command, *arguments, *options, "--output", str(tmp_path / file))
+    assert "it is not replaced" in error
+    assert (tmp_path / file).read_bytes() == before
+
+
 @pytest.mark.parametrize("case", ["itself", "hard link", "symlink", "standard input", "weights"])
 def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path, texts, case):
     model = tiny_bert.write(tmp_path / "model")

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from mp_core import dtype_policies, selection
 from mp_core.checkpoint.output import new_file
 from mp_core.cli.common import DONE, as_json, check_output
-from mp_core.cli.embed import read_texts
+from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.policies import policy
 from mp_core.models import BertEncoder
 
@@ -51,7 +51,8 @@ def _choose(arguments: argparse.Namespace) -> int:
     if not arguments.output:
         return _chosen(arguments, None)
     check_output("--output", Path(arguments.output))
-    with new_file(Path(arguments.output), force=arguments.force, inputs=map(Path, arguments.texts)) as stream:
+    inputs = input_files(arguments.model, arguments.texts)
+    with new_file(Path(arguments.output), force=arguments.force, inputs=inputs) as stream:
         return _chosen(arguments, stream)
 
 

@@ -22,7 +22,7 @@ from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
 from mp_core.progress import progress
 
-__all__ = ["add_command", "read_texts"]
+__all__ = ["add_command", "input_files", "read_texts"]
 
 # What is embedded and written before more is read: at most so many texts, and no further one after so many characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
@@ -114,10 +114,14 @@ def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
     if not arguments.output:
         yield sys.stdout.buffer
         return
-    files = [Path("/dev/stdin" if name == "-" else name) for name in arguments.files or ["-"]]
-    inputs = [*files, *Path(arguments.model).rglob("*")]
+    inputs = input_files(arguments.model, [*(arguments.files or ["-"]), *([arguments.map] if arguments.map else [])])
     with new_file(Path(arguments.output), force=arguments.force, inputs=inputs) as stream:
         yield stream
+
+
+def input_files(model: str, names: list[str]) -> list[Path]:
+    """Return what is read and must not be written: the files of a model, and the named ones."""
+    return [*(Path("/dev/stdin" if name == "-" else name) for name in names), *Path(model).rglob("*")]
 
 
 def _embedded(
