@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from mp_core import config, dtype_policies, tf_keras
+from mp_core import config, dtype_policies, saving, tf_keras
 from mp_core.autocast import AutoCastVariable, autocast_scope, enable_auto_cast_variables
 from mp_core.layers import Dense, Layer
 
@@ -20,12 +20,17 @@ def _default():
     return dtype_policies.dtype_policy().name
 
 
+def _knowing(cls):
+    return saving.custom_object_scope({"Known": cls})
+
+
 SCOPES = {  # name -> scope, two values, what reads them
     "autocast_scope": (autocast_scope, "float16", "bfloat16", _reads),
     "enable_auto_cast_variables": (enable_auto_cast_variables, "float16", "bfloat16", _reads),
     "policy_scope": (dtype_policies.policy_scope, "float16", "mixed_bfloat16", _default),
     "tf_keras policy_scope": (tf_keras.mixed_precision.policy_scope, "float16", "mixed_bfloat16", _default),
     "num_threads": (config.num_threads, 7, 9, config.get_num_threads),
+    "custom_object_scope": (_knowing, Dense, Layer, lambda: saving.get_registered_object("Known")),
 }
 
 
