@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes
-from mp_core.core.scopes import innermost, scope
+from mp_core.core.scopes import Scopes, innermost, scope
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]
@@ -49,8 +49,8 @@ def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
 
 def read_dtype() -> np.dtype[Any] | None:
     """Return the dtype in which variables read here, None where they are not cast."""
-    found: np.dtype[Any] | None = innermost(scope_dtype.get(None), None)
-    return found
+    found = scope_dtype.get(None)
+    return innermost(found, None) if type(found) is Scopes else found  # type: ignore[no-any-return]
 
 
 def enable_auto_cast_variables(dtype: DTypeLike | None) -> AbstractContextManager[None]:

@@ -11,7 +11,8 @@ from mp_core import dtypes, ops
 from mp_core.arguments import state_of
 from mp_core.arrays import Array, asarray
 from mp_core.autocast.memory import Value, frozen, is_shared
-from mp_core.autocast.scope import read_dtype
+from mp_core.autocast.scope import read_dtype, scope_dtype
+from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["AutoCastVariable", "as_stored"]
@@ -175,8 +176,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype in which the variable reads here."""
-        target = read_dtype() if self._casts else None
-        return self.true_dtype if target is None else target
+        target = scope_dtype.get(None) if self._casts else None
+        if type(target) is Scopes:
+            target = innermost(target, None)
+        return self._state[0].dtype if target is None else target  # type: ignore[no-any-return]
 
     @property
     def true_dtype(self) -> np.dtype[Any]:

@@ -192,6 +192,7 @@ class Layer(VariableOwner):
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
         policy = self._policy()
         self._convert_input = policy.convert_input
+        self._casting = self.autocast, policy.compute_dtype
         self._applied = policy
         self._weight_only = isinstance(policy, Int8WeightOnlyDTypePolicy)
         self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
@@ -381,7 +382,7 @@ class Layer(VariableOwner):
         if type(x) is np.ndarray and x.dtype is self._compute:
             return x
         refuse_masked(x, "inputs")
-        return self._convert_input(x, self.autocast, self._applied.compute_dtype)
+        return self._convert_input(x, *self._casting)
 
     def _cast_output(self, x: Any) -> Any:
         floating = isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)
