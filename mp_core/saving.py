@@ -82,10 +82,14 @@ def deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], 
             raise ValueError(f"Unknown function {function!r}: register it, or name it in `custom_objects`")
         return function
     policies = {kind.__name__ for kind in _policies(DTypePolicy)} | {"Policy", "PolicyV1"}
+    if not isinstance(config["class_name"], str):
+        raise ValueError(f"`class_name` must be a string; received {config['class_name']!r}")
     if config["class_name"] in policies:
         return deserialize_policy(config)
     classes = layer_classes(config, face) | {"AbsMaxQuantizer": quantizers.AbsMaxQuantizer}
     found, own = class_and_config(config, known_classes(object, classes), "object")
+    if not hasattr(found, "from_config"):
+        raise ValueError(f"{config['class_name']} has no `from_config`: no object can be made of {config!r}")
     return found.from_config(own)
 
 

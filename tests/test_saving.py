@@ -275,3 +275,22 @@ def test_configurations_that_hold_themselves_are_refused():
     for _ in range(20):
         nested = layers.Sequential([nested])
     assert layers.Sequential.from_config(nested.get_config()).get_config() == nested.get_config()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"class_name": []},
+        {"class_name": None},
+        {"class_name": "Dense", "config": 3},
+        {"class_name": "Dense", "config": {"units": 3, "quantization_config": {"config": 3}}},
+        {"class_name": "Dense", "config": {"units": 3, "quantization_config": [3]}},
+        {"class_name": "Dense", "config": {"units": 3, "activation": {"class_name": "function", "config": []}}},
+        {"class_name": "Number"},
+        {"class_name": "function"},
+    ],
+)
+def test_configurations_that_are_wrong_say_so(config):
+    text = r"must|Unknown|has no|Could"
+    with saving.custom_object_scope({"Number": int}), pytest.raises((TypeError, ValueError), match=text):
+        saving.deserialize_keras_object(config)

@@ -164,12 +164,14 @@ def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
     if not isinstance(config, dict):
         raise ValueError(f"`quantization_config` must be a dict of Keras or None; received {config!r}")
     given = config.get("config") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"the `config` of a `quantization_config` must be a dict; received {given!r}")
     int8 = config.get("class_name") == "Int8QuantizationConfig"
     axes, ndim = scale_axes
     expected = AbsMaxQuantizer(sorted(axes), Form("int8" if int8 else "int4").codes)
     weights = given.get("weight_quantizer") and deserialize(given["weight_quantizer"])
     if isinstance(weights, AbsMaxQuantizer):
-        chosen = tuple(sorted(axis % ndim for axis in weights.axis or (-1,)))
+        chosen = tuple(sorted(axis % max(ndim, 1) for axis in weights.axis or (-1,)))
         weights = AbsMaxQuantizer(chosen, weights.value_range, weights.epsilon, weights.output_dtype)
     if weights not in (None, expected):
         raise ValueError(f"mp_core quantizes with `weight_quantizer` None or {expected}; received {weights}")
