@@ -8,27 +8,6 @@ layers that Keras users know.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mp_core.contraction import einsum
-from mp_core.core.cpu import __version__
-from mp_core.ops import (
-    PackedMatrix,
-    cast,
-    dynamic_matmul,
-    gelu,
-    layer_norm,
-    matmul,
-    pack,
-    qlinear_matmul,
-    relu,
-    relu6,
-    rms_norm,
-    sigmoid,
-    silu,
-    softmax,
-    tanh,
-)
-from mp_core.quantization import QuantizedArray, dequantize, quantize
-
 if TYPE_CHECKING:
     from mp_core import (
         autocast,
@@ -48,7 +27,27 @@ if TYPE_CHECKING:
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate, input_moments
     from mp_core.checkpoint import convert_file, inspect_file, verify_files
+    from mp_core.contraction import einsum
+    from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
+    from mp_core.ops import (
+        PackedMatrix,
+        cast,
+        dynamic_matmul,
+        gelu,
+        layer_norm,
+        matmul,
+        pack,
+        qlinear_matmul,
+        relu,
+        relu6,
+        rms_norm,
+        sigmoid,
+        silu,
+        softmax,
+        tanh,
+    )
+    from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.selection import choose_policy, sensitivity
 
 _MODULES = (
@@ -57,6 +56,7 @@ _MODULES = (
     "calibration",
     "checkpoint",
     "config",
+    "core",
     "dtype_policies",
     "dtypes",
     "layers",
@@ -64,21 +64,42 @@ _MODULES = (
     "mixed_precision",
     "models",
     "ops",
+    "quantization",
     "quantizers",
     "saving",
     "selection",
     "tf_keras",
 )
 _HOMES = {
+    "__version__": "core.cpu",
     "AutoCastVariable": "autocast",
-    "DTypePolicy": "dtype_policies",
-    "FloatDTypePolicy": "dtype_policies",
     "calibrate": "calibration",
+    "cast": "ops",
     "choose_policy": "selection",
     "convert_file": "checkpoint",
+    "dequantize": "quantization",
+    "DTypePolicy": "dtype_policies",
+    "dynamic_matmul": "ops",
+    "einsum": "contraction",
+    "FloatDTypePolicy": "dtype_policies",
+    "gelu": "ops",
     "input_moments": "calibration",
     "inspect_file": "checkpoint",
+    "layer_norm": "ops",
+    "matmul": "ops",
+    "pack": "ops",
+    "PackedMatrix": "ops",
+    "qlinear_matmul": "ops",
+    "quantize": "quantization",
+    "QuantizedArray": "quantization",
+    "relu": "ops",
+    "relu6": "ops",
+    "rms_norm": "ops",
     "sensitivity": "selection",
+    "sigmoid": "ops",
+    "silu": "ops",
+    "softmax": "ops",
+    "tanh": "ops",
     "verify_files": "checkpoint",
 }
 
@@ -130,11 +151,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a submodule, or what it defines, at its first use: ``import mp_core`` alone stays cheap."""
+    """Import a submodule, or what it defines, at its first use.
+
+    So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
+    """
     if name in _MODULES:
         return importlib.import_module(f"mp_core.{name}")
     if name in _HOMES:
-        return getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
+        found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
+        return found
     raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
 
 

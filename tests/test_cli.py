@@ -358,6 +358,34 @@ def test_a_wrong_number_of_threads_is_wrong_usage():
     assert b"`MP_CORE_NUM_THREADS` must be an integer from 1 to 1024; received 'garbage'" in done.stderr
 
 
+def test_a_wrong_instruction_set_is_wrong_usage():
+    done = mp_core("info", env=os.environ | {"MP_CORE_ISA": "turbo"})
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert done.stderr.startswith(b"mp-core: error: `MP_CORE_ISA` must be one of ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [("KeyboardInterrupt", 130, b""), ("ImportError('no numpy')", 3, b"mp-core: error: no numpy\n")],
+)
+@pytest.mark.parametrize("module", ["numpy", "mp_core.core.cpu", "mp_core.models", "mp_core.cli"])
+def test_what_fails_during_imports_is_no_traceback(module, error, code, said):
+    program = f"""if True:
+        import sys
+
+        class Failing:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    raise {error}
+
+        sys.meta_path.insert(0, Failing())
+        from mp_core.__main__ import main
+        sys.exit(main())
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", said)
+
+
 def test_a_policy_without_an_implementation_is_wrong_usage(capsys, model, texts):
     assert "ternary" in usage_error(capsys, "embed", "--model", model, "--policy", "ternary_from_float32", texts)
 
