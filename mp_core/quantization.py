@@ -128,10 +128,14 @@ class QuantizedArray:
     def _pack_nibbles(self) -> None:
         """Put values of ml_dtypes' int4 or uint4, one to a byte, two to a byte."""
         codes = CODES.get(name_of(self.values.dtype))
-        if codes is not None and codes.packed and self.dtype is None and self.shape is None:
-            packed = np.empty(stored_shape(codes, self.values.shape), codes.storage)
-            _pack(np.asarray(self.values, order="C").view(I8), packed)
-            self._set(values=packed, dtype=codes.dtype, shape=self.values.shape)
+        if codes is None or not codes.packed or (self.dtype is not None and spelled(self.dtype) != codes.dtype.name):
+            return
+        shape = self.values.shape
+        if self.shape is not None and tuple(self.shape) != shape:
+            raise ValueError(f"`shape` must be that of `values` of {codes.dtype}; received {self.shape}, {shape}")
+        packed = np.empty(stored_shape(codes, shape), codes.storage)
+        _pack(np.asarray(self.values, order="C").view(I8), packed)
+        self._set(values=packed, dtype=codes.dtype, shape=shape)
 
     @classmethod
     def from_onnx(

@@ -116,7 +116,8 @@ LAYOUTS = {
     "kind",
     [
         *({"dtype": dtype, "axis": axis} for dtype in ("int8", "uint8", "int4", "float8_e4m3fn") for axis in (0, 1)),
-        *({"dtype": dtype, "axis": 1, "symmetric": False} for dtype in ("int8", "uint8", "int4")),
+        *({"dtype": dtype, "axis": 1, "symmetric": False} for dtype in ("int8", "uint8", "int4", "uint4")),
+        {"dtype": "int16", "axis": 1, "scale": 1e-3},
         *({"dtype": dtype, "axis": 1, "group_size": 8} for dtype in ("int8", "int4", "float8_e5m2")),
         {"dtype": "int4", "axis": 1, "group_size": 5},
         {"dtype": "int4", "axis": 0, "group_size": 5},

@@ -165,6 +165,7 @@ X, CODES = np.ones((2, 3), np.float32), np.ones((2, 3), np.int8)
             "`dtype` must be one of int8, uint8, int4, .*received int32",
         ),
         (lambda: mp.quantize(X, dtype="int16"), ValueError, "`scale` must be given for int16"),
+        (lambda: mp.QuantizedArray(CODES.astype("int4"), 1.0, shape=(2, 4)), ValueError, "`shape` must be that of"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0], axis=2), ValueError, "`axis` must lie in"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0]), ValueError, "`scale` must broadcast"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, 1.0, block_size=-1), ValueError, "`block_size` must not be"),
@@ -280,6 +281,7 @@ def test_codes_of_half_a_byte_come_one_to_an_element_too(dtype, shape, rng):
     values, zero = codes.astype(STORED[dtype]), np.full(shape[0], high).astype(STORED[dtype])
     for layout in (values, np.asfortranarray(values), values[::-1][::-1]):
         q = mp.QuantizedArray(layout, 0.5, zero, 0)
+        assert_same_bits(mp.QuantizedArray(layout, 0.5, zero, 0, None, dtype, shape).values, q.values)
         assert (q.shape, q.dtype.name, q.values.dtype) == (shape, dtype, np.uint8)
         np.testing.assert_array_equal(mp.dequantize(q), (codes - high) * np.float32(0.5))
         np.testing.assert_array_equal(mp.quantization.unpacked_codes(q), codes)
