@@ -1,6 +1,7 @@
 """Wrong arguments of public functions are named, with what came and what is allowed."""
 
 import pickle
+from typing import Union, get_args, get_origin
 
 import ml_dtypes
 import numpy as np
@@ -9,6 +10,8 @@ from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import layers, tf_keras
+from mp_core.codes import CODES
+from mp_core.core import matmul, names, packed
 from mp_core.loss_scale import DynamicLossScale
 from mp_core.quantizers import abs_max_quantize
 from mp_core.tf_keras.mixed_precision import experimental
@@ -166,6 +169,19 @@ class _OfTensorFlow:
 
     def __init__(self, name):
         self.name = name
+
+
+def test_names_for_type_checkers_are_those_that_are_accepted():
+    accepted = {
+        names.Activation: set(matmul.ACTIVATIONS) - {None},
+        names.FloatName | names.OtherName: set(mp.dtypes.ALLOWED),
+        names.StoredName: set(mp.dtypes.STORED),
+        names.CodeName: set(CODES),
+        names.PanelName: set(packed.FORMATS) - {"int4"},
+    }
+    for literal, wanted in accepted.items():
+        parts = get_args(literal) if get_origin(literal) is Union else (literal,)
+        assert {name for part in parts for name in get_args(part)} == wanted
 
 
 class Unhashable(type):

@@ -1,9 +1,10 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.core.names import Activation, FloatName
 from mp_core.core.packed import PackedMatrix
 
 _Array = np.ndarray[Any, Any]
@@ -31,10 +32,10 @@ def matmul(
     a: Any,
     b: Any,
     *,
-    out_dtype: DTypeLike | None = None,
+    out_dtype: FloatName | Literal["int32"] | DTypeLike | None = None,
     out: _Array | None = None,
     bias: ArrayLike | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     residual: ArrayLike | None = None,
 ) -> _Array: ...
 def fixed_matmul(
@@ -44,16 +45,16 @@ def fixed_matmul(
     zeros: _Array,
     *,
     bias: ArrayLike | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
 ) -> _Array: ...
 def dynamic_matmul(
     a: ArrayLike,
     b: PackedMatrix,
     *,
     scale: float | None = None,
-    out_dtype: DTypeLike | None = None,
+    out_dtype: FloatName | DTypeLike | None = None,
     out: _Array | None = None,
     bias: ArrayLike | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     residual: ArrayLike | None = None,
 ) -> _Array: ...

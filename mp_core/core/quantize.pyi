@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from mp_core.core.names import CodeName, FloatName
 from mp_core.quantization import QuantizedArray
 
 CODES: dict[str, int]
@@ -49,7 +50,7 @@ def quantize(
     x: ArrayLike,
     *,
     axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike = "int8",
+    dtype: CodeName | DTypeLike = "int8",
     symmetric: bool = True,
     group_size: int | None = None,
     scale: ArrayLike | None = None,
@@ -57,7 +58,7 @@ def quantize(
     out: QuantizedArray | None = None,
 ) -> QuantizedArray: ...
 def dequantize(
-    q: QuantizedArray, dtype: DTypeLike = "float32", *, out: np.ndarray[Any, Any] | None = None
+    q: QuantizedArray, dtype: FloatName | DTypeLike = "float32", *, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]: ...
 def positive_and_finite(scale: np.ndarray[Any, Any]) -> bool: ...
 def pack_nibbles(codes: np.ndarray[Any, Any], packed: np.ndarray[Any, Any]) -> None: ...

@@ -5,6 +5,7 @@ from typing import Any
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.core.names import Activation
 from mp_core.dtype_policies.lookup import named_function
 
 __all__ = ["FUSED", "get", "serialize"]
@@ -27,7 +28,7 @@ def gelu_tanh(x: Array) -> Array:
     return ops.gelu(x, approximate=True)
 
 
-FUSED: dict[Function, Any] = {
+FUSED: dict[Function, Activation] = {
     ops.relu: "relu",
     ops.relu6: "relu6",
     ops.gelu: "gelu",

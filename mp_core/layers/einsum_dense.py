@@ -10,6 +10,7 @@ from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, einsum, parse
+from mp_core.core.names import Activation
 from mp_core.layers import activations, initializers
 from mp_core.layers.layer import Layer
 from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
@@ -125,7 +126,9 @@ class EinsumDense(Layer):
             outputs = self._multiply(inputs, self.bias, fused, training)
         return outputs if fused or self.activation is None else self.activation(outputs)
 
-    def _multiply(self, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool) -> Array:
+    def _multiply(
+        self, inputs: Array, bias: AutoCastVariable | None, activation: Activation | None, training: bool
+    ) -> Array:
         order = _order(self.equation, inputs.ndim)
         if not order.is_product:
             return einsum(self.equation, inputs, self.kernel.read_value())

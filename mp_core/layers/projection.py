@@ -8,6 +8,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
+from mp_core.core.names import Activation
 from mp_core.layers.quantized import add_matrix, add_scaling, block_index, check_finite
 from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -53,7 +54,7 @@ def fix_inputs(layer: Any) -> tuple[AutoCastVariable, AutoCastVariable]:
 
 
 def project(
-    layer: Any, inputs: Array, bias: AutoCastVariable | None, activation: str | None, training: bool = False
+    layer: Any, inputs: Array, bias: AutoCastVariable | None, activation: Activation | None, training: bool = False
 ) -> Array:
     """Return ``activation(inputs @ kernel + bias)`` in the compute dtype, for a kernel whose rows are summed over.
 
@@ -185,7 +186,7 @@ def _pack(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
 # ---- products
 
 
-def _multiply_fixed(layer: Any, inputs: Array, bias: Array | None, activation: str | None) -> Array:
+def _multiply_fixed(layer: Any, inputs: Array, bias: Array | None, activation: Activation | None) -> Array:
     """Return the product of inputs that are quantized with the scale and zero point of their columns."""
     packed, offset, steps, zero = _made(layer, _fixed)
     bias = offset if bias is None else offset + bias
@@ -201,7 +202,9 @@ def _fixed(layer: Any, _: None) -> tuple[PackedMatrix, Array, Array, Array]:
     return ops.pack(q), ops.cast(offset, "float32"), np.reciprocal(scale), zero.astype(np.int32)
 
 
-def _multiply_float8(layer: Any, inputs: Array, bias: Array | None, activation: str | None, training: bool) -> Array:
+def _multiply_float8(
+    layer: Any, inputs: Array, bias: Array | None, activation: Activation | None, training: bool
+) -> Array:
     """Return the product of float8 codes, times both scales, plus the bias; `training` moves the scales on afterwards.
 
     Codes are exact in bfloat16 and their products in float32.

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, asarray, cast, check_out, imported_all
 from mp_core.core import matmul as _matmul
 from mp_core.core import packed as _packed
+from mp_core.core.names import PanelName
 from mp_core.core.packed import PackedMatrix
 from mp_core.dtypes import ALLOWED, WIDE, dtype_of, is_float, name_of, parse, result_type
 from mp_core.ops import float64
@@ -43,7 +44,7 @@ def _result_types() -> dict[tuple[str, str], str]:
 _RESULTS = _result_types()
 
 
-def pack(b: Any, *, dtype: DTypeLike | None = None) -> PackedMatrix:
+def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     """Pack the right operand of products once, so that :func:`matmul` need not do it at every call.
 
     Parameters
