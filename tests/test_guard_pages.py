@@ -34,15 +34,28 @@ class Guarded:
         return view
 
 
+class Places:
+    """Puts every array into memory of its own, until back() gives the last of it free."""
+
+    def __init__(self, guards, end):
+        self.guards, self.end, self.taken = guards, end, 0
+
+    def __call__(self, x):
+        self.taken += 1
+        return self.guards[self.taken - 1].place(x, self.end)
+
+    def back(self, count):
+        self.taken -= count
+
+
 @pytest.fixture(scope="module")
 def guards():
-    return [Guarded() for _ in range(5)]
+    return [Guarded() for _ in range(8)]
 
 
 @pytest.fixture(params=[True, False], ids=["against the end", "against the start"])
 def place(request, guards):
-    places = iter(guards)
-    return lambda x: next(places).place(x, request.param)
+    return Places(guards, request.param)
 
 
 @pytest.mark.parametrize("n", [1, 7, 15, 16, 17, 31, 100])
@@ -100,6 +113,114 @@ def test_rows_and_quantization(isa, place, n, rng):
     for axis in (None, 0, 1):
         q = mp.quantize(x, axis=axis)
         mp.dequantize(q)
+
+
+TAILS = [1, 15, 16, 17, 33, 63, 64, 65, 130]
+
+
+@pytest.mark.parametrize("n", TAILS)
+@pytest.mark.parametrize("dtype", mp.dtypes.ALLOWED)
+def test_casts_of_every_type(isa, place, dtype, n, rng):
+    """Each source by each target, contiguous, from every other element and into every other one."""
+    x = place(rng.integers(0, 2, n).astype(dtype))
+    apart = place(np.repeat(x, 2)[:-1])[::2]
+    for target in (*NARROW, "float32", "float64", "int8"):
+        expected = np.asarray(x).astype(target)
+        out = place(np.zeros(n, target))
+        assert_same_bits(mp.cast(x, target, out=out), expected)
+        assert_same_bits(mp.cast(apart, target, out=out, saturate=True), expected)
+        place.back(1)
+        spread = place(np.zeros(2 * n - 1, target))[::2]
+        assert_same_bits(mp.cast(x, target, out=spread), expected)
+        place.back(1)
+
+
+PAIRS = [
+    *(
+        (a, b)
+        for a in ("float32", "float16", "bfloat16")
+        for b in ("float32", "float16", "bfloat16", *NARROW[2:], "int8")
+    ),
+    ("float8_e4m3fn", "float8_e4m3fn"),
+    ("int8", "int8"),
+    ("uint8", "int8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1, 9, 17), (1, 33, 65), (3, 1, 63), (7, 31, 65), (15, 17, 16), (17, 66, 130)]
+)
+@pytest.mark.parametrize("types", PAIRS, ids=" by ".join)
+def test_products_of_every_pair_of_types(isa, place, types, m, k, n, rng):
+    """Unpacked, transposed and packed right operands, all parts of the epilogue, in every type of the result."""
+    a, b = (
+        place(rng.integers(0, 3, shape).astype(dtype)) for shape, dtype in zip(((m, k), (k, n)), types, strict=True)
+    )
+    columns = place(np.ascontiguousarray(b.T)).T
+    bias, residual = place(np.ones(n, np.float32)), place(np.ones((m, n), np.float32))
+    packed, exact = mp.pack(b), a.astype(np.float64) @ b.astype(np.float64)
+    room = (mp.PackedMatrix(packed.shape, packed.dtype, place(packed.data), packed.column_sums), b, columns)
+    for right in room:
+        if "int" in types[0]:
+            assert_same_bits(mp.matmul(a, right), exact.astype(np.int32))
+            continue
+        for out_dtype in ("float32", "bfloat16"):
+            result = mp.matmul(a, right, out_dtype=out_dtype, bias=bias, residual=residual, activation="relu")
+            assert_same_bits(result, mp.cast(exact + 2, out_dtype))
+
+
+KINDS = [
+    {"axis": 1},
+    {"axis": 1, "dtype": "uint8", "symmetric": False},
+    {"axis": 1, "dtype": "int8", "symmetric": False},
+    {"axis": 1, "dtype": "float8_e4m3fn"},
+    {"axis": 1, "dtype": "int4"},
+    {"axis": 1, "dtype": "int4", "group_size": 8},
+    {"axis": 1, "dtype": "int8", "group_size": 16},
+    {"axis": 1, "dtype": "float8_e5m2", "group_size": 24},
+    {"axis": 0, "dtype": "int4", "group_size": 5},
+    {"axis": 0, "dtype": "uint8", "symmetric": False, "group_size": 7},
+    {"dtype": "int4"},
+]
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (9, 17), (17, 63), (33, 65), (65, 130)])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_quantization_of_every_kind(isa, place, kind, k, n, rng):
+    """Numbers, codes, scales and zero points, each at a page; then products by them, dynamic ones too."""
+    w = rng.standard_normal((k, n)).astype(np.float32)
+    expected = mp.quantize(w, **kind)
+    parts = {"values": place(expected.values), "scale": place(expected.scale)}
+    parts |= {} if expected.zero_point is None else {"zero_point": place(expected.zero_point)}
+    q = dataclasses.replace(expected, **parts)
+    x = place(w)
+    q.values[...] = 0
+    mp.quantize(x, out=q, **kind)
+    assert_same_bits(q.values, expected.values)
+    assert_same_bits(mp.dequantize(q, out=x), mp.dequantize(expected))
+    for dtype in ("float16", "bfloat16"):
+        assert_same_bits(mp.dequantize(q, dtype), mp.dequantize(expected, dtype))
+    for m in (1, 7):
+        a = np.ones((m, k), np.float32)
+        assert_same_bits(mp.matmul(a, q), mp.matmul(a, expected))
+        assert_same_bits(mp.matmul(mp.quantize(a, axis=0), q), mp.matmul(mp.quantize(a, axis=0), expected))
+        if kind == {"axis": 1}:
+            assert_same_bits(mp.ops.dynamic_matmul(a, mp.pack(q)), mp.ops.dynamic_matmul(a, mp.pack(expected)))
+
+
+@pytest.mark.parametrize("n", TAILS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn"])
+def test_rows_of_every_type(isa, place, dtype, n, rng):
+    x, out = place(rng.standard_normal((3, n)).astype(dtype)), place(np.zeros((3, n), dtype))
+    mask, gamma = place(rng.random((3, n)) < 0.5), place(np.ones(n, np.float32))
+    residual = place(np.zeros((3, n), dtype))
+    plain = x.copy()
+    assert_same_bits(mp.softmax(x, mask=mask, out=out), mp.softmax(plain, mask=mask.copy()))
+    assert_same_bits(mp.softmax(x, axis=0, out=out), mp.softmax(plain, axis=0))
+    assert_same_bits(mp.layer_norm(x, gamma, gamma, residual=residual, out=out), mp.layer_norm(plain, gamma, gamma))
+    for name in ("relu", "relu6", "gelu", "silu", "sigmoid", "tanh"):
+        activate = getattr(mp.ops, name)
+        assert_same_bits(activate(x, out=out), activate(plain))
 
 
 LAYOUTS = {
