@@ -268,11 +268,25 @@ def test_wrong_usage_names_the_help_of_the_command(capsys, model, texts):
 def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     folder = tiny_bert.write(tmp_path / "model")
-    (folder / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n")
+    lfs = b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n"
+    (folder / "config.json").write_bytes(lfs)
+    pointer, latin, bare = (tiny_bert.write(tmp_path / "models" / name) for name in ("pointer", "latin", "bare"))
+    (pointer / "tokenizer.json").write_bytes(lfs)
+    (latin / "tokenizer.json").write_bytes(b'{"caf\xe9": 1}')
+    (bare / "tokenizer.json").unlink()
     for path, message in (
-        (tmp_path, f"{tmp_path}/config.json is missing; the folder has model, pytorch_model.bin, texts.txt only"),
+        (
+            tmp_path,
+            f"{tmp_path}/config.json is missing; the folder has model, models, pytorch_model.bin, texts.txt only",
+        ),
         (folder, "config.json is a Git LFS pointer, not the file itself; run `git lfs pull`"),
         (tmp_path / "absent", "absent/config.json: No such file or directory"),
+        (pointer, "tokenizer.json is a Git LFS pointer"),
+        (latin, "tokenizer.json is not UTF-8 text: "),
+        (
+            bare,
+            "tokenizer.json is missing; the folder has 1_Pooling, config.json, model.safetensors, modules.json only",
+        ),
     ):
         assert cli.main(["embed", "--model", str(path), texts]) == 3
         err = capsys.readouterr().err

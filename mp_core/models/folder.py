@@ -14,9 +14,10 @@ from mp_core import dtypes
 from mp_core.checkpoint import open_tensors
 from mp_core.checkpoint.folder import missing
 from mp_core.checkpoint.header import refuse_other
+from mp_core.checkpoint.output import naming
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["ACTIVATIONS", "Settings", "Weights", "choices", "read_list", "read_object", "read_settings"]
+__all__ = ["ACTIVATIONS", "Settings", "Weights", "choices", "read_list", "read_object", "read_settings", "read_text"]
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -133,6 +134,19 @@ def read_settings(folder: Path) -> Settings:
     return settings
 
 
+def read_text(path: Path) -> str:
+    """Return what a file holds; errors say what it is, or what is there if it is not."""
+    if not path.exists():
+        raise missing(path)
+    with naming(path):
+        content = path.read_bytes()
+    refuse_other(content, path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from error
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
     content: dict[str, Any] = _read_json(path, dict)
@@ -146,12 +160,9 @@ def read_list(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path, kind: type) -> Any:
-    if not path.exists():
-        raise missing(path)
-    text = path.read_bytes()
-    refuse_other(text, path)
+    text = read_text(path)
     try:
-        content = json.loads(text.decode("utf-8"))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, kind):

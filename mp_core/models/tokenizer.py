@@ -11,7 +11,7 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.core.cpu import get_num_threads
-from mp_core.models.folder import read_object
+from mp_core.models.folder import read_object, read_text
 from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
 
 __all__ = ["Tokenizer"]
@@ -111,7 +111,7 @@ def _read(path: Path, vocab_size: int) -> Any:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # tokenizers raises this very class
