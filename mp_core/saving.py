@@ -2,8 +2,6 @@
 
 Models are loaded by :mod:`mp_core.models` and written by :mod:`mp_core.checkpoint`; there are no ``.keras`` files here.
 
-Examples
---------
 >>> from mp_core import layers
 >>> config = serialize_keras_object(layers.Dense(3, dtype="int8_from_float32"))
 >>> deserialize_keras_object(config).dtype_policy
