@@ -615,6 +615,9 @@ DAMAGES = [  # what is changed in a Dense's state, the error, what it says
     ({"_variables": [1]}, TypeError, "`_variables` of a pickled Dense must be variables; it has 1"),
     ({"autocast": ...}, ValueError, "a pickled Dense is damaged: it has no `autocast`"),
     ({"units": ...}, ValueError, "a pickled Dense is damaged: it has no `units`"),
+    ({"kernel": ...}, ValueError, "a pickled Dense is damaged: it has no `kernel`"),
+    ({"bias": np.ones(2)}, TypeError, "`bias` must be AutoCastVariable; it is array([1., 1.])"),
+    ({"types of the attributes": 3}, TypeError, "the attributes' types of a pickled Dense must be a dictionary"),
 ]
 
 
@@ -622,7 +625,7 @@ DAMAGES = [  # what is changed in a Dense's state, the error, what it says
 def test_a_damaged_pickle_says_what_is_damaged(changes, error, message):
     layer = layers.Dense(2)
     layer.build((None, 3))
-    state = {key: value for key, value in (vars(layer) | changes).items() if value is not ...}
+    state = {key: value for key, value in (layer.__getstate__() | changes).items() if value is not ...}
     with pytest.raises(error, match=re.escape(message)):
         layers.Dense.__new__(layers.Dense).__setstate__(state)
     with pytest.raises(TypeError, match="The state of a pickled Dense must be a dictionary; received list"):

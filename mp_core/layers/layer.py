@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
-from mp_core.arguments import boolean, state_of
+from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
-from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core.autocast import scope_dtype
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
@@ -33,6 +33,7 @@ from mp_core.layers.building import (
     unique_name,
 )
 from mp_core.layers.configuration import arguments_of, check_without_use
+from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.quantized import (
     MODES,
     Form,
@@ -49,12 +50,6 @@ __all__ = ["Layer", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
-
-# What every pickled layer has, beside the arguments of its type.
-_STATE: dict[str, Any] = {
-    "name": str, "trainable": bool | np.bool_, "autocast": bool, "built": bool, "quantized": bool,
-    "_path": str | None, "_dtype_policy": DTypePolicy, "_variables": list,
-}  # fmt: skip
 
 
 class Layer(VariableOwner):
@@ -534,14 +529,11 @@ class Layer(VariableOwner):
         own = "".join(f"{name}={getattr(self, name)!r}, " for name in self._told)
         return f"<{type(self).__name__} name={self.name}, {own}policy={self._policy().name}, built={self.built}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return state_with_types(self)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        kinds = _STATE | dict.fromkeys(self._options, object)
-        vars(self).update(state_of(state, kinds, f"a pickled {type(self).__name__}"))
-        for variable in self._variables:
-            if not isinstance(variable, AutoCastVariable):
-                raise TypeError(
-                    f"`_variables` of a pickled {type(self).__name__} must be variables; it has {variable!r}"
-                )
+        vars(self).update(checked_state(self, state))
         self._apply_policy()  # a dtype that was pickled is equal to the original, but not the same object
 
 
