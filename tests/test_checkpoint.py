@@ -74,7 +74,7 @@ def test_the_file_is_open_once_and_only_while_an_array_lives(path):
 @pytest.mark.parametrize("kept", [0, 7, 100, -1])
 def test_a_truncated_file_is_named(path, kept):
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match=r"model\.safetensors is not a valid safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is (not a valid safetensors file|truncated)"):
         open_tensors(path)
 
 

@@ -497,6 +497,7 @@ def test_choose_needs_a_budget(capsys, model, texts, budget):
     assert "--max-error: must be a finite number of at least 0" in message
 
 
+@pytest.mark.usefixtures("young_process")
 def test_a_chosen_map_serves_embed_and_convert(capsys, model, texts, tmp_path):
     path, small = tmp_path / "map.json", str(tmp_path / "small")
     arguments = ["choose", model, "--texts", texts, "--max-error", "1e-2", "--policies", "bfloat16", "int8"]
@@ -552,6 +553,7 @@ def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, cont
     assert "no layer of the model in" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("young_process")
 @pytest.mark.parametrize("name", demo.ALIASES)
 def test_short_names_of_policies_mean_the_same_codes_to_all_commands(capsys, model, texts, tmp_path, name):
     out = tmp_path / "out.npy"
