@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.arguments import axes_of
-from mp_core.dtypes import ALLOWED, STORED, name_of
+from mp_core.dtypes import ALLOWED, STORED, foreign_name, name_of
 
 __all__ = [
     "CODES",
@@ -75,7 +75,7 @@ def spelled(dtype: Any) -> str:
     try:
         return dtype if isinstance(dtype, str) else name_of(np.dtype(dtype))
     except (TypeError, ValueError):
-        return str(dtype)
+        return foreign_name(dtype) or str(dtype)
 
 
 def parse_codes(dtype: DTypeLike) -> Codes:

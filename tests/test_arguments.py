@@ -157,6 +157,8 @@ def test_a_type_may_be_another_frameworks(name):
         for scope in (mp.autocast.autocast_scope, mp.autocast.enable_auto_cast_variables):
             with scope(given):
                 assert mp.autocast.AutoCastVariable([1.0]).dtype is dtype
+    for codes in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2"):
+        assert mp.quantize(x, dtype=getattr(torch, codes)).dtype.name == codes
     assert mp.cast(x, torch.float8_e4m3fnuz).dtype.name == "float8_e4m3fnuz"
     with pytest.raises(TypeError, match=r"`dtype` must be one of .*; received torch\.complex64"):
         mp.cast(x, torch.complex64)
