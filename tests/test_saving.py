@@ -139,6 +139,14 @@ def test_registered_policies_and_functions_load_by_name():
         saving.deserialize_keras_object(function | {"config": "nobody"})
 
 
+def test_modules_are_those_under_which_keras_finds_the_classes():
+    stack = layers.Sequential([layers.Sequential(), layers.Dense(3), Double(3)])
+    assert saving.serialize_keras_object(stack)["module"] == "keras"
+    modules = [entry["module"] for entry in stack.get_config()["layers"]]
+    assert modules == ["keras", "keras.layers", Double.__module__]
+    assert saving.serialize_keras_object(DTypePolicy("float32"))["module"] == "keras"
+
+
 def test_plain_values_are_their_own_configuration():
     values = {"a": [1, (2.0, None)], "b": np.float32(1.5), "c": True}
     assert saving.serialize_keras_object(values) == {"a": [1, (2.0, None)], "b": 1.5, "c": True}
