@@ -13,8 +13,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tiny_bert
-import torch
-import transformers
 from oracles import LARGEST, unpacked
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -371,6 +369,7 @@ def test_zero_points_are_read_and_kept(rng, tmp_path, target):
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """A random BERT as transformers writes it, and its outputs."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=20, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=96,
         max_position_embeddings=16, dtype="float32",
@@ -383,12 +382,16 @@ def bert(tmp_path_factory):
 
 
 def outputs(model):
+    import torch
+
     with torch.no_grad():
         return model(torch.arange(12).reshape(2, 6)).last_hidden_state.numpy()
 
 
 @pytest.mark.parametrize("policy", [policy for policy, (_, default) in POLICIES.items() if default])
 def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, tmp_path, policy):
+    import transformers
+
     folder, expected = bert
     report = convert_file(folder, tmp_path / "small", policy)
     before, config = (json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "small"))
