@@ -98,6 +98,8 @@ def test_a_packed_matrix_does_not_change(rng):
     assert_same_bits(mp.matmul(a, packed), expected)
     for part in (packed.data, packed.column_sums, packed.scale):
         assert not part.flags.writeable
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            part.setflags(write=True)
 
     class Unfinished(mp.PackedMatrix):
         def __init__(self, *arguments):

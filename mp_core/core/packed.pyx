@@ -139,18 +139,17 @@ def _data_bytes(int fmt, shape):
 
 
 def _part(array, name, shape, dtype):
-    """Return a buffer of a PackedMatrix, read-only, None where there must be none; the kernels trust its size."""
+    """Return a buffer of a PackedMatrix, read-only for good, None where there must be none; kernels trust its size."""
     if array is None and shape is None:
         return None
     if isinstance(array, np.ndarray):
-        array = np.asarray(array).view()  # what a subclass says of itself does not count; a view has flags of its own
+        array = np.asarray(array)  # what a subclass says of itself does not count
     if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
             or not array.flags.c_contiguous):
         found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
         raise ValueError(f"`{name}` must be {wanted}; received {found}")
-    array.flags.writeable = False
-    return array
+    return np.asarray(memoryview(array).toreadonly())
 
 
 cdef dict _dtypes = {}
