@@ -253,6 +253,11 @@ def test_a_file_goes_into_a_folder_and_a_folder_of_one_into_a_file(sharded, sour
     convert_file(folder, tmp_path / "one.safetensors", "float16", force=True)
     with pytest.raises(RequestError, match="model holds 2 safetensors files: the target must be a folder"):
         convert_file(sharded, tmp_path / "two.safetensors", "float16")
+    with pytest.raises(RequestError, match=r"the target .*new/ is no folder"):
+        convert_file(source, f"{tmp_path}/new/", "float16")
+    assert not (tmp_path / "new").exists()
+    convert_file(folder, f"{tmp_path}/new.safetensors/", "float16")
+    assert sorted(os.listdir(tmp_path / "new.safetensors")) == ["config.json", source.name]
     (tmp_path / "old.safetensors").mkdir()
     convert_file(sharded, tmp_path / "old.safetensors", "float16", force=True)
     assert (tmp_path / "old.safetensors" / "config.json").exists()

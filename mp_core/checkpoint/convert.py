@@ -135,10 +135,11 @@ def convert_file(
     exclude = strings(exclude, "exclude")
     rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
-    target = Path(os.path.realpath(path_of(target, "target")))
+    path = Path(os.path.realpath(path_of(target, "target")))
+    as_folder, target = os.fspath(target).endswith(os.sep), path
     with Pool(threads, max_memory) as pool:
         checkpoint = open_checkpoint(path_of(source, "source"), exclude)
-        checkpoint, target = _fitting(checkpoint, target)
+        checkpoint, target = _fitting(checkpoint, target, as_folder)
         _check_excluded(checkpoint, exclude)
         refuse_tools(checkpoint)
         shards = _plan(checkpoint, rules)
@@ -178,12 +179,15 @@ def convert_file(
     return report
 
 
-def _fitting(checkpoint: Checkpoint, target: Path) -> tuple[Checkpoint, Path]:
+def _fitting(checkpoint: Checkpoint, target: Path, as_folder: bool) -> tuple[Checkpoint, Path]:
     """Return what is to be converted and where to, where one of them is a file and the other a folder."""
+    as_folder |= target.is_dir()
     if checkpoint.is_file:
+        if as_folder and not target.is_dir():
+            raise RequestError(f"the target {target}{os.sep} is no folder")
         (name,) = checkpoint.shards
-        return checkpoint, target / name if target.is_dir() else target
-    if target.suffix != ".safetensors" or target.is_dir():
+        return checkpoint, target / name if as_folder else target
+    if target.suffix != ".safetensors" or as_folder:
         return checkpoint, target
     if len(checkpoint.shards) > 1:
         found = f"{checkpoint.folder} holds {len(checkpoint.shards)} safetensors files"
