@@ -24,6 +24,14 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Sequential.from_config({"name": "x"}), "must have a list of `layers`"),
     (lambda: layers.Sequential.from_config({"layers": ["Dense"]}), "must be a dictionary with a `class_name`"),
     (lambda: layers.Dense.from_config({"units": 2, "quantization_config": []}), "`quantization_config` must be a dict"),
+    (
+        lambda: layers.Sequential.from_config({"layers": [{"class_name": "Dense", "config": []}]}),
+        "The `config` of a layer must be a dictionary",
+    ),
+    (
+        lambda: layers.Dense.from_config({"units": 2, "quantization_config": {"config": []}}),
+        "the `config` of a `quantization_config` must be a dict",
+    ),
     (lambda: layers.Dense(0), "`units` must be a positive integer"),
     (lambda: layers.Dense(True), "`units` must be a positive integer; received units=True"),
     (lambda: layers.Dense(2.0), "`units` must be a positive integer; received units=2.0"),
@@ -57,6 +65,17 @@ ARGUMENT_ERRORS = [
 @pytest.mark.parametrize(("call", "text"), ARGUMENT_ERRORS)
 def test_argument_errors(call, text):
     with pytest.raises(ValueError, match=text):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [(lambda: layers.Sequential(5), "`layers` must be a sequence of layers or None; received 5"),
+     (lambda: layers.EinsumDense(3, 2), "`equation` must be a string; received equation=3"),
+     (lambda: layers.EinsumDense("ab,bc->ac", 2, bias_axes=3), "`bias_axes` must be a string; received bias_axes=3")],
+)  # fmt: skip
+def test_arguments_of_a_wrong_type_are_named_at_construction(call, text):
+    with pytest.raises(TypeError, match=text):
         call()
 
 

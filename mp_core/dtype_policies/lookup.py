@@ -76,7 +76,7 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
     name: Any = config.get("registered_name")
     if not isinstance(name, str) or name not in classes:
         name = config.get("class_name")
-    own = config.get("config") or {}
+    own = config["config"] if config.get("config") is not None else {}
     if not isinstance(name, str) or name not in classes:
         raise ValueError(f"Unknown {what} class_name={name!r}. Expected one of {', '.join(sorted(classes))}.")
     if not isinstance(own, dict):

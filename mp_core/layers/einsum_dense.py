@@ -68,6 +68,9 @@ class EinsumDense(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        for name, value in (("equation", equation), ("bias_axes", bias_axes or "")):
+            if not isinstance(value, str):
+                raise TypeError(f"`{name}` must be a string; received {name}={value!r}")
         self.equation = equation
         shape = (output_shape,) if isinstance(output_shape, int | np.integer) else tuple(output_shape)
         self.output_shape = tuple(n if n is None else positive_integer(n, "output_shape") for n in shape)

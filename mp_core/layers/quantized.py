@@ -163,7 +163,7 @@ def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
         return False
     if not isinstance(config, dict):
         raise ValueError(f"`quantization_config` must be a dict of Keras or None; received {config!r}")
-    given = config.get("config") or {}
+    given = config["config"] if config.get("config") is not None else {}
     if not isinstance(given, dict):
         raise ValueError(f"the `config` of a `quantization_config` must be a dict; received {given!r}")
     int8 = config.get("class_name") == "Int8QuantizationConfig"

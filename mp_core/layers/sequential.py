@@ -47,6 +47,8 @@ class Sequential(Layer):
 
     def __init__(self, layers: Sequence[Layer] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if not isinstance(layers, Iterable | None):
+            raise TypeError(f"`layers` must be a sequence of layers or None; received {layers!r}")
         self.layers: list[Layer] = []
         for layer in layers or ():
             self.add(layer)
