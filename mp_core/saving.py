@@ -61,19 +61,25 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     """
+    return deserialized(config, custom_objects, dtype_policies.deserialize, "keras.layers")
+
+
+def deserialized(
+    config: Any, custom_objects: Mapping[str, Any] | None, deserialize_policy: Callable[[Any], DTypePolicy], face: str
+) -> Any:
+    """Return the object of a configuration whose policies and layers are those of a face."""
     check_depth(config)
     with custom_object_scope(custom_objects):
-        return deserialized(config, dtype_policies.deserialize)
+        return _deserialized(config, deserialize_policy, face)
 
 
-def deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], face: str = "keras.layers") -> Any:
-    """Return the object of a configuration whose policies and layers are those of a face."""
+def _deserialized(config: Any, deserialize_policy: Callable[[Any], DTypePolicy], face: str) -> Any:
     if isinstance(config, list | tuple):
-        return type(config)(deserialized(part, deserialize_policy, face) for part in config)
+        return type(config)(_deserialized(part, deserialize_policy, face) for part in config)
     if not isinstance(config, dict):
         return config
     if "class_name" not in config:
-        return {key: deserialized(part, deserialize_policy, face) for key, part in config.items()}
+        return {key: _deserialized(part, deserialize_policy, face) for key, part in config.items()}
     if config["class_name"] == "function":
         function = named_function(config)
         if not callable(function):

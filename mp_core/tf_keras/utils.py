@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.dtype_policies.lookup import check_depth
 from mp_core.saving import (
     CustomObjectScope,
     custom_object_scope,
@@ -69,6 +68,4 @@ def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | No
     >>> deserialize_keras_object({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}).dtype_policy
     <Policy "float32">
     """
-    check_depth(config)
-    with custom_object_scope(custom_objects):
-        return deserialized(config, deserialize, "tf_keras.layers")
+    return deserialized(config, custom_objects, deserialize, "tf_keras.layers")
