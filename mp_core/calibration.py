@@ -21,9 +21,12 @@ __all__ = ["Model", "as_inputs", "calibrate", "input_moments", "layers_by_path",
 Model = BertEncoder | Layer
 M = TypeVar("M", BertEncoder, Layer)
 
-_UNSEEN = 1e-12  # of the widest range: an input that varies no more on the sample counts as not seen ...
-_ASSUMED = 1e-3  # ... and gets so much of it; kernel rows likewise
-_TINY = 1e-30  # if no range is larger, or no weight, all count as 1: float32 must hold what they are divided by
+# Up to this share of the widest range, an input's range counts as not seen in the sample; kernel rows likewise.
+_UNSEEN = 1e-12
+# The share of the widest range that an input gets in place of a range that was not seen.
+_ASSUMED = 1e-3
+# If no range, or no weight, is larger, all count as 1, because float32 must hold their quotients.
+_TINY = 1e-30
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:

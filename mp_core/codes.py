@@ -122,7 +122,7 @@ def stored_shape(codes: Codes, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(1024)
 def _plan(shape: tuple[int, ...], axis: int | tuple[int, ...] | None, group_size: int | None) -> Plan:
-    """Return the plan; raise for what cannot be.
+    """Return the plan; raise for arguments that do not fit each other.
 
     Neighbouring axes of a kind, kept or shared, are one. Four patterns of them need no transposition: shared; kept,
     shared; [kept,] shared, kept; shared, kept, shared. Others become kept, shared.

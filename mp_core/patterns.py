@@ -1,7 +1,7 @@
 """Regular expressions that come from files, matched in bounded time.
 
-Python's ``re`` tries every way in which a pattern can match, which may be exponentially many, and cannot be stopped. So
-the ways are counted before, and a pattern that has too many is refused.
+Python's ``re`` may try every way in which a pattern can match. These may be exponentially many, and a match that has
+begun cannot be stopped. So a bound of the number of ways is computed first, and a pattern with too many is refused.
 """
 
 import math
@@ -15,9 +15,12 @@ __all__ = ["MAX_LENGTH", "matcher"]
 
 MAX_LENGTH = 4096
 """Characters of the longest pattern."""
-_MAX_WAYS = 24.0  # log2: a tenth of a second on Zen 4 (November 2026: `.*a` four times, then `b`, on 128 characters)
+
+# log2 of the most ways that are allowed. So many take a tenth of a second on Zen 4 (November 2026: `.*a` four times,
+# then `b`, on 128 characters).
+_MAX_WAYS = 24.0
 _MAX_NAME = 20  # log2 of a length that no name has
-_SHORT = 6  # log2 of a length that names must be allowed to have
+_SHORT = 6  # log2 of the length of names that every pattern must take
 
 _CHARACTERS = {_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN}
 _REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}

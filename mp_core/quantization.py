@@ -126,7 +126,7 @@ class QuantizedArray:
             object.__setattr__(self, name, value)
 
     def _pack_nibbles(self) -> None:
-        """Put values of ml_dtypes' int4 or uint4, one to a byte, two to a byte."""
+        """Pack values of ml_dtypes' int4 or uint4, which take a byte each, two to a byte."""
         codes = CODES.get(name_of(self.values.dtype))
         if codes is None or not codes.packed or (self.dtype is not None and spelled(self.dtype) != codes.dtype.name):
             return
@@ -328,7 +328,7 @@ def _recipe(
     symmetric: bool,
     group_size: int | None,
 ) -> _quantize.Recipe:
-    """Return what the short way needs to know; raise for what cannot be."""
+    """Return what the fast path needs to know; raise for arguments that do not fit each other."""
     codes, plan = parse_codes(dtype), plan_of(shape, axis, group_size)
     if codes.is_float and not symmetric:
         raise ValueError(f"`zero_point` must be None and `symmetric` True for {codes.dtype}")

@@ -8,7 +8,7 @@ from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.patterns import matcher
 
 A = "a" * 100
-SLOW = [  # what `re` does not end on, with names of a hundred characters
+SLOW = [  # patterns that keep `re` busy for ages on names of a hundred characters
     "(a+)+$",
     "(a|aa)+$",
     "(ab|ab)*c",

@@ -1,4 +1,4 @@
-"""Arrays that nobody can write, and what of NumPy's could."""
+"""Arrays that nobody can make writeable, and whether another object may write the memory of an array."""
 
 from typing import Any
 

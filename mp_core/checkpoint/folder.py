@@ -43,16 +43,16 @@ _STALE = (
     "openvino",
     "coreml",
 )
-"""Weights in another form, which a conversion leaves as they were."""
+"""Names of weights in another form. A conversion does not change them, so a copy of them would be stale."""
 
 
 def _is_stale(name: str) -> bool:
-    """Whether a file holds weights in another form, which are not those of a converted model."""
+    """Whether a file holds weights in another form."""
     return any(matches(name, pattern) for pattern in _STALE)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether the end of a file's path, or of that of a folder it is in, is as the pattern of a shell says."""
+    """Whether a shell pattern matches the end of the path of a file, or of a folder that it is in."""
     path = PurePosixPath(name)
     return any(part.match(pattern) for part in (path, *path.parents) if part.name)
 

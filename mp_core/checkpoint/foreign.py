@@ -49,7 +49,7 @@ def blocks_of(shape: tuple[int, ...], scales: Entry) -> tuple[int, ...] | None:
         counts = (*counts, *[1] * (len(shape) - 1))
     if len(counts) != len(shape) or 0 in counts:
         return None
-    # One power of two at most cuts n into so many parts, if there is more than one.
+    # If count > 1, ceil(n / block) == count for at most one power of two.
     blocks = [
         n if count == 1 else 1 << (-(-n // count) - 1).bit_length() for n, count in zip(shape, counts, strict=True)
     ]
@@ -58,7 +58,7 @@ def blocks_of(shape: tuple[int, ...], scales: Entry) -> tuple[int, ...] | None:
 
 
 def tool_of(name: str, entries: Mapping[str, Entry]) -> str | None:
-    """Return the tool whose codes, or a part of these, a tensor holds, and in which mp_core cannot read them."""
+    """Return the tool to whose codes a tensor belongs if mp_core cannot read them, else None."""
     for tool, ending in _TOOLS.items():
         if re.search(rf"{ending}$", name):
             return tool

@@ -1,4 +1,4 @@
-"""``config.json`` beside codes: says that they are none that other libraries read."""
+"""Marks ``config.json`` beside codes, so that other libraries do not take the codes for values."""
 
 import json
 from collections.abc import Collection

@@ -17,7 +17,7 @@ from mp_core.arrays import Array
 __all__ = ["ENDING", "OutFile", "check_free", "naming", "new_file", "replace", "temporary_beside"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end a process which may still remove what it has begun."""
+"""The signals that end the process, but let it remove its unfinished files first."""
 
 
 class OutFile:
@@ -50,7 +50,7 @@ class OutFile:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of the disk that name no file name this one."""
+    """Add this path to an OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -188,7 +188,7 @@ def _refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what files have in common that are one."""
+    """Return what two names of the same file have in common, and different files have not."""
     found = path.stat()
     return found.st_dev, found.st_ino
 

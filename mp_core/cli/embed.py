@@ -24,7 +24,7 @@ from mp_core.progress import progress
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
-# What is embedded and written before more is read: at most so many texts, and no further one after so many characters.
+# Texts are read, embedded and written piece by piece: a piece ends once it has this many texts or characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
 
 

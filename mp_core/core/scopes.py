@@ -25,7 +25,8 @@ class Scopes(tuple[tuple[_Block, Any], ...]):
     __slots__ = ()
 
 
-_CALL = _Block()  # stands for a plain value, which a call sets and resets before it returns
+# Stands for a value that was set without a block: a call sets it, and resets it before it returns.
+_CALL = _Block()
 
 
 @contextmanager
@@ -44,10 +45,10 @@ def scope(variable: ContextVar[Any], value: Any) -> Iterator[None]:
         others = Scopes(pair for pair in entered if pair[0] is not block)
         try:
             variable.reset(token)
-        except ValueError:  # another thread or task entered
+        except ValueError:  # the block was entered in another thread or task
             block.left = True
         else:
-            if others == entered:  # hidden by a call, which sets the variable back to what it held before
+            if others == entered:  # a call hides the blocks now, and will set the variable back to them
                 block.left = True
             if _entered(variable) != others:  # blocks were left in another order than entered
                 variable.set(others)
@@ -64,7 +65,7 @@ def _entered(variable: ContextVar[Any]) -> Scopes:
 
 
 def innermost(held: Any, default: Any) -> Any:
-    """Return the value that holds here, of what a context variable holds."""
+    """Return the value of the innermost block that is not left; `held` is what a context variable holds."""
     if type(held) is not Scopes:
         return held
     return next((value for block, value in reversed(held) if not block.left), default)

@@ -39,8 +39,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         `policy_map` is not a dict.
     ValueError
         `default_policy` is a map, `match` is unknown, a value is no policy, or a key is no valid regular expression, or
-        one that may take too long: with references or lookarounds beside repeats in repeats. All others take a time in
-        proportion to key and path.
+        one that may take too long: one with repeats or alternatives in repeats, or with more than a few repeats beside
+        each other.
 
     Examples
     --------

@@ -70,7 +70,7 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        `policy` is no policy: a name is none.
+        `policy` is not a policy object; the name of a policy is refused too.
 
     Examples
     --------

@@ -157,7 +157,7 @@ def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
     Raises
     ------
     ValueError
-        `config` is neither, or has other quantizers than mp_core.
+        `config` is neither a dict nor None, or has quantizers that mp_core does not have.
     """
     if config is None:
         return False

@@ -114,7 +114,8 @@ class LossScale:
     Raises
     ------
     ValueError
-        `loss_scale` is no number above 0 that float32 holds.
+        `loss_scale` is not a number above 0, or float32 holds it only as 0 or infinity. Infinity itself is allowed: a
+        scale may grow to it.
 
     Examples
     --------
@@ -167,8 +168,8 @@ class DynamicLossScale(LossScale):
     Raises
     ------
     ValueError
-        `loss_scale` is no number above 0 that float32 holds, `counter` or a limit none of at least 0, `period` no
-        positive integer, or `factor` not above 1.
+        `loss_scale` is as :class:`LossScale` refuses it, `counter` or a limit is not a number of at least 0, `period`
+        is not a positive integer, or `factor` is not above 1.
 
     Examples
     --------

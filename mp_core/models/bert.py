@@ -50,9 +50,9 @@ class BertEncoder:
     max_length : int
         The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
     prompts : dict of str to str
-        What the folder has to be put before a text, by name.
+        Name -> text to put before a text, as the folder lists them.
     default_prompt_name : str or None
-        The prompt that :meth:`encode` takes if it is told none.
+        The name of the prompt that :meth:`encode` uses if the caller names none.
 
     Examples
     --------
@@ -309,7 +309,7 @@ def _one_text(text: Any, argument: str) -> str:
 
 
 def _unit(rows: Array) -> Array:
-    """Return every row scaled to length 1, zeros as they are."""
+    """Return every row scaled to length 1; rows of zeros stay zeros."""
     scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return scaled
 

@@ -17,12 +17,13 @@ from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_lim
 __all__ = ["Tokenizer"]
 
 _AT_ONCE = 1024
-_SHORT = 8  # characters for each unit that counts: texts with fewer cost less as they are
+# Characters per unit that counts. Texts of fewer are not shortened: that would cost more than it saves.
+_SHORT = 8
 
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
 _BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
 
-# What counts of the much that tokenizer_config.json says, but for the longest text.
+# The entries of tokenizer_config.json that matter, except the length limit, and the values they may have.
 _RULES: dict[str, Rule] = {
     "truncation_side": only("right"),
     "padding_side": only("right"),
@@ -31,7 +32,7 @@ _RULES: dict[str, Rule] = {
     "strip_accents": (lambda value: value is None or isinstance(value, bool), "true, false or null"),
 }
 
-# Where BERT's tokenizers cut words whatever stands beside: ASCII white space and punctuation, and ideographs.
+# The characters at which BERT's tokenizers always cut: ASCII white space and punctuation, and ideographs.
 _GAP = r" \t\n\r"
 _SIGN = r"!-/:-@\[-`{-~"
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff"
@@ -87,8 +88,8 @@ class Tokenizer:
     def _encoded(self, texts: Sequence[str]) -> list[Any]:
         if self._shorten is not None:
             texts = [self._shorten(text) for text in texts]
-        # Each text is one task of the pool of tokenizers, which has as many threads as CPUs if nobody says
-        # otherwise: no more of them are busy than texts are handed over at once.
+        # Each text is one task of the tokenizers package's thread pool, which by default has a thread per CPU. If that
+        # is more than the caller wants, only as many texts are handed over at once, which keeps the others idle.
         threads = get_num_threads()
         at_once = threads if threads < _cpus() else _AT_ONCE
         pieces = [texts[start : start + at_once] for start in range(0, len(texts), at_once)]
@@ -142,26 +143,28 @@ def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) ->
 class _Shortener:
     """Makes long texts shorter without a change of their first tokens.
 
-    A *unit* of a text is an ASCII sign, an ideograph, or what stands between these and white space. BERT's normalizer
-    and pre-tokenizer cut the text at both ends of every unit, whatever stands beside, and keep the signs, the
-    ideographs and all letters and digits; WordPiece gives every word at least one token. So every unit with such a
-    character gives at least one token of its own, unless it is a part of one of the added tokens, which are found
-    before, in the text as it is. What follows the units that fill `max_length`, even if all of them were parts of the
-    longest added token, changes none of the first tokens.
+    A *unit* of a text is an ASCII sign, an ideograph, or a run of other characters without white space. BERT's
+    normalizer and pre-tokenizer cut the text at both ends of every unit. They keep signs, ideographs, letters and
+    digits, and WordPiece gives every word at least one token. So every unit with such a character gives at least one
+    token of its own.
 
-    In what is left, white space counts once, and words beyond the length at which WordPiece takes a word for unknown
-    need not be longer than that.
+    Added tokens are the exception: they are found first, in the text as it is, and one of them may span several units.
+    So ``(max_length + 1) * (units of the longest added token)`` such units are enough, and the text is cut after them:
+    what follows changes none of the first tokens.
+
+    In the text that is left a run of white space becomes one space. A word so long that WordPiece takes it for unknown
+    loses its middle, but stays long enough to be unknown; its ends stay, because an added token may lie across them.
 
     Parameters
     ----------
     added : list of str
         The added tokens.
     ideographs : bool
-        Whether the normalizer cuts at these.
+        Whether the normalizer cuts at ideographs.
     longest_word : int
-        The characters of a word that is not unknown in any case.
+        A word of more characters is unknown to WordPiece.
     max_length : int
-        The tokens that count.
+        How many tokens of a text are used.
     """
 
     def __init__(self, added: list[str], ideographs: bool, longest_word: int, max_length: int) -> None:
@@ -169,7 +172,7 @@ class _Shortener:
         self._units = re.compile(f"[{apart}]|[^{_GAP}{apart}]+")
         self._sign = re.compile(f"[{apart}]|[^\\W_]")
         self._needed = max((len(self._units.findall(token)) for token in added), default=1) * (max_length + 1)
-        # An added token may hold white space, or be a part of a word: then neither must change.
+        # If an added token holds white space or may be a part of a word, white space and words must stay as they are.
         changes = any(re.search(r"\s", token) or re.fullmatch("[0-9A-Za-z]+", token) for token in added)
         self._kept = None if changes else max([longest_word + 1, *map(len, added)])
 

@@ -102,7 +102,7 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
 
 
 def _matmul_any(a: Any, b: Any, out_dtype: Any, out: Array | None, bias: Any, activation: Any, residual: Any) -> Array:
-    """Do what :func:`matmul` says for all operands that its short way leaves."""
+    """Do what :func:`matmul` says for all operands that its fast path does not take."""
     if not isinstance(activation, str | None) or activation not in _matmul.ACTIVATIONS:
         choices = ", ".join(repr(name) for name in _matmul.ACTIVATIONS)
         raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
@@ -321,7 +321,7 @@ def _dynamic_any(
     activation: Any,
     residual: Any,
 ) -> Array:
-    """Do what :func:`dynamic_matmul` and `fixed_matmul` say for all operands that their short way leaves."""
+    """Do what :func:`dynamic_matmul` and `fixed_matmul` say for all operands that their fast path does not take."""
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     a, bias, residual = imported_all(("a", "bias", "residual"), a, bias, residual)
     a = as_float(a, "a")

@@ -49,7 +49,7 @@ def qlinear_matmul(
     Raises
     ------
     TypeError
-        An operand is not quantized so, or `dtype` is another type.
+        An operand is not as described above, or `dtype` is another type.
     ValueError
         Shapes do not fit; k is too large for an exact sum; `out_scale` is not positive and finite, or so small that
         ``a_scale * b_scale / out_scale`` overflows; `out_zero_point` is outside the codes.

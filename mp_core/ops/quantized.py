@@ -73,7 +73,7 @@ def pack_quantized(b: QuantizedArray) -> PackedMatrix:
 
 
 def pack_unsigned(b: Array) -> PackedMatrix:
-    """Return matrices of uint8, packed as int8 with the zero point that makes up for the difference."""
+    """Return matrices of uint8, packed as int8: codes less 128, with a zero point of -128."""
     n = b.shape[-1]
     return _packed.pack(_less_128(b), I8, np.ones(n, np.float32), np.full(n, -128, np.int32))
 

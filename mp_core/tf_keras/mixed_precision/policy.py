@@ -233,7 +233,7 @@ def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
     Raises
     ------
     TypeError
-        `policy` is no policy: a name is none.
+        `policy` is not a policy object; the name of a policy is refused too.
 
     Examples
     --------

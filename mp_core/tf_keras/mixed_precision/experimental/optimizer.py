@@ -77,7 +77,7 @@ def wrap_optimizer(optimizer: Optimizer, policy: DTypePolicy) -> Optimizer:
     Raises
     ------
     TypeError
-        `optimizer` is no optimizer, or `policy` no policy: a name is none.
+        `optimizer` is not an optimizer, or `policy` is not a policy object; the name of a policy is refused too.
 
     Examples
     --------

@@ -102,7 +102,7 @@ def serialize(policy: Policy) -> str | dict[str, Any] | None:
     Raises
     ------
     TypeError
-        `policy` is no policy: a name is none.
+        `policy` is not a policy object; the name of a policy is refused too.
 
     Examples
     --------
