@@ -317,6 +317,11 @@ BROKEN = {
     "no config": (remove("config.json"), OSError, r"config\.json"),
     "no weights": (remove("model.safetensors"), OSError, r"model\.safetensors"),
     "no tokenizer": (remove("tokenizer.json"), OSError, r"tokenizer\.json"),
+    "words alone": (
+        lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.txt"),
+        OSError,
+        r"tokenizer\.json is missing; the folder has vocab\.txt, from which transformers' AutoTokenizer",
+    ),
     "no pooling": (remove("1_Pooling/config.json"), OSError, r"1_Pooling.config\.json"),
     "config no JSON": (overwrite("config.json", "{"), ValueError, r"config\.json is not valid JSON"),
     "config a list": (overwrite("config.json", "[]"), ValueError, r"config\.json holds a JSON list; expected a dict"),

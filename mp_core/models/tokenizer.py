@@ -112,6 +112,10 @@ def _read(path: Path, vocab_size: int) -> Any:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
+    words = path.with_name("vocab.txt")
+    if words.exists() and not path.exists():
+        how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
+        raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}")
     text = read_text(path)
     try:
         tokenizer = Tokenizer.from_str(text)
