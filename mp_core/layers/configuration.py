@@ -1,4 +1,4 @@
-"""What constructors of layers take, Keras' arguments without use here included."""
+"""Which arguments the constructors of layers take, those of Keras included that have no use here."""
 
 import inspect
 from typing import Any
@@ -20,9 +20,9 @@ _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
 
 
 def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:
-    """Return the names that a constructor takes, those of its bases included as far as it hands arguments on.
+    """Return the names that a constructor takes, and whether it hands unknown ones on to `root`, which refuses them.
 
-    Also whether it hands on whatever it does not know, as far as to `root`, which refuses that.
+    A constructor with ``**kwargs`` hands arguments on to its base, so that the base's names are among those returned.
     """
     names: set[str] = set()
     for base in cls.__mro__:
@@ -37,7 +37,7 @@ def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:
 
 
 def check_without_use(layer: str, arguments: dict[str, Any]) -> None:
-    """Raise ValueError unless all `arguments` are Keras' own, and off."""
+    """Raise ValueError unless all `arguments` are ones that Keras has, with the value that turns them off."""
     unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in _SHAPE_OF_INPUTS]
     if unknown:
         raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")

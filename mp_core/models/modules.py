@@ -90,7 +90,7 @@ _MODULE: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """The settings of a network and around it.
+    """All settings of a folder: those of the network, and of the steps before and after it.
 
     Attributes
     ----------
@@ -105,13 +105,13 @@ class Modules:
     normalize : bool
         Whether every pooled vector is scaled to length 1.
     max_length : int or None
-        The most tokens of a text.
+        The most tokens of a text, if a file says so.
     lower_case : bool
         Whether texts are lowercased before all else.
     prompts : mapping of str to str
         Texts to be put before each text, by name.
     default_prompt_name : str or None
-        The one that is put there if nobody asks for another.
+        The name of the prompt that is used if the caller names none.
     truncate_dim : int or None
         How many numbers of an embedding are kept.
     """
