@@ -330,6 +330,24 @@ BROKEN = {
         ValueError,
         r"tokenizer\.json is not a valid tokenizer",
     ),
+    "tokenizer that panics": (
+        edit_json(
+            "tokenizer.json",
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}],
+                "pair": [],
+                "special_tokens": {},
+            },
+        ),
+        ValueError,
+        r"tokenizer\.json is not a valid tokenizer: no entry found",
+    ),
+    "token beyond the vocabulary": (
+        edit_json("tokenizer.json", model={"type": "WordLevel", "vocab": {"[UNK]": 12}, "unk_token": "[UNK]"}),
+        ValueError,
+        r"tokenizer\.json has a token 12; expected tokens below vocab_size, 12",
+    ),
     "architecture": (
         edit_json("config.json", model_type="t5"),
         ValueError,
@@ -373,7 +391,7 @@ BROKEN = {
     "vocabulary": (
         edit_json("config.json", vocab_size=8),
         ValueError,
-        r"tokenizer\.json has 12 tokens; expected at most",
+        r"tokenizer\.json has a token 11; expected tokens below vocab_size, 8",
     ),
     "pooling switch a string": (
         edit_json("1_Pooling/config.json", pooling_mode_cls_token="false"),

@@ -344,7 +344,12 @@ def test_a_shortened_text_has_the_same_first_tokens(pieces, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("added", "text"), [("foo bar", "foo  bar " * 100), ("lo", ("a" * 150 + "lo" + "a" * 150 + " ") * 100)]
+    ("added", "text"),
+    [
+        ("foo bar", "foo  bar " * 100),
+        ("lo", ("a" * 150 + "lo" + "a" * 150 + " ") * 100),
+        ("  ", "\u00ad" + "  a" * 100),
+    ],
 )
 def test_added_tokens_are_found_where_they_are_and_nowhere_else(added, text):
     tokenizer = tokenizer_of([AddedToken(added)])

@@ -119,10 +119,14 @@ def _read(path: Path, vocab_size: int) -> Any:
     text = read_text(path)
     try:
         tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises this very class
+        around = tokenizer.encode("").ids
+    except BaseException as error:  # tokenizers raises Exception, and where its own code panics not even that
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise ValueError(f"{path} is not a valid tokenizer: {error}") from error
-    if tokenizer.get_vocab_size() > vocab_size:
-        raise ValueError(f"{path} has {tokenizer.get_vocab_size()} tokens; expected at most vocab_size, {vocab_size}")
+    last = max([*tokenizer.get_vocab().values(), *around], default=0)
+    if last >= vocab_size:
+        raise ValueError(f"{path} has a token {last}; expected tokens below vocab_size, {vocab_size}")
     return tokenizer
 
 
@@ -175,7 +179,7 @@ class _Shortener:
         apart = _SIGN + (_IDEOGRAPH if ideographs else "")
         self._units = re.compile(f"[{apart}]|[^{_GAP}{apart}]+")
         self._sign = re.compile(f"[{apart}]|[^\\W_]")
-        self._needed = max((len(self._units.findall(token)) for token in added), default=1) * (max_length + 1)
+        self._needed = max([1, *(len(self._units.findall(token)) for token in added)]) * (max_length + 1)
         # If an added token holds white space or may be a part of a word, white space and words must stay as they are.
         changes = any(re.search(r"\s", token) or re.fullmatch("[0-9A-Za-z]+", token) for token in added)
         self._kept = None if changes else max([longest_word + 1, *map(len, added)])
