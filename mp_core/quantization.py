@@ -22,6 +22,7 @@ from mp_core.arrays import (
     asarray,
     cast,
     check_out,
+    imported,
     imported_all,
     refuse_masked,
 )
@@ -172,14 +173,14 @@ class QuantizedArray:
         """
         if not isinstance(values, np.ndarray):
             raise TypeError(f"`values` must be an ndarray; received {type(values).__name__}")
-        block_size = integer(block_size, "block_size")
+        block_size, scale = integer(block_size, "block_size"), imported(scale, "scale")
         if block_size < 0:
             raise ValueError(f"`block_size` must not be negative; received {block_size}")
         axes: tuple[int, ...] = ()
         if block_size:
             split = axis_of(axis, values.ndim)
             axes = tuple(i for i in range(values.ndim) if i != split)
-        elif np.size(scale) != 1:
+        elif scale.size != 1:
             axes = (axis_of(axis, values.ndim),)
         if zero_point is not None and "float8" in name_of(values.dtype):
             if np.any(np.asarray(zero_point, np.float32) != 0):
@@ -303,10 +304,10 @@ def _convert(x: Array, q: QuantizedArray, codes: Codes, plan: Plan, symmetric: b
 def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None:
     """:func:`_convert` for codes of 16 bits, whose scales are given, by NumPy."""
     scale, zero = _for_each(q.scale, q), 0 if q.zero_point is None else _for_each(q.zero_point, q)
-    if back:
-        cast((q.values.astype(I32) - zero).astype(F32) * scale, x.dtype, out=x)
-        return
     with np.errstate(over="ignore", invalid="ignore"):
+        if back:
+            cast((q.values.astype(I32) - zero).astype(F32) * scale, x.dtype, out=x)
+            return
         steps = np.rint(cast(x, F32) / scale)
     steps[np.isnan(steps)] = 0
     q.values[...] = np.clip(steps + zero, codes.qmin, codes.qmax)

@@ -394,7 +394,9 @@ ONE = mp.QuantizedArray(np.ones((2, 2), np.int8), 1.0)
         (lambda: mp.qlinear_matmul(ONE, mp.quantize(np.eye(2), axis=0), out_scale=1.0), TypeError, "`b` must be"),
         (lambda: mp.qlinear_matmul(ONE, mp.pack(np.eye(2, dtype="f4")), out_scale=1.0), TypeError, "`b` must be"),
         (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=0.0), ValueError, "`out_scale` must be a finite number above 0"),
-        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1e-50), ValueError, "`out_scale` must not be so small"),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1e-50), ValueError, "positive and finite in float32"),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1e39), ValueError, "positive and finite in float32"),
+        (lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1e-40), ValueError, "`out_scale` must not be so small"),
         (
             lambda: mp.qlinear_matmul(ONE, ONE, out_scale=1.0, out_zero_point=128),
             ValueError,

@@ -386,6 +386,12 @@ def test_codes_of_16_bits(dtype, rng):
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_codes_beyond_float32_are_infinite_without_a_warning(dtype):
+    q = mp.QuantizedArray(np.array([100, -100, 0], dtype), [3e38, 3e38, np.inf], axis=0)
+    np.testing.assert_array_equal(mp.dequantize(q), np.float32([np.inf, -np.inf, np.nan]))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_division_of_onnx_in_a_narrow_type(dtype, rng):
     """ONNX divides in the type of x and scale: what the notes of quantize say gives its codes."""

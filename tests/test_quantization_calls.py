@@ -168,6 +168,7 @@ X, CODES = np.ones((2, 3), np.float32), np.ones((2, 3), np.int8)
         (lambda: mp.QuantizedArray(CODES.astype("int4"), 1.0, shape=(2, 4)), ValueError, "`shape` must be that of"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0], axis=2), ValueError, "`axis` must lie in"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, [1.0, 2.0]), ValueError, "`scale` must broadcast"),
+        (lambda: mp.QuantizedArray.from_onnx(CODES, [[1.0], [1.0, 2.0]]), TypeError, "`scale` must be an array"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, 1.0, block_size=-1), ValueError, "`block_size` must not be"),
         (lambda: mp.QuantizedArray.from_onnx(CODES, 1.0, block_size=1.5), TypeError, "`block_size` must be an integer"),
         (lambda: mp.QuantizedArray.from_onnx(CODES.tolist(), 1.0), TypeError, "`values` must be an ndarray"),

@@ -69,7 +69,10 @@ def qlinear_matmul(
         raise TypeError(
             f"`a` must be a QuantizedArray of int8 or uint8 with one scale or one per row; received {_said(a)}"
         )
-    scale, zero = F32.type(positive(out_scale, "out_scale")), integer(out_zero_point, "out_zero_point")
+    with np.errstate(over="ignore", under="ignore"):
+        scale, zero = F32.type(positive(out_scale, "out_scale")), integer(out_zero_point, "out_zero_point")
+    if not 0 < scale < np.inf:
+        raise ValueError(f"`out_scale` must be positive and finite in float32; received {out_scale}")
     if not codes.qmin <= zero <= codes.qmax:
         raise ValueError(f"`out_zero_point` must lie in [{codes.qmin}, {codes.qmax}]; received {zero}")
     right, columns = _without_scales(b)
