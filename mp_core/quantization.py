@@ -173,7 +173,8 @@ class QuantizedArray:
         """
         if not isinstance(values, np.ndarray):
             raise TypeError(f"`values` must be an ndarray; received {type(values).__name__}")
-        block_size, scale = integer(block_size, "block_size"), imported(scale, "scale")
+        values, scale = imported(values, "values"), imported(scale, "scale")
+        block_size = integer(block_size, "block_size")
         if block_size < 0:
             raise ValueError(f"`block_size` must not be negative; received {block_size}")
         axes: tuple[int, ...] = ()

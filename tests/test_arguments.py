@@ -116,6 +116,34 @@ def test_arrays_that_shrank_are_refused(dtype):
             call(q)
 
 
+@pytest.mark.parametrize("shape", [(4, 8), (2, 4, 8)])
+@pytest.mark.parametrize("part", ["values", "scale", "zero_point"])
+@pytest.mark.parametrize("new", [(1,), (), (0, 0), (1, 1, 1)])
+def test_quantized_operands_that_changed_are_refused(shape, part, new):
+    def right():
+        q = mp.quantize(np.ones(shape), axis=len(shape) - 1, dtype="uint8", symmetric=False)
+        getattr(q, part).resize(new, refcheck=False)
+        return q
+
+    left = mp.quantize(np.ones((3, 4)), axis=0)
+    changed = mp.quantize(np.ones((3, 4)), axis=0, dtype="uint8", symmetric=False)
+    getattr(changed, part).resize(new, refcheck=False)
+    for call in (
+        lambda: mp.matmul(np.ones((3, 4), np.float32), right()),
+        lambda: mp.matmul(left, right()),
+        lambda: mp.matmul(changed, mp.quantize(np.ones(shape), axis=len(shape) - 1)),
+    ):
+        with pytest.raises(ValueError, match=r"must keep their shapes"):
+            call()
+    for call in (
+        lambda: mp.pack(right()),
+        lambda: mp.qlinear_matmul(left, right(), out_scale=1.0),
+        lambda: mp.qlinear_matmul(changed, mp.quantize(np.ones(shape), axis=len(shape) - 1), out_scale=1.0),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"must (keep|be)"):
+            call()
+
+
 def test_masked_codes_are_refused():
     masked = np.ma.array(np.ones((2, 2), np.int8), mask=True)
     with pytest.raises(TypeError, match=r"`values` must not be a masked array"):

@@ -24,7 +24,7 @@ from mp_core.ops.quantized import (
     scales_rows,
     unpacked,
 )
-from mp_core.quantization import QuantizedArray, dequantize, quantize
+from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, quantize
 
 __all__ = ["pack"]
 
@@ -179,8 +179,10 @@ def _matrix_by_matrix(
     residual: Any,
 ) -> Array:
     """Return the product with a quantized `b` of more axes, whose matrices each have their scales."""
-    if isinstance(a, QuantizedArray) and not scales_rows(a):
-        a = dequantize(a)
+    check_unchanged(b)
+    if isinstance(a, QuantizedArray):
+        check_unchanged(a)
+        a = a if scales_rows(a) else dequantize(a)
     shape = batch + a.shape[-2:-1] + b.shape[-1:]
     if residual is not None:
         residual = _residual(residual, shape, True)

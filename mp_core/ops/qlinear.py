@@ -11,7 +11,7 @@ from mp_core.codes import parse_codes
 from mp_core.core.matmul import matmul
 from mp_core.core.packed import PackedMatrix
 from mp_core.ops.quantized import scales_columns, scales_rows
-from mp_core.quantization import QuantizedArray
+from mp_core.quantization import QuantizedArray, check_unchanged
 
 __all__ = ["qlinear_matmul"]
 
@@ -75,6 +75,7 @@ def qlinear_matmul(
         raise ValueError(f"`out_scale` must be positive and finite in float32; received {out_scale}")
     if not codes.qmin <= zero <= codes.qmax:
         raise ValueError(f"`out_zero_point` must lie in [{codes.qmin}, {codes.qmax}]; received {zero}")
+    check_unchanged(a)
     right, columns = _without_scales(b)
     if len(a.shape) == 1 and columns.ndim > 1:
         columns = columns[..., 0, :]
@@ -101,6 +102,7 @@ def _without_scales(b: Any) -> tuple[Any, Array]:
             "`b` must be a QuantizedArray of int8, uint8 or uint4, or a PackedMatrix of one, with one scale or one per "
             f"column; received {_said(b)}"
         )
+    check_unchanged(b)
     return QuantizedArray(b.values, 1.0, b.zero_point, b.axis, None, b.dtype, b.shape), b.scale
 
 

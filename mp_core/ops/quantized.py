@@ -29,7 +29,7 @@ def has_scale(b: Any) -> bool:
 
 def scales_rows(q: QuantizedArray) -> bool:
     """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
-    return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and len(q.shape) > 0 and q.scale.shape[-1] == 1
+    return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and q.scale.shape[-1:] == (1,)
 
 
 def scales_columns(q: QuantizedArray) -> bool:
@@ -37,7 +37,7 @@ def scales_columns(q: QuantizedArray) -> bool:
     if len(q.shape) < 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
         return False
     if q.group_size is None:
-        return bool(q.scale.shape[-2] == 1)
+        return bool(q.scale.shape[-2:-1] == (1,))
     by_k = len(q.shape) - 2 not in q.axis
     return bool(by_k and q.zero_point is None and q.dtype is not U8 and q.group_size % 8 == 0)
 
@@ -61,6 +61,7 @@ def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
 
 def pack_quantized(b: QuantizedArray) -> PackedMatrix:
     """Return one matrix that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
+    check_unchanged(b)
     n = b.shape[1]
     scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
     values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
