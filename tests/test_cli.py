@@ -455,7 +455,8 @@ def test_bench_prints_and_writes_the_table(capsys, tmp_path):
 @pytest.mark.parametrize("command", ["bench", "demo"])
 def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
     absent = tmp_path / "absent"
-    for path, reason in (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder"), ("", "is a folder"):
+    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder"), ("", "is a folder")
+    for path, reason in (*cases, (f"{tmp_path}/t.json/", "is a folder")):
         with pytest.raises(SystemExit) as stopped:
             cli.main([command, "--json", str(path)])
         out, error = capsys.readouterr()

@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import mp_core
@@ -154,7 +153,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 def _check_json(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
-        check_output("--json", Path(arguments.json))
+        check_output("--json", arguments.json)
 
 
 def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:

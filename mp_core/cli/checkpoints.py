@@ -182,7 +182,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         source = Path(arguments.source)
         is_index = source.name.endswith(".safetensors.index.json")
         others = [Path(file) for file in arguments.calibrate or ()]
-        _check_report(Path(arguments.report), source.parent if is_index else source, Path(arguments.output), *others)
+        _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output), *others)
     policy, pairs = _policies(arguments)
     report = checkpoint.convert_file(
         arguments.source,
@@ -213,7 +213,7 @@ def _convert(arguments: argparse.Namespace) -> int:
     return _judged(report)
 
 
-def _check_report(report: Path, *others: Path) -> None:
+def _check_report(report: str, *others: Path) -> None:
     """Raise before the conversion if the report would be lost after it, or would overwrite what it is about."""
     check_output("--report", report)
     path = Path(os.path.realpath(report))

@@ -50,7 +50,7 @@ def _budget(text: str) -> float:
 def _choose(arguments: argparse.Namespace) -> int:
     if not arguments.output:
         return _chosen(arguments, None)
-    check_output("--output", Path(arguments.output))
+    check_output("--output", arguments.output)
     inputs = input_files(arguments.model, arguments.texts)
     with new_file(Path(arguments.output), force=arguments.force, inputs=inputs) as stream:
         return _chosen(arguments, stream)

@@ -41,13 +41,14 @@ def positive(text: str) -> int:
     return number
 
 
-def check_output(option: str, path: Path) -> None:
+def check_output(option: str, output: str) -> None:
     """Raise before the work is done if what it gives could not be written here."""
+    path = Path(output)
     real = Path(os.path.realpath(path))
     if not (path.parent.is_dir() and real.parent.is_dir()):
         raise argparse.ArgumentError(None, f"argument {option}: no folder {path.parent}")
-    if real.is_dir():
-        raise argparse.ArgumentError(None, f"argument {option}: {path} is a folder")
+    if real.is_dir() or output.endswith(os.sep):
+        raise argparse.ArgumentError(None, f"argument {option}: {output or path} is a folder")
     if not os.access(real if real.exists() else real.parent, os.W_OK):
         raise argparse.ArgumentError(None, f"argument {option}: {path} cannot be written")
 

@@ -86,7 +86,7 @@ def _embed(arguments: argparse.Namespace) -> int:
     if chosen == "npy" and not arguments.output and sys.stdout.isatty():
         raise argparse.ArgumentError(None, "npy is binary: redirect standard output or give --output")
     if arguments.output:
-        check_output("--output", Path(arguments.output))
+        check_output("--output", arguments.output)
     with _destination(arguments) as stream:
         policies = policy_map(arguments.map) if arguments.map else arguments.policy
         encoder = BertEncoder.from_folder(arguments.model, policies)
