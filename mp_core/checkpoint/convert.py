@@ -71,26 +71,27 @@ def convert_file(
         A safetensors file, the ``.safetensors.index.json`` of a model in several, or a folder: all its files but hidden
         ones are converted or copied.
     target : path
-        A file if `source` is one, else a folder. A file goes into a folder that is there under its own name, and a
-        folder with one safetensors file becomes a file if `target` ends in ``.safetensors``.
+        A file if `source` is one, else a folder. Two exceptions: if `source` is a file and `target` an existing folder,
+        the result goes into it under the name of `source`; if `source` is a folder with one safetensors file and
+        `target` ends in ``.safetensors``, the result is that one file.
     policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
-        int8 is for products of integers, which need a scale per channel. The name of a dtype policy means the weights
-        that its layers keep: ``"int8_from_mixed_bfloat16"`` is int8, ``"mixed_bfloat16"`` is float32.
+        int8 is for products of integers, which need a scale per channel. The name of a dtype policy stands for the
+        weights that layers under it keep: ``"int8_from_mixed_bfloat16"`` is int8, ``"mixed_bfloat16"`` is float32.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
         Regular expressions: tensors whose names match are copied, whatever `map` says.
     exclude : sequence of str
-        Patterns as in a shell: files of a folder whose paths end so, or lie in a folder whose path does, are left out,
-        as weights in another form always are, such as ``pytorch_model.bin`` and ``onnx/``.
+        Patterns of a shell. A file is left out if one matches the end of its path, or of the path of a folder that it
+        is in. Weights in another form, such as ``pytorch_model.bin`` and ``onnx/``, are always left out.
     granularity : {"channel", "tensor", "group:N"}, optional
         Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
         power of two up to 32768. Default: ``"group:64"``; for int8, and where the last axis is shorter, ``"channel"``.
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
-        Whether to replace `target`; a folder only if it holds no other files. What `source` is made of is never
-        replaced.
+        Whether to replace `target`; a folder only if the conversion would write every file in it. A file of `source`
+        is never replaced.
     dry_run : bool
         Whether to stop before reading values: the report then has the types and sizes only.
     max_memory : int
@@ -111,7 +112,7 @@ def convert_file(
     -------
     dict
         ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``left_out`` (files), ``codes`` (how
-        many tensors are codes of mp_core, which ``config.json`` says), ``failed`` (a line per failure) and ``tensors``:
+        many tensors are codes of mp_core), ``failed`` (a line per failure) and ``tensors``:
         for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
         ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
         and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.

@@ -29,7 +29,8 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     -------
     dict of str to ndarray or QuantizedArray
         In the order of the header. What :func:`convert_file` has quantized is a :class:`QuantizedArray`, and so is
-        float8 with the scales of another tool, which become those of single lines.
+        float8 with the scales of another tool. Where that tool's blocks span several lines, the scales are repeated,
+        because a QuantizedArray has scales for each line.
 
     Raises
     ------

@@ -12,9 +12,10 @@ _KEY, _METHOD = "quantization_config", "mp_core"
 
 
 def marked(content: bytes, policy: str, schemes: Collection[Scheme], decoded: bool) -> bytes:
-    """Return a configuration that tells of the codes written under these schemes, if any, and of no others.
+    """Return ``config.json`` with an entry about the codes of these schemes, or without one if there are none.
 
-    `decoded` says that codes of another tool have become numbers. What is no JSON object stays as it is.
+    `decoded` says that codes of another tool have become numbers, so that its entry is removed. Content that is not a
+    JSON object is returned unchanged.
     """
     try:
         config: Any = json.loads(content)

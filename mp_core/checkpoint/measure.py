@@ -75,8 +75,8 @@ def inspect_file(
     dict
         ``path``, ``bytes``, ``metadata`` (by file), ``left_out`` (weights in another form, and links that lead out of
         the folder) and ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``bytes``, ``quantization``
-        (the entry of the metadata, or None), ``tool`` (a text if these are codes of another tool that mp_core cannot
-        read, or belong to some), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
+        (the entry of the metadata, or None), ``tool`` (the tool to whose codes the tensor belongs, if mp_core cannot
+        read them, or None), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
         range (``above_float16``), below its normal numbers but not 0 (``below_float16``), ``infinite`` and ``nan``.
         Codes count as the numbers they stand for.
 

@@ -72,7 +72,7 @@ def stored_as(policy: str) -> tuple[str, Granularity | None]:
     Raises
     ------
     ValueError
-        `policy` is neither, or no tensor is stored so.
+        `policy` is neither, or no tensor can be stored under it.
 
     Examples
     --------

@@ -164,7 +164,7 @@ def get_registered_name(obj: Any) -> str:
 def get_registered_object(
     name: str, custom_objects: Mapping[str, Any] | None = None, module_objects: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return the class or function of a name, None if there is none.
+    """Return the class or function of a name, or None if no place has the name.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is, but one of tf.keras as the DTypePolicy of its name), its name, its
+        A policy (returned as it is; for one of tf.keras, the DTypePolicy of the same name), its name, its
         :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be
         a pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
         ``DTypePolicy("int8")``.

@@ -22,7 +22,7 @@ def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
 
 
 def mask_after(layer: Any, inputs: Any, mask: Any) -> Any:
-    """Return the mask of the outputs of `layer`, by that of its inputs; with a warning None if it does not keep one."""
+    """Return the mask of the outputs of `layer`; if the layer drops the mask of its inputs, warn and return None."""
     if layer.supports_masking:
         return layer.compute_mask(inputs, mask)
     if mask is not None:

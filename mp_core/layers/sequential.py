@@ -110,7 +110,8 @@ class Sequential(Layer):
         Raises
         ------
         ValueError
-            There are no ``layers``, or a ``class_name`` is no layer of mp_core, registered, or in `custom_objects`.
+            There are no ``layers``, or a ``class_name`` is neither a layer of mp_core, nor registered, nor in
+            `custom_objects`.
         """
         check_depth(config)
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):

@@ -98,7 +98,7 @@ class SGD:
     Raises
     ------
     ValueError
-        `learning_rate` is no number, or `loss_scale_factor` none above 0 that float32 holds.
+        `learning_rate` is not a number, or `loss_scale_factor` is not a number above 0 that float32 holds.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def serialize_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        `optimizer` is none.
+        `optimizer` is not an optimizer.
     """
     check_optimizer(optimizer, "optimizer")
     return {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}

@@ -120,7 +120,7 @@ class BertEncoder:
         OSError
             The folder is not there any more.
         ValueError
-            Its files have changed and do not fit, or `policy` is none.
+            Its files have changed and do not fit, or `policy` is not a policy.
         """
         other = copy(self)
         other._read_network(_float_policy(policy))

@@ -82,7 +82,7 @@ class Sequential(Layer, layers.Sequential):
     Raises
     ------
     TypeError
-        A layer is none of this face.
+        A layer is not one of mp_core.tf_keras.
 
     Examples
     --------
@@ -127,7 +127,8 @@ class Sequential(Layer, layers.Sequential):
         Raises
         ------
         ValueError
-            There are no ``layers``, or a ``class_name`` is no layer of this face, registered, or in `custom_objects`.
+            There are no ``layers``, or a ``class_name`` is neither a layer of mp_core.tf_keras, nor registered, nor in
+            `custom_objects`.
         """
         return super().from_config({"layers": config} if isinstance(config, list) else config, custom_objects)
 

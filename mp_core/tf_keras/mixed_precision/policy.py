@@ -193,9 +193,9 @@ def get(identifier: Any) -> DTypePolicy:
     Parameters
     ----------
     identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is, a plain one of Keras 3 as the ``Policy`` of its name), its name, its
+        A policy (returned as it is; for a plain one of Keras 3, the ``Policy`` of the same name), its name, its
         :func:`serialize` dict, a dtype, or None for the default. The name ``"_infer"`` is not accepted: pass
-        ``Policy("_infer")``. Names of Keras 3's quantized policies are, such as ``"int8_from_float32"``.
+        ``Policy("_infer")``. Names of Keras 3's quantized policies, such as ``"int8_from_float32"``, are accepted.
 
     Raises
     ------

@@ -182,7 +182,7 @@ def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
     Raises
     ------
     TypeError
-        `loss_scale` is none.
+        `loss_scale` is not a loss scale.
     """
     if loss_scale is not None and not isinstance(loss_scale, LossScale):
         raise TypeError(f"`loss_scale` must be a LossScale or None; received {loss_scale!r}")
