@@ -420,6 +420,12 @@ def test_copies_and_pickles_drop_derived_values(clone):
         assert again.value().dtype == np.float16
 
 
+def test_the_array_of_a_state_is_not_that_of_the_variable():
+    variable = AutoCastVariable([1.0, 2.0])
+    variable.__getstate__()["value"].__setstate__((1, (1,), np.dtype("float32"), False, bytes(4)))
+    np.testing.assert_array_equal(variable, [1, 2])
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

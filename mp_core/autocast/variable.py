@@ -367,7 +367,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "value": self._state[0],
+            "value": self.numpy(),
             "version": self.version,
             "casts": self._casts,
             "name": self.name,
