@@ -65,9 +65,9 @@ class Plan(NamedTuple):
     axes: tuple[int, ...]
     group_size: int | None
     scale_shape: tuple[int, ...]
-    order: tuple[int, ...] | None  # the array must be transposed to it first
+    order: tuple[int, ...] | None  # the order of axes to which the array must be transposed first
     blocks: tuple[int, int, int, int, int, int, int, bool]
-    in_pairs: bool  # codes with an even and the following odd index never part
+    in_pairs: bool  # no row or group ends between the two 4-bit codes of a byte
 
 
 def spelled(dtype: Any) -> str:
@@ -79,7 +79,7 @@ def spelled(dtype: Any) -> str:
 
 
 def parse_codes(dtype: DTypeLike) -> Codes:
-    """Return the type of codes that `dtype` names; raise TypeError if there is none."""
+    """Return the type of codes that `dtype` names; raise TypeError for any other."""
     codes = CODES.get(spelled(dtype)) if dtype is not None else None
     if codes is None:
         received = "None" if dtype is None else spelled(dtype)
@@ -93,12 +93,12 @@ def plan_of(shape: tuple[int, ...], axis: int | Sequence[int] | None, group_size
 
 
 def int_or_axes(axis: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    """Return an argument ``axis`` as Python integers; raise TypeError if it is none."""
+    """Return an argument ``axis`` as Python integers or None; raise TypeError if it is anything else."""
     return axis if axis is None or type(axis) is int else axes_of(axis, "an int, a sequence of int or None")
 
 
 def int_or_none(group_size: int | None) -> int | None:
-    """Return an argument ``group_size`` as a Python integer, 0 for a boolean; raise TypeError if it is none."""
+    """Return an argument ``group_size`` as a Python integer or None; a boolean gives 0, which is then refused."""
     try:
         return group_size if group_size is None else 0 if isinstance(group_size, bool) else index(group_size)
     except TypeError:
