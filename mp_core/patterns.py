@@ -89,7 +89,10 @@ def _ways(items: Iterable[Any], size: float, free: int = 0) -> float:
     for kind, value in items:
         if kind in _REPEATS:
             low, high, body = value
-            most = max(min(high, size // max(body.getwidth()[0], 1)), low)
+            width = body.getwidth()[0]
+            most = max(min(high, size // max(width, 1)), low)
+            if width == 0 and low > 1:  # `re` matches nothing as often as it must, and remembers each time
+                total += low
             inside = _ways(body, size)
             total += math.log2(most - low + 1) + (inside * most if inside else 0.0)
             free += most - low + 1 >= size and len(body) == 1 and body[0][0] in _CHARACTERS

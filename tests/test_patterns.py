@@ -8,7 +8,10 @@ from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.patterns import matcher
 
 A = "a" * 100
-SLOW = [  # patterns that keep `re` busy for ages on names of a hundred characters
+SLOW = [
+    "(?:^){4000000000}",  # takes all memory
+    "(?=a){4000000000}",
+    "(?:(?:^){60000}){60000}",  # patterns that keep `re` busy for ages on names of a hundred characters
     "(a+)+$",
     "(a|aa)+$",
     "(ab|ab)*c",
