@@ -90,7 +90,8 @@ def _ways(items: Iterable[Any], size: float, free: int = 0) -> float:
         if kind in _REPEATS:
             low, high, body = value
             width = body.getwidth()[0]
-            most = max(min(high, size // max(width, 1)), low)
+            tried = size // max(width, 1) + (width > 1)  # the last time on fewer characters than it needs
+            most = max(min(high, tried), low)
             if width == 0 and low > 1:  # `re` matches nothing as often as it must, and remembers each time
                 total += low
             inside = _ways(body, size)

@@ -11,6 +11,8 @@ A = "a" * 100
 SLOW = [
     "(?:^){4000000000}",  # takes all memory
     "(?=a){4000000000}",
+    "((a+){99})?b",
+    "(?:(?:.+){50000})?",
     "(?:(?:^){60000}){60000}",  # patterns that keep `re` busy for ages on names of a hundred characters
     "(a+)+$",
     "(a|aa)+$",
