@@ -1,8 +1,10 @@
 """Two builds of mp_core beside each other: `python builds.py OLD NEW`, two interpreters that import one each.
 
 Each build runs in a process of its own, which times one cell whenever it is asked. Round by round both are asked in
-turn, so that a ratio is of samples some milliseconds apart. Printed per cell: the new build's best time and the median
-over the rounds of old / new (above 1: the new build is faster); at the end the geometric mean and the slowest cells.
+turn, so that a ratio is of samples some milliseconds apart. Where a process has its arrays decides up to 20 % of a cell
+that fills the second-level cache, so both are started several times. Printed per cell: the new build's best time and
+the median over the starts of the median over the rounds of old / new (above 1: the new build is faster); at the end
+the geometric mean and the slowest cells.
 """
 
 import argparse
@@ -97,20 +99,37 @@ def seconds(process: subprocess.Popen, name: str) -> float:
     return float(process.stdout.readline())
 
 
+def compare(old: str, new: str, rounds: int, part: str) -> dict[str, tuple[float, float]]:
+    """Start both builds and return the median of old / new and the new build's best time of each cell."""
+    (before, names), (after, _) = start(old), start(new)
+    found = {}
+    for name in [name for name in names if part in name]:
+        pairs = []
+        for index in range(rounds):
+            order = (before, after) if index % 2 else (after, before)
+            taken = {process: seconds(process, name) for process in order}
+            pairs.append((taken[before], taken[after]))
+        found[name] = median(ours / theirs for ours, theirs in pairs), min(theirs for _, theirs in pairs)
+    for process in (before, after):
+        process.communicate()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", help="interpreter that imports the old build")
     parser.add_argument("new", help="interpreter that imports the new build")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--starts", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9, help="of each start")
     parser.add_argument("--cells", default="", help="only those whose names hold this")
     options = parser.parse_args()
-    (old, names), (new, _) = start(options.old), start(options.new)
-    names = [name for name in names if options.cells in name]
+    starts = [compare(options.old, options.new, options.rounds, options.cells) for _ in range(options.starts)]
     ratios = {}
-    for name in names:
-        pairs = [(seconds(old, name), seconds(new, name)) for _ in range(options.rounds)]
-        ratios[name] = median(before / after for before, after in pairs)
-        print(f"{name:44}{min(after for _, after in pairs) * 1e6:12.2f} us{ratios[name]:8.3f}", flush=True)
+    for name in starts[0]:
+        each, times = zip(*(found[name] for found in starts), strict=True)
+        ratios[name] = median(each)
+        spread = f"{min(each):.2f} to {max(each):.2f}"
+        print(f"{name:44}{min(times) * 1e6:12.2f} us{ratios[name]:8.3f}   {spread}")
     print(f"geometric mean of {len(ratios)} ratios: {geometric_mean(ratios.values()):.3f}")
     for name in sorted(ratios, key=ratios.get)[:10]:
         print(f"  {ratios[name]:.3f}  {name}")
