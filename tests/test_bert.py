@@ -464,6 +464,14 @@ def test_a_broken_folder_is_refused_by_file_and_entry(folder, case):
         BertEncoder.from_folder(folder)
 
 
+def test_a_tokenizer_without_a_token_for_unknown_words_refuses_them(folder):
+    edit_json("tokenizer.json", model={"type": "WordLevel", "vocab": {"a": 4}, "unk_token": "[UNK]"})(folder)
+    encoder = BertEncoder.from_folder(folder)
+    assert len(encoder.encode(["a"])) == 1
+    with pytest.raises(ValueError, match="tokenizer cannot take a text: WordLevel error"):
+        encoder.encode(["a", "b"])
+
+
 def test_what_is_no_path_is_named():
     with pytest.raises(TypeError, match="`path` must be a path, a str or an"):
         BertEncoder.from_folder(None)

@@ -93,7 +93,10 @@ class Tokenizer:
         threads = get_num_threads()
         at_once = threads if threads < _cpus() else _AT_ONCE
         pieces = [texts[start : start + at_once] for start in range(0, len(texts), at_once)]
-        return [encoding for piece in pieces for encoding in self._tokenizer.encode_batch_fast(piece)]
+        try:
+            return [encoding for piece in pieces for encoding in self._tokenizer.encode_batch_fast(piece)]
+        except Exception as error:  # the package raises no narrower class, for a word without a token for example
+            raise ValueError(f"the model's tokenizer cannot take a text: {error}") from error
 
     def prompt_length(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to a prompt that stands before it."""
