@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import assert_same_bits, gamma, values
 
@@ -96,6 +96,7 @@ def contractions(draw):
     return f"{terms[0]},{terms[1]}->{out}", arrays, int(summed) + 4
 
 
+@settings(deadline=None)
 @given(contractions())
 def test_any_equation(case):
     equation, (a, b), roundings = case
