@@ -294,10 +294,16 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
-def test_a_full_disk_under_standard_output_is_named():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_standard_output_is_named(unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "mp_core", "info"], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "mp_core", "info"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (3, b"mp-core: error: standard output: No space left on device\n")
 

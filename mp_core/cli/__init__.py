@@ -63,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return CLOSED_PIPE
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
         arguments.parser.error(printable(_message(error)))
@@ -72,9 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: error: not enough memory", file=sys.stderr)
         return BAD_INPUT
     except (OSError, ValueError, ImportError) as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            _discard_output()
         print(f"{parser.prog}: error: {printable(' '.join(_message(error).split()))}", file=sys.stderr)
         return BAD_INPUT
     return code
+
+
+def _discard_output() -> None:
+    """Send stdout nowhere: the interpreter writes what is left once more when it ends, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _message(error: BaseException) -> str:
