@@ -16,8 +16,8 @@ __all__ = ["MAX_LENGTH", "matcher"]
 MAX_LENGTH = 4096
 """Characters of the longest pattern."""
 
-# log2 of the most ways that are allowed. So many take a tenth of a second on Zen 4 (November 2026: `.*a` four times,
-# then `b`, on 128 characters).
+# log2 of the most ways that are allowed. `.*a` four times, then `b`, may match 128 characters in 2^23.4 ways. Python
+# tries them on `ac` 64 times in 9 ms (Zen 4, November 2026).
 _MAX_WAYS = 24.0
 _MAX_NAME = 20  # log2 of a length that no name has
 _SHORT = 6  # log2 of the length of names that every pattern must take
