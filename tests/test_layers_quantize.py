@@ -144,7 +144,7 @@ QUANTIZE_ERRORS = [
     (lambda: _built().quantize("int7"), ValueError, r"Invalid quantization mode. Expected one of \('int8', 'float8'"),
     (lambda: _built().quantize(None), ValueError, "Invalid quantization mode.*mode=None"),
     (lambda: _built().quantize("int4/0"), ValueError, "Invalid block_size in mode"),
-    (lambda: _built().quantize("int8/4"), ValueError, "Expected 'int8/weight_only'"),
+    (lambda: _built().quantize("int8/4"), ValueError, "int8/weight_only, .* received 'int8/4'"),
     (lambda: _built().quantize("float8/4"), ValueError, "Invalid quantization mode"),
     (lambda: _built().quantize("int8_from_float32"), ValueError, "valid pair"),
     (lambda: _built(dtype="mixed_float16").quantize("int8"), ValueError,

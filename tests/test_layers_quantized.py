@@ -16,8 +16,8 @@ from mp_core.core import cpu
 from mp_core.dtype_policies import (
     DTypePolicyMap,
     Int4DTypePolicy,
-    Int8WeightOnlyDTypePolicy,
     QuantizedFloat8DTypePolicy,
+    SchemeDTypePolicy,
 )
 from mp_core.quantizers import abs_max_quantize_grouped_with_zero_point, unpack_int4
 
@@ -505,11 +505,11 @@ def test_float8_keeps_the_history_of_its_policy():
 
 def test_int8_weights_only_is_a_policy():
     policy = dtype_policies.get("int8/weight_only_from_mixed_float16")
-    assert policy == Int8WeightOnlyDTypePolicy("int8/weight_only", "mixed_float16")
+    assert policy == SchemeDTypePolicy("int8/weight_only", "mixed_float16")
     assert (policy.quantization_mode, policy.compute_dtype) == ("int8", "float16")
     assert dtype_policies.deserialize(dtype_policies.serialize(policy)) == policy == pickle.loads(pickle.dumps(policy))
     assert DTypePolicyMap(policy)["anything"] == policy
-    with pytest.raises(ValueError, match=r"Expected 'int8/weight_only'\. Received: mode=int8/weights"):
+    with pytest.raises(ValueError, match=r"int8/weight_only, .* received 'int8/weights'"):
         dtype_policies.get("int8/weights_from_float32")
     layer = _dense("mixed_float16")
     layer.quantize("int8/weight_only")

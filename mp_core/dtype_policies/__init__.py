@@ -10,11 +10,14 @@ from mp_core.dtype_policies.quantized import (
     Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
     QuantizedFloat8DTypePolicy,
+    SchemeDTypePolicy,
 )
-from mp_core.dtype_policies.registry import deserialize, get, policy_scope, serialize, set_dtype_policy
+from mp_core.dtype_policies.registry import deserialize, get, policy_of, policy_scope, serialize, set_dtype_policy
+from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
 
 __all__ = [
     "QUANTIZATION_MODES",
+    "SPELLINGS",
     "AWQDTypePolicy",
     "DTypePolicy",
     "DTypePolicyMap",
@@ -24,9 +27,12 @@ __all__ = [
     "Int8WeightOnlyDTypePolicy",
     "QuantizedDTypePolicy",
     "QuantizedFloat8DTypePolicy",
+    "Scheme",
+    "SchemeDTypePolicy",
     "deserialize",
     "dtype_policy",
     "get",
+    "policy_of",
     "policy_scope",
     "serialize",
     "set_dtype_policy",

@@ -6,8 +6,9 @@ from typing import Any, Self
 
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import DTypePolicy
-from mp_core.dtype_policies.quantized import Int8WeightOnlyDTypePolicy, QuantizedDTypePolicy
+from mp_core.dtype_policies.quantized import QuantizedDTypePolicy, SchemeDTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
+from mp_core.dtype_policies.schemes import Scheme
 from mp_core.patterns import matcher
 
 __all__ = ["DTypePolicyMap", "policy_at", "unquantized", "weight_only"]
@@ -99,6 +100,11 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     def quantization_mode(self) -> str | None:
         """The quantization mode of the default policy."""
         return self._default.quantization_mode
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """The scheme of the default policy."""
+        return self._default.scheme
 
     def __getitem__(self, key: Any) -> DTypePolicy:
         policy = self._policies.get(key)
@@ -234,7 +240,7 @@ def weight_only(policy: DTypePolicy) -> DTypePolicy:
         policies = {path: weight_only(entry) for path, entry in policy.items()}
         return DTypePolicyMap(weight_only(policy.default_policy), policies, policy._match)
     if type(policy) is QuantizedDTypePolicy and policy.quantization_mode == "int8":
-        return Int8WeightOnlyDTypePolicy("int8/weight_only", policy.source_name)
+        return SchemeDTypePolicy("int8/weight_only", policy.source_name)
     return policy
 
 

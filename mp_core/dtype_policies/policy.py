@@ -11,6 +11,7 @@ from mp_core.arrays import cast, imported
 from mp_core.core.packed import PackedMatrix
 from mp_core.core.scopes import innermost, replace_innermost
 from mp_core.dtype_policies.lookup import own_config
+from mp_core.dtype_policies.schemes import Scheme
 from mp_core.quantization import QuantizedArray
 
 __all__ = [
@@ -179,6 +180,11 @@ class DTypePolicy:
     @property
     def quantization_mode(self) -> str | None:
         """The quantization mode, None for a plain policy."""
+        return None
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """How layers store quantized weights, None for a plain policy."""
         return None
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:

@@ -1,8 +1,14 @@
-"""Policies that name a quantization mode on top of a plain policy, as in ``int8_from_mixed_bfloat16``."""
+"""Policies that name a quantization mode on top of a plain policy, as in ``int8_from_mixed_bfloat16``.
 
+Classes and words are Keras' (``block_size`` included), but for SchemeDTypePolicy, whose modes are the schemes that
+Keras has not; ``scheme`` says in our words what any of them stores.
+"""
+
+from re import fullmatch
 from typing import Any
 
 from mp_core.dtype_policies.policy import DTypePolicy
+from mp_core.dtype_policies.schemes import LARGEST_GROUP, Scheme
 
 __all__ = [
     "QUANTIZATION_MODES",
@@ -12,10 +18,13 @@ __all__ = [
     "Int8WeightOnlyDTypePolicy",
     "QuantizedDTypePolicy",
     "QuantizedFloat8DTypePolicy",
+    "SchemeDTypePolicy",
     "parse_quantized",
 ]
 
 QUANTIZATION_MODES = ("int8", "float8", "int4", "ternary", "gptq", "awq")
+_SCHEMES = {"int8": "int8", "int4": "int4/-1"}
+"""Keras' modes without parameters -> what they store; delayed float8 scaling and the others are no scheme."""
 
 
 class QuantizedDTypePolicy(DTypePolicy):
@@ -48,7 +57,9 @@ class QuantizedDTypePolicy(DTypePolicy):
         if not isinstance(mode, str):
             raise TypeError(f"`mode` must be a string, such as 'int8'. Received: mode={mode!r} (of type {type(mode)})")
         self._mode, self._quantization_mode = self._parse_mode(mode)
-        if self._mode == "int8" and self.compute_dtype == "float16":
+        scheme = self.scheme
+        integers = scheme is not None and scheme.codes == "int8" and not scheme.is_weight_only
+        if integers and self.compute_dtype == "float16":
             raise ValueError(f"Quantization mode='{mode}' doesn't work well with compute_dtype='float16'.")
         self._source_name = self._name
         self._name = f"{self._mode}_from_{self._source_name}"
@@ -63,6 +74,12 @@ class QuantizedDTypePolicy(DTypePolicy):
     def quantization_mode(self) -> str:
         """The quantization mode, such as ``"int8"``."""
         return self._quantization_mode
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """What layers store, None for the modes that are no scheme: float8, ternary, gptq and awq."""
+        spelling = _SCHEMES.get(self._mode)
+        return None if spelling is None else Scheme.parse(spelling)
 
     @property
     def source_name(self) -> str:
@@ -119,25 +136,49 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
         return (self.name, self._amax_history_length)
 
 
-class Int8WeightOnlyDTypePolicy(QuantizedDTypePolicy):
-    """Int8 weights beside activations that stay floats: ``"int8/weight_only"``, over any source.
+class SchemeDTypePolicy(QuantizedDTypePolicy):
+    """A scheme that is no mode of Keras: weights without their inputs, one scale or groups, fixed inputs, float8 codes.
 
-    What Keras says by ``Int8QuantizationConfig(activation_quantizer=None)``; a policy, so that maps and files can too.
+    Parameters
+    ----------
+    mode : str
+        The spelling of a :class:`Scheme`, but ``"int8"`` and ``"int4/N"``, for which Keras has classes.
+    source_name : str, optional
+        The plain policy underneath. Default: the name of :func:`dtype_policy`.
+
+    Raises
+    ------
+    TypeError
+        `source_name` or `mode` is not a string.
+    ValueError
+        `source_name` is no plain policy, `mode` no such scheme, or the pair does not work (int8 products over float16).
 
     Examples
     --------
-    >>> Int8WeightOnlyDTypePolicy("int8/weight_only", "mixed_float16").quantization_mode
-    'int8'
+    >>> policy = SchemeDTypePolicy("int8/weight_only/64", "mixed_float16")
+    >>> policy.quantization_mode, policy.scheme.group_size
+    ('int8', 64)
     """
 
     __slots__ = ()
 
     def _parse_mode(self, mode: str) -> tuple[str, str]:
-        if mode != "int8/weight_only":
-            raise ValueError(
-                f"Invalid mode for Int8WeightOnlyDTypePolicy. Expected 'int8/weight_only'. Received: mode={mode}"
-            )
-        return mode, "int8"
+        try:
+            scheme = Scheme.parse(mode)
+        except ValueError as error:
+            raise ValueError(f"Invalid mode for SchemeDTypePolicy: {error}") from None
+        if mode == "int8" or scheme.codes == "int4":
+            keras = "QuantizedDTypePolicy" if mode == "int8" else "Int4DTypePolicy"
+            raise ValueError(f"Invalid mode for SchemeDTypePolicy. Expected {keras} for it. Received: mode={mode}")
+        return mode, scheme.codes.partition("_")[0]
+
+    @property
+    def scheme(self) -> Scheme:
+        """What layers store."""
+        return Scheme.parse(self._mode)
+
+
+Int8WeightOnlyDTypePolicy = SchemeDTypePolicy
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
@@ -167,6 +208,13 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
     def block_size(self) -> int:
         """The number of weights that share a scale, -1 for a whole channel."""
         return self._block_size
+
+    @property
+    def scheme(self) -> Scheme:
+        """What layers store."""
+        if self._block_size < 0:
+            return Scheme("int4")
+        return Scheme("int4", group_size=min(self._block_size, LARGEST_GROUP), per="group")
 
 
 class GPTQDTypePolicy(QuantizedDTypePolicy):
@@ -228,14 +276,15 @@ class AWQDTypePolicy(GPTQDTypePolicy):
 
 def _parse_size(name: str, text: str, mode: str) -> int:
     """Return a positive size or -1."""
-    if text != "-1" and not (text.isdecimal() and int(text) > 0):
+    if text != "-1" and not fullmatch("[1-9][0-9]{0,99}", text):
         raise ValueError(f"Invalid {name} in mode. Expected -1 or a positive integer. Received: mode={mode}")
     return int(text)
 
 
 _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
+    "float8_": SchemeDTypePolicy,
     "float8": QuantizedFloat8DTypePolicy,
-    "int8/": Int8WeightOnlyDTypePolicy,
+    "int8/": SchemeDTypePolicy,
     "int4/": Int4DTypePolicy,
     "gptq": GPTQDTypePolicy,
     "awq": AWQDTypePolicy,

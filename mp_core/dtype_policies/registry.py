@@ -15,8 +15,9 @@ from mp_core.dtype_policies.policy import (
     standardize_dtype,
 )
 from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, parse_quantized
+from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
 
-__all__ = ["deserialize", "get", "policy_scope", "serialize", "set_dtype_policy"]
+__all__ = ["deserialize", "get", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
 
 
 def _from_name(name: str) -> DTypePolicy:
@@ -61,6 +62,50 @@ def get(identifier: Any) -> DTypePolicy:
         raise ValueError(
             "Cannot interpret `dtype` argument. Expected a DTypePolicy, its name, its config or a dtype. "
             f"Received: dtype={identifier!r} (of type {type(identifier)})"
+        ) from None
+
+
+_PLAIN = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
+    """Return the policy that a user's word means: the one reading of the word for models, files and the command line.
+
+    Parameters
+    ----------
+    word : DTypePolicy or str
+        The name of a policy; or the spelling of a :class:`Scheme` alone, such as ``"int8"`` or ``"int4/64"``, which
+        means the scheme over ``mixed_bfloat16``; or a policy, or map of policies, as :func:`get` returns it. (For
+        :func:`get`, as for Keras, ``"int8"`` alone is an error.)
+    argument : str
+        What errors call the word.
+
+    Raises
+    ------
+    TypeError
+        `word` is neither a string nor a policy.
+    ValueError
+        `word` names no policy; the error lists those that there are.
+
+    Examples
+    --------
+    >>> policy_of("int8")
+    <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
+    >>> policy_of("int4/64").scheme, policy_of("mixed_float16").scheme
+    (Scheme(codes='int4', inputs='float', group_size=64, per='group'), None)
+    """
+    if isinstance(word, DTypePolicy):
+        return get(word)
+    if not isinstance(word, str):
+        raise TypeError(f"`{argument}` must be a policy or its name; received {word!r}")
+    scheme = word.startswith(QUANTIZATION_MODES) and "_from_" not in word
+    try:
+        return get(f"{Scheme.parse(word)}_from_mixed_bfloat16" if scheme else word)
+    except ValueError as error:
+        reason = f" ({error})" if "_from_" in word or word == "int4" else ""
+        raise ValueError(
+            f"`{argument}` must be one of {', '.join((*_PLAIN, *SPELLINGS))}, or SCHEME_from_POLICY such as "
+            f"int8_from_mixed_float16; received {word!r}{reason}"
         ) from None
 
 
