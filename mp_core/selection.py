@@ -14,7 +14,7 @@ import numpy as np
 from mp_core import dtype_policies, dtypes
 from mp_core.arguments import number
 from mp_core.arrays import Array
-from mp_core.calibration import Model, as_inputs, layers_by_path, run_model
+from mp_core.calibration.running import Model, calls_of, layers_by_path
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
 from mp_core.layers import Dense
 from mp_core.ops import cast
@@ -35,7 +35,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """How far outputs are from those in float32. An output is all that belongs to one index of the first axis.
+    """How far outputs are from those in float32: all that belongs to one index of the first axis, or has no other axis.
 
     Attributes
     ----------
@@ -136,10 +136,12 @@ def sensitivity(
 
     Parameters
     ----------
-    model : BertEncoder or Layer
-        With unquantized weights; a layer must be built. The model itself does not change.
-    sample : sequence of str, array, or tuple of arrays
-        What `model` is run on: texts for an encoder; for a layer its inputs, a tuple if it takes several.
+    model : Layer
+        Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
+        ``with_policy``, such as a :class:`~mp_core.models.BertEncoder`. The model itself does not change.
+    sample : array, tuple, dict or list
+        The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
+        is several calls: that of an encoder holds texts.
     policies : iterable of str, optional
         Names of policies. Default: ``bfloat16``, ``float16``, and for every quantization mode that
         :class:`~mp_core.layers.Dense` computes in, that mode from ``mixed_bfloat16``.
@@ -154,7 +156,7 @@ def sensitivity(
     Raises
     ------
     TypeError
-        `model` is none of these, `sample` does not fit it, `policies` are no names, or its output is no floating-point
+        `model` is none of these, `sample` does not fit it, `policies` are no names, or an output is no floating-point
         array.
     ValueError
         `model` has no weights, is not built or quantized; a policy's name is none, or a map's; the output in float32
@@ -248,12 +250,14 @@ class _Trial:
 
     def __init__(self, model: Model, sample: Any) -> None:
         self._model = model
-        self._sample = as_inputs(model, sample)
+        self._calls = calls_of(model, sample)
         self._expected = self.outputs(model.with_policy(_REFERENCE))
-        if not self._expected.size or not np.isfinite(self._expected).all():
+        finite = all(bool(np.isfinite(outputs).all()) for outputs in self._expected)
+        if not (finite and sum(outputs.size for outputs in self._expected)):
+            shapes = ", ".join(str(outputs.shape) for outputs in self._expected) or "no call"
             raise ValueError(
-                f"`sample` must give finite outputs in {_REFERENCE}; received outputs of shape {self._expected.shape}"
-                f"{' with Inf or NaN' if self._expected.size else ''}"
+                f"`sample` must give finite outputs in {_REFERENCE}; received outputs of shape {shapes}"
+                f"{'' if finite else ' with Inf or NaN'}"
             )
         self.reference = self.run({})
         self.paths = [path for path, layer in layers_by_path(model).items() if layer._variables]
@@ -266,12 +270,9 @@ class _Trial:
         model = self._model.with_policy(policy_map)
         return _Run(policy_map, model, _error(self.outputs(model), self._expected))
 
-    def outputs(self, model: Model) -> Array:
-        """Return the outputs in float64, a row for each index of their first axis."""
-        outputs = run_model(model, self._sample)
-        if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
-            raise TypeError(f"`model` must return one floating-point array with axes; it returned {outputs!r}")
-        return cast(outputs, "float64").reshape(len(outputs), math.prod(outputs.shape[1:]))
+    def outputs(self, model: Model) -> list[Array]:
+        """Return the outputs of every call in float64, a row for each output."""
+        return [_rows(model(*call.args, **call.kwargs)) for call in self._calls]
 
     def rows(self, names: Sequence[str], show_progress: bool) -> tuple[Sensitivity, ...]:
         """Try every policy on every layer alone."""
@@ -419,13 +420,29 @@ def _default_policies() -> tuple[str, ...]:
     return tuple(names)
 
 
-def _error(outputs: Array, reference: Array) -> OutputError:
-    if not np.isfinite(outputs).all():
+def _rows(outputs: Any) -> Array:
+    """Return what a call returned in float64, a row for each index of the first axis; one axis alone is one row."""
+    if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
+        raise TypeError(f"`model` must return one floating-point array with axes; it returned {outputs!r}")
+    rows = outputs if outputs.ndim > 1 else outputs[np.newaxis]
+    return cast(rows, "float64").reshape(len(rows), math.prod(rows.shape[1:]))
+
+
+def _error(outputs: Sequence[Array], reference: Sequence[Array]) -> OutputError:
+    if not all(bool(np.isfinite(x).all()) for x in outputs):
         return OutputError(math.inf, math.inf, math.inf)
+    distances = np.concatenate([_distances(*pair) for pair in zip(outputs, reference, strict=True)])
+    difference = math.hypot(*(float(np.linalg.norm(x - y)) for x, y in zip(outputs, reference, strict=True)))
+    scale = math.hypot(*(float(np.linalg.norm(x)) for x in reference))
+    rmse = difference / scale if scale else math.inf if difference else 0.0
+    return OutputError(float(distances.max()), float(distances.mean()), rmse)
+
+
+def _distances(outputs: Array, reference: Array) -> Array:
+    """Return ``1 - cosine`` of the rows: 1 if one of two is zero, 0 if both are."""
     lengths, expected = (np.linalg.norm(x, axis=1, keepdims=True) for x in (outputs, reference))
     units = [np.divide(x, n, out=np.zeros_like(x), where=n > 0) for x, n in ((outputs, lengths), (reference, expected))]
-    # 1 - cos of unit vectors is half the square of their distance, without the cancellation; 1 if one of them is zero.
-    distances = ((units[0] - units[1]) ** 2).sum(axis=1) / np.where((lengths > 0) & (expected > 0), 2, 1)[:, 0]
-    difference, scale = np.linalg.norm(outputs - reference), np.linalg.norm(reference)
-    rmse = difference / scale if scale else math.inf if difference else 0.0
-    return OutputError(float(distances.max()), float(distances.mean()), float(rmse))
+    # 1 - cos of unit vectors is half the square of their distance, without the cancellation.
+    squares = ((units[0] - units[1]) ** 2).sum(axis=1)
+    distances: Array = squares / np.where((lengths > 0) & (expected > 0), 2, 1)[:, 0]
+    return distances

@@ -127,22 +127,87 @@ def test_by_default_every_policy_that_dense_computes_in():
     assert {row.policy for row in sensitivity(layer, np.eye(8))} >= {"bfloat16", "float16", INT8}
 
 
-def test_several_arguments_and_axes(rng):
+@pytest.mark.parametrize("named", [False, True])
+def test_several_arguments_and_axes(rng, named):
     layer = layers.MultiHeadAttention(2, 4, name="attention")
     query, value = rng.standard_normal((3, 5, 8)), rng.standard_normal((3, 7, 8))
     reference = layer(query, value)
-    (row, *_) = sensitivity(layer, (query, value), ["bfloat16"])
+    sample = {"query": query, "value": value} if named else (query, value)
+    (row, *_) = sensitivity(layer, sample, ["bfloat16"])
     alone = layer.with_policy(DTypePolicyMap("float32", {row.path: "bfloat16"}))(query, value)
     assert row.error.max == pytest.approx(cosine_errors(alone, reference).max(), rel=1e-3)
 
 
+def test_several_calls_count_as_one_with_all_rows(rng):
+    model, x = mlp(rng)
+    together, apart = (sensitivity(model, sample, [INT8]) for sample in (x, [x[:7], {"inputs": x[7:]}]))
+    for row, other in zip(together, apart, strict=True):
+        assert [other.error.max, other.error.mean, other.error.rmse] == pytest.approx(
+            [row.error.max, row.error.mean, row.error.rmse], rel=1e-6
+        )
+
+
+def test_an_output_with_one_axis_is_one_output(rng):
+    class Flat(layers.Dense):
+        def call(self, inputs):
+            return super().call(inputs).reshape(-1)
+
+    layer, x = Flat(5, name="flat"), rng.standard_normal((4, 3))
+    exact = layer(x)
+    (row,) = sensitivity(layer, x, ["bfloat16"])
+    error = cosine_errors(layer.with_policy("bfloat16")(x)[np.newaxis], exact[np.newaxis])
+    assert (row.error.max, row.error.mean) == pytest.approx((error[0], error[0]), rel=1e-3)
+
+
+class Tower(layers.Sequential):
+    """A user's own model: layers inside layers."""
+
+    def __init__(self, **kwargs):
+        super().__init__([layers.Dense(16, "relu", name="in")], **kwargs)
+        self.heads = [layers.Sequential([layers.Dense(4, name="out")], name=name) for name in ("left", "right")]
+
+    def call(self, inputs, shift=None):
+        hidden = super().call(inputs if shift is None else inputs + shift)
+        return np.concatenate([head(hidden) for head in self.heads], axis=-1)
+
+
+def test_a_users_own_model(rng):
+    model, x = Tower(name="tower"), rng.standard_normal((20, 8))
+    sample = {"inputs": x, "shift": np.ones(8)}
+    exact = model(**sample)
+    choice = choose_policy(model, sample, max_error=1e-3, policies=["bfloat16", INT8])
+    assert [row.path for row in choice.table] == ["tower/in", "tower/left/out", "tower/right/out"]
+    assert choice.nbytes < choice.reference_nbytes / 2
+    assert cosine_errors(model.with_policy(choice.map)(**sample), exact).max() <= 1e-3
+
+
+class Wrapped:
+    """No layer, but it has its methods."""
+
+    def __init__(self, layer):
+        self.layer = layer
+        self.flatten, self.weight_bytes = layer.flatten, layer.weight_bytes
+
+    def with_policy(self, policy):
+        return Wrapped(self.layer.with_policy(policy))
+
+    def __call__(self, scale, x):
+        return scale * self.layer(x)
+
+
+def test_what_has_the_methods_of_a_layer_is_a_model(rng):
+    model, x = mlp(rng)
+    wrapped, alone = (sensitivity(*pair, ["bfloat16"]) for pair in ((Wrapped(model), (np.float32(2), x)), (model, x)))
+    assert wrapped == alone
+
+
 def test_errors_of_outputs_that_have_no_direction_or_no_end():
     zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
-    assert selection._error(zero, zero) == selection.OutputError(0.0, 0.0, 0.0)
-    assert selection._error(zero, one) == selection.OutputError(1.0, 1.0, 1.0)
-    assert selection._error(one, zero) == selection.OutputError(1.0, 1.0, np.inf)
-    assert selection._error(-one, one).max == 2.0
-    assert selection._error(one * np.nan, one) == selection.OutputError(np.inf, np.inf, np.inf)
+    assert selection._error([zero], [zero]) == selection.OutputError(0.0, 0.0, 0.0)
+    assert selection._error([zero], [one]) == selection.OutputError(1.0, 1.0, 1.0)
+    assert selection._error([one], [zero]) == selection.OutputError(1.0, 1.0, np.inf)
+    assert selection._error([-one], [one]).max == 2.0
+    assert selection._error([one * np.nan], [one]) == selection.OutputError(np.inf, np.inf, np.inf)
 
 
 # ---- the choice
@@ -248,7 +313,7 @@ class Pair(layers.Dense):
 
 
 REFUSALS = [
-    (lambda: (np.eye(2), np.eye(2)), {}, TypeError, "`model` must be a BertEncoder or a Layer; received ndarray"),
+    (lambda: (np.eye(2), np.eye(2)), {}, TypeError, "`model` must be a Layer, or have .*; received ndarray"),
     (lambda: (layers.Dense(2), np.eye(2)), {}, ValueError, "needs a built layer .* is not built"),
     (quantized, {}, ValueError, "unquantized weights; .* is quantized"),
     (lambda: (built(layers.Softmax()), np.eye(2)), {}, ValueError, "`model` must have layers with weights"),
@@ -261,7 +326,9 @@ REFUSALS = [
     (usual, {"policies": [None]}, TypeError, "`policies` must be names"),
     (usual, {"policies": 5}, TypeError, "`policies` must be names of policies; received 5"),
     (usual, {"policies": [["a"]]}, TypeError, r"`policies` must be names of policies; received \['a'\]"),
-    (lambda: (usual()[0], None), {}, TypeError, "`sample` must be an array or a tuple of arrays; received None"),
+    (lambda: (usual()[0], None), {}, TypeError, "`sample` must be the inputs of a call.*; received None"),
+    (lambda: (usual()[0], []), {}, ValueError, "finite outputs in float32; received outputs of shape no call"),
+    (lambda: (usual()[0], {"x": np.eye(2)}), {}, TypeError, "unexpected keyword argument 'x'"),
     (usual, {"policies": ["int32"]}, ValueError, "must compute in floating-point"),
     (usual, {"policies": "half"}, ValueError, "Cannot convert 'half'"),
 ]
@@ -277,6 +344,8 @@ def test_refusals(arguments, options, error, message):
 def test_an_encoder_needs_texts(encoder):
     with pytest.raises(ValueError, match="finite outputs in float32"):
         choose_policy(encoder, [], max_error=1e-3)
-    with pytest.raises(TypeError, match="`sample` must be a str or an iterable of str; received NoneType"):
-        choose_policy(encoder, None, max_error=1e-3)
+    with pytest.raises(TypeError, match="`sample` must be the inputs of a call, or a list of them; received None"):
+        choose_policy(encoder, [TEXTS[0], None], max_error=1e-3)
+    with pytest.raises(TypeError, match="`texts` must be a str or an iterable of str; received int"):
+        choose_policy(encoder, [5], max_error=1e-3)
     assert choose_policy(encoder, "a b", max_error=1.0).error.max <= 1.0

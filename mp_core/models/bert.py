@@ -1,6 +1,6 @@
 """BERT-family sentence encoders, from a folder as the sentence-transformers library writes it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from os import PathLike
 from pathlib import Path
@@ -143,6 +143,10 @@ class BertEncoder:
         """The layers in the order of their use; attention has more inside it."""
         return self._network.layers
 
+    def flatten(self) -> Iterator[Layer]:
+        """Yield the layers, those inside others too."""
+        return (part for layer in self.layers for part in layer.flatten() if isinstance(part, Layer))
+
     @property
     def kernel_names(self) -> dict[str, str]:
         """The path of each layer with a kernel -> the name of its tensor in the checkpoint."""
@@ -152,6 +156,10 @@ class BertEncoder:
     def tensor_names(self) -> dict[str, str]:
         """The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin."""
         return self._network.tensor_names
+
+    def __call__(self, texts: str | Iterable[str]) -> Array:
+        """Return :meth:`encode` of `texts`."""
+        return self.encode(texts)
 
     def encode(
         self,

@@ -1,4 +1,4 @@
-"""Quantized layers fitted to a sample of their inputs: fixed scales for these, and kernels rounded for them."""
+"""Fixed scales for the inputs of quantized layers, and kernels rounded for these inputs."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -8,18 +8,16 @@ import numpy as np
 
 from mp_core.arguments import share
 from mp_core.arrays import Array
-from mp_core.layers import Dense, EinsumDense, Layer
+from mp_core.calibration.running import Call, Model, calls_of, layers_by_path, mask_of
+from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.quantized import assign_codes, code_grid
-from mp_core.models import BertEncoder
-from mp_core.models.bert import list_of_texts
 from mp_core.ops import cast, matmul
 from mp_core.quantizers import abs_max_quantize
 from mp_core.rounding import feedback, round_rows
 
-__all__ = ["Model", "as_inputs", "calibrate", "input_moments", "layers_by_path", "run_model"]
+__all__ = ["calibrate", "input_moments"]
 
-Model = BertEncoder | Layer
-M = TypeVar("M", BertEncoder, Layer)
+M = TypeVar("M", bound=Model)
 
 # Up to this share of the widest range, an input's range counts as not seen in the sample; kernel rows likewise.
 _UNSEEN = 1e-12
@@ -41,11 +39,13 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
 
     Parameters
     ----------
-    model : BertEncoder or Layer
-        With unquantized weights; a layer must be built. The model itself does not change.
-    sample : sequence of str, array, or tuple of arrays
-        What `model` is run on: texts for an encoder; for a layer its inputs, a tuple if it takes several. Inputs beyond
-        the ranges seen here are clipped later.
+    model : Layer
+        Built, with unquantized weights; or anything with the same ``__call__``, ``flatten``, ``weight_bytes`` and
+        ``with_policy``, such as a :class:`~mp_core.models.BertEncoder`. The model itself does not change.
+    sample : array, tuple, dict or list
+        The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
+        is several calls: that of an encoder holds texts. Where a call has an argument ``mask``, inputs of layers count
+        only where it is True. Inputs beyond the ranges seen here are clipped later.
     policy : DTypePolicy or str
         Such as ``"int8_from_mixed_bfloat16"`` or ``"int4/64_from_mixed_bfloat16"``, or a map with such entries.
     alpha : float
@@ -54,7 +54,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
 
     Returns
     -------
-    BertEncoder or Layer
+    Layer
+        Of the type of `model`.
 
     Raises
     ------
@@ -82,79 +83,24 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     (True, ['inputs_scale', 'inputs_zero_point'])
     """
     alpha = share(alpha, "alpha")
-    sample = as_inputs(model, sample)
+    calls = calls_of(model, sample)
     reference, result = model.with_policy("float32"), model.with_policy(policy)
     chosen = {path: layer for path, layer in _kernels(result).items() if layer.holds_codes}
     if not chosen:
         raise ValueError(f"`policy` must put a Dense or EinsumDense layer in int8 or int4; received {policy}")
     exact: dict[str, Any] = _kernels(reference)
-    inputs = _observed(reference, sample, {path: exact[path] for path in chosen})
+    inputs = _observed(reference, calls, {path: exact[path] for path in chosen})
     for path, layer in chosen.items():
         _fit(layer, exact[path].kernel.numpy(), inputs[path], alpha)
     return result
 
 
-def input_moments(encoder: BertEncoder, texts: Any) -> dict[str, Array]:
-    """Return how the inputs of every kernel vary over a sample of texts: what :func:`convert_file` rounds for.
-
-    Parameters
-    ----------
-    encoder : BertEncoder
-        It runs in float32.
-    texts : sequence of str
-
-    Returns
-    -------
-    dict of str to ndarray
-        For the name of each kernel in the checkpoint ``sum x x'`` over its inputs x, in float64.
-
-    Raises
-    ------
-    TypeError
-        `encoder` is no BertEncoder, or a text no str.
-    ValueError
-        There are no texts, or they give Inf or NaN.
-
-    Examples
-    --------
-    >>> encoder = BertEncoder.from_folder("all-MiniLM-L6-v2")  # doctest: +SKIP
-    >>> moments = input_moments(encoder, texts)  # doctest: +SKIP
-    >>> report = convert_file("all-MiniLM-L6-v2", "small", "int4", moments=moments)  # doctest: +SKIP
-    """
-    if not isinstance(encoder, BertEncoder):
-        raise TypeError(f"`encoder` must be a BertEncoder; received {type(encoder).__name__}")
+def input_moments(encoder: Any, texts: Any) -> dict[str, Array]:
+    """Return ``sum x x'`` over the inputs x of every kernel, in float64, by its name in the encoder's checkpoint."""
+    calls = calls_of(encoder, texts if isinstance(texts, str) else list(texts))
     reference = encoder.with_policy("float32")
-    seen = _observed(reference, as_inputs(encoder, texts, "texts"), _kernels(reference))
+    seen = _observed(reference, calls, _kernels(reference))
     return {name: seen[path].moments for path, name in encoder.kernel_names.items()}
-
-
-def as_inputs(model: Model, sample: Any, argument: str = "sample") -> Any:
-    """Return a sample so that it can be used several times: texts as a list."""
-    if isinstance(model, BertEncoder):
-        return list_of_texts(sample, argument)
-    if not isinstance(model, Layer):
-        raise TypeError(f"`model` must be a BertEncoder or a Layer; received {type(model).__name__}")
-    if sample is None:
-        raise TypeError(f"`{argument}` must be an array or a tuple of arrays; received None")
-    return sample
-
-
-def run_model(model: Model, inputs: Any) -> Any:
-    """Return the outputs for :func:`as_inputs`."""
-    if isinstance(model, BertEncoder):
-        return model.encode(inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-
-
-def layers_by_path(model: Model) -> dict[str, Layer]:
-    """Return the layers of a model by path; raise ValueError if two have one path."""
-    owners = model.layers if isinstance(model, BertEncoder) else [model]
-    parts = [part for owner in owners for part in owner.flatten()]
-    layers: dict[str, Layer] = {}
-    for part in parts:
-        if isinstance(part, Layer) and layers.setdefault(str(part.path), part) is not part and part.built:
-            raise ValueError(f"two layers of `model` have the path '{part.path}': give them names of their own")
-    return layers
 
 
 def _kernels(model: Model) -> dict[str, Any]:
@@ -177,15 +123,15 @@ class _Inputs:
         self.moments += np.ldexp(cast(matmul(small.T, small), "float64"), 2 * exponent)
 
 
-def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _Inputs]:
+def _observed(model: Model, calls: list[Call], layers: dict[str, Any]) -> dict[str, _Inputs]:
     """Run the model and return the inputs of these layers of it."""
     seen: dict[str, _Inputs] = {}
+    masks: list[Array | None] = [None]
     for path, layer in layers.items():
-        layer.call = partial(_recorded, seen, path, layer, layer.call)
-    if isinstance(model, BertEncoder):
-        model.encode(sample, batch_size=1)  # padding is no input
-    else:
-        run_model(model, sample)
+        layer.call = partial(_recorded, seen, path, layer, layer.call, masks)
+    for call in calls:
+        masks[0] = mask_of(model, call)
+        model(*call.args, **call.kwargs)
     for path in layers:
         if path not in seen or not (np.isfinite(seen[path].low) & np.isfinite(seen[path].high)).all():
             found = "has Inf or NaN there" if path in seen else "is empty or does not reach it"
@@ -193,10 +139,19 @@ def _observed(model: Model, sample: Any, layers: dict[str, Any]) -> dict[str, _I
     return seen
 
 
-def _recorded(seen: dict[str, _Inputs], path: str, layer: Any, call: Any, inputs: Array, **kwargs: Any) -> Any:
+def _recorded(
+    seen: dict[str, _Inputs],
+    path: str,
+    layer: Any,
+    call: Any,
+    masks: list[Array | None],
+    inputs: Array,
+    **kwargs: Any,
+) -> Any:
     outputs = call(inputs, **kwargs)  # first: it checks the shape
-    depth = layer.depth
-    rows = cast(layer.rows_of(inputs), "float64").reshape(-1, depth)
+    depth, mask = layer.depth, masks[0]
+    rows = cast(layer.rows_of(inputs), "float64")
+    rows = rows[mask] if mask is not None and mask.shape == rows.shape[:-1] else rows.reshape(-1, depth)
     if rows.size:
         if path not in seen:
             seen[path] = _Inputs(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
