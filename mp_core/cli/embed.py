@@ -34,7 +34,7 @@ def add_command(commands: Any) -> None:
     embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
     embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
     policies = embed.add_mutually_exclusive_group()
-    policies.add_argument("--policy", type=policy, default="float32", help="dtype policy (default: %(default)s)")
+    policies.add_argument("--policy", type=policy, help="as int8 or mixed_bfloat16 (default: as DIR holds its weights)")
     policies.add_argument("--map", metavar="FILE", help="policies by layer, as `mp-core choose --output` writes them")
     embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     prompt = embed.add_mutually_exclusive_group()

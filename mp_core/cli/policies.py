@@ -1,53 +1,49 @@
 """Policies on the command line: one spelling for all commands, and maps in files."""
 
 import argparse
+from collections.abc import Callable
 from re import escape
-from typing import Any
+from typing import Any, TypeVar
 
-from mp_core import checkpoint, demo, dtype_policies
+from mp_core import dtype_policies
 from mp_core.checkpoint import stored_as
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.tensors import File
 from mp_core.cli.common import printable
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.layers.quantized import MODES
 from mp_core.models import BertEncoder
 from mp_core.patterns import matcher
 
 __all__ = ["policy", "policy_map", "stored_map", "stored_policy"]
 
-_PLAIN = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
-_PAIR = "MODE_from_POLICY such as int8_from_mixed_bfloat16"
+T = TypeVar("T")
 
 
-def policy(name: str) -> str:
-    """Check the name of a policy to compute under; return that of the dtype policy."""
-    full = demo.ALIASES.get(name, name)
-    try:
-        chosen = dtype_policies.get(full)
-    except (TypeError, ValueError) as error:
-        reason = f" ({error})" if "_from_" in name else ""
-        allowed = ", ".join((*_PLAIN, *demo.ALIASES))
-        raise argparse.ArgumentTypeError(f"must be {allowed}, or {_PAIR}; received {name!r}{reason}") from error
+def policy(word: str) -> str:
+    """Check the word for a policy to compute under; return the name of the policy."""
+    chosen = _meant(dtype_policies.policy_of, word)
     compute_dtype = chosen.compute_dtype
-    if chosen.quantization_mode not in (None, *MODES):
-        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {name!r} only names its weights")
+    if chosen.scheme is None and chosen.quantization_mode not in (None, "float8"):
+        raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {word!r} only names its weights")
     if "float" not in compute_dtype:
         raise argparse.ArgumentTypeError(
-            f"must compute in a floating-point dtype; {name!r} computes in {compute_dtype}"
+            f"must compute in a floating-point dtype; {word!r} computes in {compute_dtype}"
         )
-    return full
+    return str(chosen)
 
 
-def stored_policy(name: str) -> str:
-    """Check the name of a policy to store tensors under."""
+def stored_policy(word: str) -> str:
+    """Check the word for a policy to store tensors under."""
+    _meant(stored_as, word)
+    return word
+
+
+def _meant(read: Callable[[str], T], word: str) -> T:
+    """Return what `read` makes of a word; what it says against one says what would do."""
     try:
-        stored_as(name)
-    except ValueError as error:
-        allowed = ", ".join(checkpoint.POLICIES)
-        reason = f" ({error})" if "_from_" in name else ""
-        raise argparse.ArgumentTypeError(f"must be {allowed}, or {_PAIR}; received {name!r}{reason}") from error
-    return name
+        return read(word)
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("`policy` ")) from error
 
 
 def policy_map(path: str) -> DTypePolicyMap:
