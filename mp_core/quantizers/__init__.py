@@ -1,4 +1,7 @@
-"""Keras' quantizers. Most scales are the reciprocal of :mod:`mp_core.quantization`'s: ``q = x * scale``."""
+"""Keras' quantizers, in Keras' words: ``q = x * scale`` where :mod:`mp_core.quantization` has ``q = x / scale``.
+
+``axis`` names the axes that share a scale, ours those that keep scales of their own; ``block_size`` is ``group_size``.
+"""
 
 from mp_core.quantizers.abs_max import abs_max_quantize, abs_max_quantize_grouped_with_zero_point
 from mp_core.quantizers.fake_quant import fake_quant_with_min_max_vars

@@ -1,4 +1,8 @@
-"""Integers whose scale is from the largest magnitude, or the range, of what shares it."""
+"""Integers whose scale is from the largest magnitude, or the range, of what shares it.
+
+The words are Keras': ``axis`` names the axes that share a scale, and integers are divided by the scale, but where there
+are zero points.
+"""
 
 from collections.abc import Sequence
 from numbers import Real

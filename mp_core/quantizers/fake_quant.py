@@ -1,4 +1,4 @@
-"""Floats rounded as integers of few bits would hold them."""
+"""Floats rounded as integers of few bits would hold them: Keras' function, with Keras' words."""
 
 from math import prod
 from typing import Any

@@ -1,4 +1,7 @@
-"""Delayed scaling of float8: the step, the history of magnitudes it is from, and the rounding."""
+"""Keras' delayed scaling of float8: the step, the history of magnitudes it is from, and the rounding.
+
+The words are Keras', but its scale of float8 is ours: codes are multiplied by it.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike

@@ -1,4 +1,4 @@
-"""Two integers of 4 bits in a byte."""
+"""Two integers of 4 bits in a byte, as Keras packs them and with its words: int8, along any axis."""
 
 from typing import Any
 

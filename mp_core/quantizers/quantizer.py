@@ -1,4 +1,7 @@
-"""The object around :func:`abs_max_quantize`, and what Keras' files call it."""
+"""The object around :func:`abs_max_quantize`, and what Keras' files call it.
+
+The words are Keras': ``axis`` names the axes that share a scale.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

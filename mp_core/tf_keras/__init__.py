@@ -1,5 +1,7 @@
 """The face of tf.keras: its policies, loss scaling and layer rules, over the same default policy and variables.
 
+Words are those of tf.keras and, for quantized layers, of Keras: their scales divide codes, where ours multiply them.
+
 Examples
 --------
 >>> mixed_precision.set_global_policy("mixed_float16")
