@@ -51,7 +51,7 @@ def main():
         for fitted, given in (("", None), ("--calibrate", moments)):
             with tempfile.TemporaryDirectory() as parent:
                 out = Path(parent, "model")
-                report = mp.convert_file(folder, out, policy, moments=given)
+                report = mp.checkpoint.convert(folder, out, policy, moments=given)
                 add(f"convert --policy {policy}", fitted, report["new_bytes"], BertEncoder.from_folder(out))
     print(aligned(rows, left=(0, 1)))
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     )
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate, input_moments
-    from mp_core.checkpoint import convert_file, inspect_file, verify_files
     from mp_core.contraction import einsum
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
@@ -76,7 +75,6 @@ _HOMES = {
     "calibrate": "calibration",
     "cast": "ops",
     "choose_policy": "selection",
-    "convert_file": "checkpoint",
     "dequantize": "quantization",
     "DTypePolicy": "dtype_policies",
     "dynamic_matmul": "ops",
@@ -84,7 +82,6 @@ _HOMES = {
     "FloatDTypePolicy": "dtype_policies",
     "gelu": "ops",
     "input_moments": "calibration",
-    "inspect_file": "checkpoint",
     "layer_norm": "ops",
     "matmul": "ops",
     "pack": "ops",
@@ -100,7 +97,6 @@ _HOMES = {
     "silu": "ops",
     "softmax": "ops",
     "tanh": "ops",
-    "verify_files": "checkpoint",
 }
 
 __all__ = [
@@ -116,7 +112,6 @@ __all__ = [
     "checkpoint",
     "choose_policy",
     "config",
-    "convert_file",
     "dequantize",
     "dtype_policies",
     "dtypes",
@@ -124,7 +119,6 @@ __all__ = [
     "einsum",
     "gelu",
     "input_moments",
-    "inspect_file",
     "layer_norm",
     "layers",
     "loss_scale",
@@ -146,7 +140,6 @@ __all__ = [
     "softmax",
     "tanh",
     "tf_keras",
-    "verify_files",
 ]
 
 

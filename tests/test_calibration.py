@@ -9,8 +9,8 @@ import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
-from mp_core import calibrate, config, convert_file, demo, input_moments, layers
-from mp_core.checkpoint import open_tensors
+from mp_core import calibrate, config, demo, input_moments, layers
+from mp_core.checkpoint import convert, open_tensors
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 
@@ -284,7 +284,7 @@ def test_the_accuracy_of_minilm(tmp_path):
         return (exact * other.encode(documents)).sum(1)
 
     def converted(policy):
-        convert_file(folder, tmp_path / policy, policy)
+        convert(folder, tmp_path / policy, policy)
         return BertEncoder.from_folder(tmp_path / policy)
 
     dynamic, fixed = cosines(encoder.with_policy(INT8)), cosines(calibrate(encoder, sample, INT8))

@@ -15,8 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
 
-from mp_core.checkpoint import RequestError, convert_file, inspect_file, open_tensors, verify_files
-from mp_core.checkpoint import convert as convert_module
+from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify
 from mp_core.checkpoint.folder import open_checkpoint
 from mp_core.checkpoint.output import new_file
 
@@ -24,12 +23,12 @@ from mp_core.checkpoint.output import new_file
 def test_an_existing_file_is_replaced_only_by_force(source, target):
     target.write_text("mine")
     with pytest.raises(FileExistsError, match=r"out\.safetensors exists; force \(--force\) replaces it"):
-        convert_file(source, target, "float16")
+        convert(source, target, "float16")
     assert target.read_text() == "mine"
-    convert_file(source, target, "float16", force=True)
+    convert(source, target, "float16", force=True)
     assert open_tensors(target)["layer.weight"].dtype == np.float16
     with pytest.raises(FileNotFoundError, match="absent"):
-        convert_file(source, target.parent / "absent" / "out", "float16")
+        convert(source, target.parent / "absent" / "out", "float16")
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -41,7 +40,7 @@ def test_a_file_is_never_replaced_by_its_own_conversion(source, tmp_path, link, 
         link(path, target)
     for one, other in ((path, target), (target, path)):
         with pytest.raises(FileExistsError, match=r"is the input .*: it is not replaced"):
-            convert_file(one, other, "bfloat16", force=force)
+            convert(one, other, "bfloat16", force=force)
     assert path.read_bytes() == source.read_bytes() == target.read_bytes()
 
 
@@ -59,7 +58,7 @@ def test_a_folder_is_never_replaced_by_its_own_conversion(sharded, tmp_path, wha
             os.link(path, out / path.name)
     before = {path: path.read_bytes() for path in sharded.rglob("*") if path.is_file()}
     with pytest.raises(FileExistsError, match=r"is the input .*: it is not replaced"):
-        convert_file(sharded / what, out, "bfloat16", force=True)
+        convert(sharded / what, out, "bfloat16", force=True)
     assert {path: path.read_bytes() for path in sharded.rglob("*") if path.is_file()} == before
 
 
@@ -100,19 +99,19 @@ def test_errors_of_the_disk_name_the_target_and_no_temporary_name(source, target
     assert caught.value.filename == str(tmp_path / "x")
     monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(OSError, match="No space") as caught:
-        convert_file(source, target, "float16")
+        convert(source, target, "float16")
     assert caught.value.filename == str(target)
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(OSError, match="No space") as caught:
-        inspect_file(source)
+        inspect(source)
     assert caught.value.filename == str(source)
 
 
 def test_links_keep_leading_to_what_is_replaced(source, sharded, tmp_path):
     for name, model in (("file", source), ("folder", sharded)):
-        convert_file(model, tmp_path / f"{name}-1", "float16")
+        convert(model, tmp_path / f"{name}-1", "float16")
         (tmp_path / name).symlink_to(f"{name}-1")
-        convert_file(model, tmp_path / name, "bfloat16", force=True)
+        convert(model, tmp_path / name, "bfloat16", force=True)
         assert (tmp_path / name).is_symlink()
         assert open_tensors(tmp_path / f"{name}-1")["layer.weight"].dtype == ml_dtypes.bfloat16
 
@@ -129,13 +128,13 @@ def test_no_thread_uses_a_file_that_closes(tmp_path, target, monkeypatch):
         if first:
             raise OSError("disk")
 
-    close = convert_module.OutFile.__exit__
-    monkeypatch.setattr(convert_module._Work, "_write", write)
+    close = conversion.OutFile.__exit__
+    monkeypatch.setattr(conversion._Work, "_write", write)
     monkeypatch.setattr(
-        convert_module.OutFile, "__exit__", lambda *a: (closed.append(len(begun) - len(ended)), close(*a))[1]
+        conversion.OutFile, "__exit__", lambda *a: (closed.append(len(begun) - len(ended)), close(*a))[1]
     )
     with pytest.raises(OSError, match="disk"):
-        convert_file(tmp_path / "in.safetensors", target, "float16", threads=3)
+        convert(tmp_path / "in.safetensors", target, "float16", threads=3)
     assert len(begun) > 1
     assert closed == [0]
 
@@ -154,10 +153,10 @@ def test_a_failure_leaves_everything_as_it_was(source, target, monkeypatch, erro
             raise error
         return original(*_)
 
-    original = convert_module._Work._write
-    monkeypatch.setattr(convert_module._Work, "_write", fail)
+    original = conversion._Work._write
+    monkeypatch.setattr(conversion._Work, "_write", fail)
     with pytest.raises(error):
-        convert_file(source, target, "int8", force=force)
+        convert(source, target, "int8", force=force)
     assert os.listdir(target.parent) == (["out.safetensors"] if force else [])
     assert not force or target.read_text() == "mine"
 
@@ -165,7 +164,7 @@ def test_a_failure_leaves_everything_as_it_was(source, target, monkeypatch, erro
 def test_a_full_disk_is_noticed_before_anything_is_written(source, target, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(OSError, match="bytes are needed"):
-        convert_file(source, target, "float32")
+        convert(source, target, "float32")
 
 
 @pytest.mark.parametrize(
@@ -219,20 +218,20 @@ def sharded(tmp_path):
 @pytest.mark.parametrize("what", ["", "model.safetensors.index.json"])
 def test_shards_stay_shards_and_the_index_follows(sharded, tmp_path, source, what):
     out = tmp_path / "out"
-    report = convert_file(sharded / what, out, "int8")
+    report = convert(sharded / what, out, "int8")
     index = json.loads((out / "model.safetensors.index.json").read_text())
     for file in set(index["weight_map"].values()):
         found = {name for name, owner in index["weight_map"].items() if owner == file}
         assert raw(out / file)[0].keys() == found
     assert "layer.weight.scale" in index["weight_map"]
     assert index["metadata"] == {"total_size": report["new_bytes"], "other": "kept"}
-    convert_file(source, tmp_path / "single.safetensors", "int8")
+    convert(source, tmp_path / "single.safetensors", "int8")
     single = open_tensors(tmp_path / "single.safetensors")
     many = open_tensors(out)
     assert many.keys() == single.keys()
     for name, x in single.items():
         assert (getattr(x, "values", x) == getattr(many[name], "values", many[name])).all(), name
-    assert verify_files(out, tmp_path / "single.safetensors")["failed"] == []
+    assert verify(out, tmp_path / "single.safetensors")["failed"] == []
     others = {path.relative_to(out).as_posix() for path in out.rglob("*.json")}
     assert others == {"model.safetensors.index.json"} | (set() if what else {"config.json", "1_Pooling/config.json"})
     assert not (out / ".git").exists()
@@ -244,22 +243,22 @@ def test_a_file_goes_into_a_folder_and_a_folder_of_one_into_a_file(sharded, sour
     folder.mkdir()
     shutil.copy(source, folder / source.name)
     (folder / "config.json").write_text("{}")
-    convert_file(source, out, "float16")
+    convert(source, out, "float16")
     assert os.listdir(out) == [source.name]
     with pytest.raises(FileExistsError, match="force"):
-        convert_file(source, out, "float16")
-    convert_file(folder, tmp_path / "one.safetensors", "float16")
+        convert(source, out, "float16")
+    convert(folder, tmp_path / "one.safetensors", "float16")
     assert (tmp_path / "one.safetensors").read_bytes() == (out / source.name).read_bytes()
-    convert_file(folder, tmp_path / "one.safetensors", "float16", force=True)
+    convert(folder, tmp_path / "one.safetensors", "float16", force=True)
     with pytest.raises(RequestError, match="model holds 2 safetensors files: the target must be a folder"):
-        convert_file(sharded, tmp_path / "two.safetensors", "float16")
+        convert(sharded, tmp_path / "two.safetensors", "float16")
     with pytest.raises(RequestError, match=r"the target .*new/ is no folder"):
-        convert_file(source, f"{tmp_path}/new/", "float16")
+        convert(source, f"{tmp_path}/new/", "float16")
     assert not (tmp_path / "new").exists()
-    convert_file(folder, f"{tmp_path}/new.safetensors/", "float16")
+    convert(folder, f"{tmp_path}/new.safetensors/", "float16")
     assert sorted(os.listdir(tmp_path / "new.safetensors")) == ["config.json", source.name]
     (tmp_path / "old.safetensors").mkdir()
-    convert_file(sharded, tmp_path / "old.safetensors", "float16", force=True)
+    convert(sharded, tmp_path / "old.safetensors", "float16", force=True)
     assert (tmp_path / "old.safetensors" / "config.json").exists()
 
 
@@ -270,13 +269,13 @@ def test_weights_in_other_forms_and_what_is_excluded_are_left_out(sharded, tmp_p
         (sharded / name).parent.mkdir(parents=True, exist_ok=True)
         (sharded / name).write_bytes(b"x")
     patterns = ["docs", "*.txt", "*.fp16.safetensors"]
-    report = convert_file(sharded, tmp_path / "out", "int8", exclude=patterns)
+    report = convert(sharded, tmp_path / "out", "int8", exclude=patterns)
     assert sorted(report["left_out"]) == sorted([*stale, *other[:-1]])
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"vocab.bin", "config.json", "1_Pooling/config.json"} < files and not files & {*stale, *other[:-1]}
     for pattern, message in (("*.md5", "excludes no file"), ("model-00001*", "cannot be excluded: an index names it")):
         with pytest.raises(RequestError, match=message):
-            convert_file(sharded, tmp_path / "x", "int8", exclude=[*patterns, pattern])
+            convert(sharded, tmp_path / "x", "int8", exclude=[*patterns, pattern])
 
 
 def test_the_shards_of_an_index_are_found_once(sharded):
@@ -287,29 +286,29 @@ def test_the_shards_of_an_index_are_found_once(sharded):
 
 def test_a_folder_is_replaced_only_if_nothing_is_lost(sharded, tmp_path):
     out = tmp_path / "out"
-    convert_file(sharded, out, "int8")
+    convert(sharded, out, "int8")
     with pytest.raises(FileExistsError, match="force"):
-        convert_file(sharded, out, "float16")
+        convert(sharded, out, "float16")
     (out / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"'notes\.txt', which a conversion would not write"):
-        convert_file(sharded, out, "float16", force=True)
+        convert(sharded, out, "float16", force=True)
     (out / "notes.txt").unlink()
-    convert_file(sharded, out, "float16", force=True)
+    convert(sharded, out, "float16", force=True)
     assert open_tensors(out)["layer.weight"].dtype == np.float16
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
     with pytest.raises(RequestError, match="lies inside the folder"):
-        convert_file(sharded, sharded / "int8", "int8")
+        convert(sharded, sharded / "int8", "int8")
     with pytest.raises(FileExistsError, match="is no folder"):
-        convert_file(sharded, out / "config.json", "int8", force=True)
+        convert(sharded, out / "config.json", "int8", force=True)
 
 
 def test_a_folder_that_fails_disappears(sharded, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk")
 
-    monkeypatch.setattr(convert_module, "_index", fail)
+    monkeypatch.setattr(conversion, "_index", fail)
     with pytest.raises(OSError, match="disk"):
-        convert_file(sharded, tmp_path / "out", "int8")
+        convert(sharded, tmp_path / "out", "int8")
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -320,5 +319,5 @@ def test_links_of_a_hub_s_cache_are_followed(sharded, tmp_path):
     for number, file in enumerate(path for path in sharded.iterdir() if path.is_file()):
         shutil.copy(file, tmp_path / "hub" / "blobs" / str(number))
         (snapshot / file.name).symlink_to(f"../../blobs/{number}")
-    convert_file(snapshot, tmp_path / "out", "int8")
+    convert(snapshot, tmp_path / "out", "int8")
     assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())

@@ -11,7 +11,7 @@ from tensors import LINE, raw, row_of, safetensors
 
 import mp_core as mp
 from mp_core import cli
-from mp_core.checkpoint import RequestError, convert_file, inspect_file, open_tensors, verify_files
+from mp_core.checkpoint import RequestError, convert, inspect, open_tensors, verify
 from mp_core.checkpoint.header import CODES
 from mp_core.models import BertEncoder
 
@@ -75,15 +75,15 @@ def test_float8_with_scales_is_what_it_stands_for(tmp_path, layout, dtype):
     opened = open_tensors(path)
     assert list(opened) == ["l.weight"]
     np.testing.assert_array_equal(mp.dequantize(opened["l.weight"]), expected)
-    convert_file(path, tmp_path / "out", "float32")
+    convert(path, tmp_path / "out", "float32")
     out = open_tensors(tmp_path / "out")
     assert list(out) == ["l.weight"]
     np.testing.assert_array_equal(out["l.weight"], expected)
-    convert_file(path, tmp_path / "out", "bfloat16", force=True)
+    convert(path, tmp_path / "out", "bfloat16", force=True)
     assert open_tensors(tmp_path / "out")["l.weight"].tobytes() == expected.astype(ml_dtypes.bfloat16).tobytes()
     save_file({"l.weight": expected}, tmp_path / "plain.safetensors")
-    assert verify_files(path, tmp_path / "plain.safetensors")["failed"] == []
-    assert row_of(inspect_file(path), "l.weight")["max_abs"] == np.abs(expected).max()
+    assert verify(path, tmp_path / "plain.safetensors")["failed"] == []
+    assert row_of(inspect(path), "l.weight")["max_abs"] == np.abs(expected).max()
 
 
 NAMES = [
@@ -103,7 +103,7 @@ def test_names_and_types_of_scales(tmp_path, name, scale_name, dtype):
     path = save(tmp_path / "in.safetensors", {name: x, scale_name: scale})
     expected = x.astype(np.float32) * expanded(scale.astype(np.float32), x.shape, (128, 128))
     np.testing.assert_array_equal(mp.dequantize(open_tensors(path)[name]), expected)
-    convert_file(path, tmp_path / "out", "float32")
+    convert(path, tmp_path / "out", "float32")
     np.testing.assert_array_equal(open_tensors(tmp_path / "out")[name], expected)
 
 
@@ -111,7 +111,7 @@ def test_other_tensors_stay_and_float8_without_scales_is_values(tmp_path):
     x = codes(64, 64)
     path = save(tmp_path / "in.safetensors", {"a.weight": x, "a.input_scale": positive(1), "norm.scale": positive(64)})
     assert open_tensors(path)["a.weight"].tobytes() == x.tobytes()
-    convert_file(path, tmp_path / "out", "float32")
+    convert(path, tmp_path / "out", "float32")
     np.testing.assert_array_equal(open_tensors(tmp_path / "out")["a.weight"], x.astype(np.float32))
 
 
@@ -119,11 +119,11 @@ def test_codes_of_another_tool_are_kept_whole_or_quantized_anew_by_leave(tmp_pat
     x, scale = codes(256, 256), positive(2, 2)
     path = save(tmp_path / "in.safetensors", {"l.weight": x, "l.weight_scale_inv": scale, "b": positive(64, 64)})
     with pytest.raises(RequestError, match=r"'l\.weight' holds float8_e4m3fn codes already"):
-        convert_file(path, tmp_path / "out", "int8")
-    convert_file(path, tmp_path / "out", "int8", allow_requantize=True)
+        convert(path, tmp_path / "out", "int8")
+    convert(path, tmp_path / "out", "int8", allow_requantize=True)
     expected = mp.quantize(x.astype(np.float32) * expanded(scale, x.shape, (128, 128)), axis=0, dtype="int8")
     np.testing.assert_array_equal(open_tensors(tmp_path / "out")["l.weight"].values, expected.values)
-    convert_file(path, tmp_path / "out", "int8", keep=["^l"], force=True)
+    convert(path, tmp_path / "out", "int8", keep=["^l"], force=True)
     before, (after, metadata) = raw(path)[0], raw(tmp_path / "out")
     assert {name: after[name] for name in ("l.weight", "l.weight_scale_inv")} == {
         name: before[name] for name in ("l.weight", "l.weight_scale_inv")
@@ -160,7 +160,7 @@ REFUSED = {
 def test_other_codes_are_refused_by_name_and_inspected_with_a_word(tmp_path, capsys, case):
     tensors, named = REFUSED[case]
     path = save(tmp_path / "in.safetensors", tensors)
-    for call in (lambda: open_tensors(path), lambda: convert_file(path, tmp_path / "out", "float16")):
+    for call in (lambda: open_tensors(path), lambda: convert(path, tmp_path / "out", "float16")):
         with pytest.raises(
             ValueError, match=r"in\.safetensors: tensor 'l\..*whose codes mp_core cannot read"
         ) as caught:
@@ -181,7 +181,7 @@ def test_an_inspection_says_that_scales_of_another_tool_count(tmp_path, capsys):
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
 def test_scales_must_be_positive_and_finite(tmp_path, scale):
     path = save(tmp_path / "in.safetensors", {"l.weight": codes(8, 8), "l.weight_scale": np.array(scale, np.float32)})
-    for call in (open_tensors, lambda path: convert_file(path, tmp_path / "out", "float32")):
+    for call in (open_tensors, lambda path: convert(path, tmp_path / "out", "float32")):
         with pytest.raises(ValueError, match="positive and finite"):
             call(path)
 

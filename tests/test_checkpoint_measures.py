@@ -8,14 +8,14 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import normal, row_of, safetensors
 
-from mp_core.checkpoint import convert_file, inspect_file, open_tensors, verify_files
+from mp_core.checkpoint import convert, inspect, open_tensors, verify
 
 
 def test_an_inspection_counts_by_the_definitions(tmp_path):
     x = np.array([[0, 1, -70000, 65504, 1e-5, -6e-5, 2.0**-14], [np.inf, -np.inf, np.nan, 3, 0, 0, 1e30]], np.float32)
     tensors = {"x": x, "ids": np.array([-(2**40), 5]), "none": np.zeros((0, 3), np.float16)}
     save_file(tensors, tmp_path / "m.safetensors", metadata={"a": "b"})
-    report = inspect_file(tmp_path / "m.safetensors")
+    report = inspect(tmp_path / "m.safetensors")
     row = row_of(report, "x")
     assert row == {
         "name": "x",
@@ -39,8 +39,8 @@ def test_an_inspection_counts_by_the_definitions(tmp_path):
 
 @pytest.mark.parametrize("policy", ["float16", "int8", "int4", "float8_e4m3fn"])
 def test_verification_measures_what_conversion_did(source, target, policy):
-    converted = convert_file(source, target, policy)
-    verified = verify_files(source, target, rtol=1.0)
+    converted = convert(source, target, policy)
+    verified = verify(source, target, rtol=1.0)
     assert verified["failed"] == []
     measures = ("max_abs_error", "rel_rmse", "sqnr", "cosine", "overflow", "flushed", "nan")
     for row in converted["tensors"]:
@@ -48,7 +48,7 @@ def test_verification_measures_what_conversion_did(source, target, policy):
             {k: row[k] for k in measures}
         )
     lossy = [row["name"] for row in converted["tensors"] if row["rel_rmse"] > 0]
-    assert [line.split(":")[0] for line in verify_files(source, target)["failed"]] == lossy
+    assert [line.split(":")[0] for line in verify(source, target)["failed"]] == lossy
 
 
 def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
@@ -64,7 +64,7 @@ def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
     source, target = tmp_path / "source.safetensors", tmp_path / "target.safetensors"
     source.write_bytes(safetensors(header, data))
 
-    report = inspect_file(source)
+    report = inspect(source)
     assert {row["name"]: row["dtype"] for row in report["tensors"]} == {
         **codes,
         "rotation": "complex64",
@@ -73,17 +73,15 @@ def test_types_that_no_policy_converts_are_kept_and_measured(tmp_path):
     assert [row_of(report, code)["max_abs"] for code in codes] == [2, 2, 2]
     assert row_of(report, "rotation")["max_abs"] == 5 and row_of(report, "rotation")["nan"] == 1
 
-    converted = convert_file(source, target, "int8", fail_if=["nan>1"])
+    converted = convert(source, target, "int8", fail_if=["nan>1"])
     assert converted["failed"] == [] and [row_of(converted, name)["nan"] for name in header] == [0, 0, 1, 1, 0]
     kept = open_tensors(target)
     assert b"".join(kept[name].tobytes() for name in (*codes, "rotation")) == data[:22]
-    assert [line.split(":")[0] for line in verify_files(source, target)["failed"]] == []
+    assert [line.split(":")[0] for line in verify(source, target)["failed"]] == []
     changed = bytearray(source.read_bytes())
     changed[-17] ^= 1  # of the last imaginary part
     (tmp_path / "changed.safetensors").write_bytes(changed)
-    assert [line.split(":")[0] for line in verify_files(source, tmp_path / "changed.safetensors")["failed"]] == [
-        "rotation"
-    ]
+    assert [line.split(":")[0] for line in verify(source, tmp_path / "changed.safetensors")["failed"]] == ["rotation"]
 
 
 def test_verification_names_what_differs(tmp_path):
@@ -103,12 +101,12 @@ def test_verification_names_what_differs(tmp_path):
         "i": np.array([2**60 + 1]),
     }
     save_file(a, tmp_path / "a"), save_file(b, tmp_path / "b")
-    report = verify_files(tmp_path / "a", tmp_path / "b", rtol=1e-3)
+    report = verify(tmp_path / "a", tmp_path / "b", rtol=1e-3)
     assert sorted(line.split(":")[0] for line in report["failed"]) == ["gone", "n", "new", "turned"]
-    assert any(line.startswith("i: ") for line in verify_files(tmp_path / "a", tmp_path / "b")["failed"])
-    assert verify_files(tmp_path / "a", tmp_path / "a")["failed"] == []
+    assert any(line.startswith("i: ") for line in verify(tmp_path / "a", tmp_path / "b")["failed"])
+    assert verify(tmp_path / "a", tmp_path / "a")["failed"] == []
     with pytest.raises(ValueError, match="`rtol` must be a number of at least 0"):
-        verify_files(tmp_path / "a", tmp_path / "a", rtol=math.nan)
+        verify(tmp_path / "a", tmp_path / "a", rtol=math.nan)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +124,11 @@ def test_verification_names_what_differs(tmp_path):
 )
 def test_integers_beyond_float64_differ_from_its_numbers(tmp_path, a, b, same):
     save_file({"x": a}, tmp_path / "a"), save_file({"x": b}, tmp_path / "b")
-    assert (verify_files(tmp_path / "a", tmp_path / "b")["failed"] == []) is same
+    assert (verify(tmp_path / "a", tmp_path / "b")["failed"] == []) is same
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0, 2.0], [1e200, 1.0]), ([1e200, 2.0], [1.0, 1.0])])
 def test_measures_of_numbers_whose_squares_overflow(tmp_path, a, b):
     save_file({"x": np.array(a)}, tmp_path / "a"), save_file({"x": np.array(b)}, tmp_path / "b")
-    row = row_of(verify_files(tmp_path / "a", tmp_path / "b"), "x")
+    row = row_of(verify(tmp_path / "a", tmp_path / "b"), "x")
     assert row["max_abs_error"] == 1e200 and all(math.isnan(row[name]) for name in ("rel_rmse", "sqnr", "cosine"))

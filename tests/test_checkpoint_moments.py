@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import mp_core as mp
-from mp_core.checkpoint import POLICIES, RequestError, convert_file, open_tensors
+from mp_core.checkpoint import POLICIES, RequestError, convert, open_tensors
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_moments_make_products_closer_with_the_same_scales(rounded_for, target, 
     source, kernel, x, moments = rounded_for
     opened = []
     for given in (None, moments):
-        convert_file(source, target, policy, granularity=granularity, moments=given, force=True)
+        convert(source, target, policy, granularity=granularity, moments=given, force=True)
         opened.append(open_tensors(target)["kernel"])
     nearest, rounded = (np.sqrt(((x @ (mp.dequantize(q) - kernel).T) ** 2).mean()) for q in opened)
     assert rounded < 0.75 * nearest
@@ -34,13 +34,13 @@ def test_moments_give_the_same_file_with_any_number_of_threads_and_instruction_s
     source, _, _, moments = rounded_for
     written = set()
     for threads in (1, 3):
-        convert_file(source, target, "int4", moments=moments, threads=threads, force=True)
+        convert(source, target, "int4", moments=moments, threads=threads, force=True)
         written.add(target.read_bytes())
     with mp.config.num_threads(1):
         before = mp.config.isa()
         mp.config.set_isa("scalar")
         try:
-            convert_file(source, target, "int4", moments=moments, force=True)
+            convert(source, target, "int4", moments=moments, force=True)
         finally:
             mp.config.set_isa(before)
     assert written == {target.read_bytes()}
@@ -56,7 +56,7 @@ def test_infinity_and_nan_are_refused(rounded_for, target):
         with pytest.raises(
             ValueError, match=rf"'kernel' must be finite to be quantized; received {number} at \(3, 7\)"
         ):
-            convert_file(source, target, "int8", moments=moments)
+            convert(source, target, "int8", moments=moments)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_infinity_and_nan_are_refused(rounded_for, target):
 )
 def test_moments_that_do_not_fit(rounded_for, target, moments, message):
     with pytest.raises(RequestError, match=message):
-        convert_file(rounded_for[0], target, "int8", moments=moments)
+        convert(rounded_for[0], target, "int8", moments=moments)
     assert not target.exists()
 
 
 def test_masked_moments_are_refused(rounded_for, target):
     with pytest.raises(TypeError, match=r"`moments\['kernel'\]` must not be a masked array: its mask would be lost"):
-        convert_file(rounded_for[0], target, "int8", moments={"kernel": np.ma.masked_array(np.eye(640), np.eye(640))})
+        convert(rounded_for[0], target, "int8", moments={"kernel": np.ma.masked_array(np.eye(640), np.eye(640))})
     assert not target.exists()
 
 
 def test_moments_of_nothing_round_to_nearest(rounded_for, target):
     source = rounded_for[0]
-    convert_file(source, target, "int8")
+    convert(source, target, "int8")
     expected = target.read_bytes()
-    convert_file(source, target, "int8", moments={"kernel": np.zeros((640, 640))}, force=True)
+    convert(source, target, "int8", moments={"kernel": np.zeros((640, 640))}, force=True)
     assert target.read_bytes() == expected

@@ -57,7 +57,7 @@ def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
     assert len({len(line) for line in lines[:9]}) == 1
     assert "7 tensors: 0.0 MB > 0.0 MB" in lines
     worst = [line.split()[0] for line in lines[lines.index("worst:") + 3 : -1]]
-    rows = checkpoint.convert_file(model, out, "int8", keep=[r"layer\.0"], force=True)["tensors"]
+    rows = checkpoint.convert(model, out, "int8", keep=[r"layer\.0"], force=True)["tensors"]
     assert worst == [row["name"] for row in sorted(rows, key=lambda row: row["sqnr"])][:5]
     assert sum("float32 > int8" in line for line in lines) == 10
     assert open_tensors(out)["layer.1.weight"].values.dtype == np.int8
@@ -71,7 +71,7 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
     arguments[7] = "3.weight=float16"
     assert cli.main([*arguments, "--granularity", "group:16", "--report", str(report), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-    twin = checkpoint.convert_file(
+    twin = checkpoint.convert(
         model, out, "int4", map=[("3.weight", "float16"), ("5", "bfloat16")], granularity="group:16", force=True
     )
     loaded = json.loads(report.read_text(), parse_constant=lambda constant: pytest.fail(constant))
@@ -89,10 +89,10 @@ def test_texts_to_calibrate_with(tmp_path):
     arguments = ["convert", str(model), "-o", out, "--policy", "int4", "--calibrate", str(texts), "--quiet"]
     assert cli.main(arguments) == 0
     moments = input_moments(BertEncoder.from_folder(model), ["a b c", "d", "e f g h a"])
-    checkpoint.convert_file(model, tmp_path / "twin", "int4", moments=moments)
+    checkpoint.convert(model, tmp_path / "twin", "int4", moments=moments)
     written, twin = (Path(folder, "model.safetensors").read_bytes() for folder in (out, tmp_path / "twin"))
     assert written == twin
-    checkpoint.convert_file(model, tmp_path / "plain", "int4")
+    checkpoint.convert(model, tmp_path / "plain", "int4")
     assert written != Path(tmp_path, "plain", "model.safetensors").read_bytes()
     assert cli.main(["convert", str(model / "model.safetensors"), *arguments[2:], "--force"]) == 3
 
@@ -191,7 +191,7 @@ def test_an_inspection_lists_tensors_and_metadata(capsys, model):
     assert "layer.5.weight  30 x 40  float32" in printed
     assert printed.endswith("7 tensors: 0.0 MB\nmodel.safetensors: format = pt\n")
     assert cli.main(["inspect", model, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == checkpoint.inspect_file(model)
+    assert json.loads(capsys.readouterr().out) == checkpoint.inspect(model)
 
 
 def test_verification_is_code_1_beyond_the_tolerance(capsys, model, out):

@@ -1,12 +1,13 @@
-"""Checkpoints: safetensors files read, inspected, compared, and converted to smaller types."""
+"""Checkpoints: safetensors files read, inspected, compared, written, and converted to smaller types."""
 
-from mp_core.checkpoint.convert import MAX_MEMORY, convert_file
+from mp_core.checkpoint.coding import QUANTIZATION
+from mp_core.checkpoint.conversion import MAX_MEMORY, convert
 from mp_core.checkpoint.errors import Threshold
-from mp_core.checkpoint.loading import open_tensors
-from mp_core.checkpoint.measure import inspect_file, verify_files
+from mp_core.checkpoint.loading import open_tensors, stored_policies
+from mp_core.checkpoint.measure import inspect, verify
 from mp_core.checkpoint.plan import POLICIES, Granularity, RequestError, stored_as
 from mp_core.checkpoint.pool import MIN_MEMORY
-from mp_core.checkpoint.tensors import QUANTIZATION
+from mp_core.checkpoint.saving import save_folder, save_tensors
 
 __all__ = [
     "MAX_MEMORY",
@@ -16,9 +17,12 @@ __all__ = [
     "Granularity",
     "RequestError",
     "Threshold",
-    "convert_file",
-    "inspect_file",
+    "convert",
+    "inspect",
     "open_tensors",
+    "save_folder",
+    "save_tensors",
     "stored_as",
-    "verify_files",
+    "stored_policies",
+    "verify",
 ]

@@ -1,17 +1,20 @@
-"""Checkpoints as memory-mapped arrays."""
+"""Checkpoints as memory-mapped arrays, and the policies that they name."""
 
+from collections.abc import Iterator
 from os import PathLike
 
 import numpy as np
 
 from mp_core.arguments import path_of
 from mp_core.arrays import Array
+from mp_core.checkpoint.coding import SUFFIXES
 from mp_core.checkpoint.folder import Shard, open_checkpoint, refuse_tools, unique_tensors
-from mp_core.checkpoint.header import Entry
-from mp_core.checkpoint.tensors import Tensor
+from mp_core.checkpoint.header import Entry, load_json
+from mp_core.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
+from mp_core.dtype_policies import policy_of
 from mp_core.quantization import QuantizedArray
 
-__all__ = ["open_tensors"]
+__all__ = ["open_tensors", "stored_policies"]
 
 
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
@@ -28,8 +31,9 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     Returns
     -------
     dict of str to ndarray or QuantizedArray
-        In the order of the header. What :func:`convert_file` has quantized is a :class:`QuantizedArray`, and so is
-        float8 with the scales of another tool. Where that tool's blocks span several lines, the scales are repeated,
+        In the order of the header. Codes of mp_core are a :class:`QuantizedArray`; behind those of a matrix whose
+        inputs have fixed scales follow ``NAME.inputs_scale`` and ``NAME.inputs_zero_point``. Float8 with the scales of
+        another tool is a QuantizedArray too. Where that tool's blocks span several lines, the scales are repeated,
         because a QuantizedArray has scales for each line.
 
     Raises
@@ -57,18 +61,94 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     refuse_tools(checkpoint)
     maps = {name: np.asarray(np.memmap(shard.path, mode="r")) for name, shard in checkpoint.shards.items()}
     return {
-        name: _mapped(maps[shard.name], shard, tensor) for name, (shard, tensor) in unique_tensors(checkpoint).items()
+        name: value
+        for shard, tensor in unique_tensors(checkpoint).values()
+        for name, value in _mapped(maps[shard.name], shard, tensor)
     }
 
 
-def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Array | QuantizedArray:
+def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str, Array | QuantizedArray]]:
+    """Yield what a tensor is, by name."""
+
     def view(entry: Entry) -> Array:
         return content[entry.start : entry.start + entry.nbytes].view(entry.dtype).reshape(entry.shape)
 
-    values, *others = map(view, tensor.parts.values())
-    if tensor.scheme is None:
-        return values
-    scale = others[0].astype(np.float32, copy=False)
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise ValueError(f"{shard.path}: the scales of {tensor.name!r} must be positive and finite")
-    return tensor.scheme.array(values, scale, *others[1:])
+    values, coding = view(tensor.values), tensor.coding
+    if coding is None:
+        yield tensor.name, values
+        return
+    zeros = tensor.part("zero_point")
+    inputs = {f"{tensor.name}.{suffix}": tensor.part(suffix) for suffix in SUFFIXES[2:]}
+    found = {name: view(part) for name, part in inputs.items() if part is not None}
+    try:
+        scale = positive(view(tensor.scale), "scales")
+        q = coding.array(values, scale, None if zeros is None else view(zeros))
+        if coding.fixed_inputs:
+            positive(found[f"{tensor.name}.inputs_scale"], "inputs_scale")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{shard.path}: tensor {tensor.name!r}: {error}") from None
+    yield tensor.name, q
+    yield from found.items()
+
+
+def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, str]]:
+    """Return under which policies the tensors of a checkpoint are stored.
+
+    Parameters
+    ----------
+    path : path
+        As for :func:`open_tensors`.
+
+    Returns
+    -------
+    policy : str or None
+        The name of the policy of all tensors but those below; None where mp_core has not written the checkpoint.
+    policies : dict of str to str
+        The names of the policies of tensors that have another one.
+
+    Raises
+    ------
+    TypeError
+        `path` is no path, such as bytes.
+    OSError
+        A file is missing or cannot be read.
+    ValueError
+        A file is corrupt, names what is no policy or no tensor, or two files of the checkpoint name different ones.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from mp_core.checkpoint import save_tensors
+    >>> with TemporaryDirectory() as folder:
+    ...     tensors = {"a": np.ones(2), "b": np.ones(2)}
+    ...     save_tensors(Path(folder, "x"), tensors, policy="float32", policies={"b": "mixed_bfloat16"})
+    ...     stored_policies(Path(folder, "x"))
+    ('float32', {'b': 'mixed_bfloat16'})
+    """
+    shards = list(open_checkpoint(path_of(path, "path")).shards.values())
+    default = shards[0].header.metadata.get(POLICY)
+    policies: dict[str, str] = {}
+    for shard in shards:
+        metadata = shard.header.metadata
+        if metadata.get(POLICY) != default:
+            raise ValueError(
+                f"{shards[0].path} and {shard.path} have the policies {default!r} and {metadata.get(POLICY)!r}"
+            )
+        what = f"{shard.path}: metadata {POLICIES}"
+        own = load_json(metadata.get(POLICIES, "{}").encode(), what)
+        for name, policy in own.items():
+            if name not in shard.tensors:
+                raise ValueError(f"{what}: there is no tensor {name!r}")
+            policies[name] = _checked(policy, f"{what}: {name!r}")
+    return None if default is None else _checked(default, f"{shards[0].path}: metadata {POLICY}"), policies
+
+
+def _checked(policy: object, what: str) -> str:
+    """Return the name of a policy that a file names."""
+    if not isinstance(policy, str):
+        raise ValueError(f"{what}: a policy must be a string; received {policy!r}")
+    try:
+        return policy_of(policy).name
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None

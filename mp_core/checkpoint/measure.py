@@ -11,14 +11,15 @@ import numpy as np
 
 from mp_core.arguments import number, path_of
 from mp_core.arrays import F32, F64, Array, cast
+from mp_core.checkpoint.coding import Box, boxes
 from mp_core.checkpoint.errors import Sums, as_float64, count
 from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.pool import Pool
-from mp_core.checkpoint.tensors import Box, File, Tensor, boxes
+from mp_core.checkpoint.tensors import File, Tensor
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 
-__all__ = ["inspect_file", "verify_files"]
+__all__ = ["inspect", "verify"]
 
 _MEMORY = 2**28
 _LARGEST, _SMALLEST = 65504.0, 2.0**-14  # float16's largest number and its smallest with all digits
@@ -56,9 +57,7 @@ class _Range:
         return _Range(max(largest), *map(sum, counts))
 
 
-def inspect_file(
-    path: str | os.PathLike[str], *, threads: int | None = None, show_progress: bool = False
-) -> dict[str, Any]:
+def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_progress: bool = False) -> dict[str, Any]:
     """Return what a checkpoint holds, and what of it other types could not.
 
     Parameters
@@ -101,7 +100,7 @@ def inspect_file(
     }
 
 
-def verify_files(
+def verify(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],
     *,
@@ -127,7 +126,7 @@ def verify_files(
     dict
         ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, that has another shape,
         or that is too far off) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype``,
-        ``new_dtype``, ``bytes``, ``new_bytes`` and the measures of :func:`convert_file`.
+        ``new_dtype``, ``bytes``, ``new_bytes`` and the measures of :func:`convert`.
 
     Raises
     ------
@@ -165,7 +164,7 @@ def _contents(shard: Shard, tensor: Tensor) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "dtype": tensor.dtype,
         "bytes": tensor.nbytes,
-        "quantization": None if tensor.scheme is None else tensor.scheme.entry(),
+        "quantization": None if tensor.coding is None else tensor.coding.entry(),
         "tool": tensor.tool,
     }
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from mp_core.arrays import Array
 
-__all__ = ["ENDING", "OutFile", "check_free", "naming", "new_file", "replace", "temporary_beside"]
+__all__ = ["ENDING", "OutFile", "check_free", "check_space", "naming", "new_file", "replace", "temporary_beside"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end the process, but let it remove its unfinished files first."""
@@ -101,6 +101,12 @@ def temporary_beside(target: Path) -> Iterator[Path]:
                 shutil.rmtree(temporary)
             else:
                 temporary.unlink(missing_ok=True)
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise OSError unless so many bytes are free."""
+    if shutil.disk_usage(folder).free < needed:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {needed} bytes are needed", str(folder))
 
 
 def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from mp_core import dtype_policies
 from mp_core.arrays import Array, refuse_masked
-from mp_core.checkpoint.tensors import BOX, MAX_GROUP, Scheme, Tensor, is_group_size
+from mp_core.checkpoint.coding import BOX, MAX_GROUP, Coding, Kind, is_group_size
+from mp_core.checkpoint.tensors import Tensor
 from mp_core.dtype_policies import Int8WeightOnlyDTypePolicy
 from mp_core.dtypes import ALLOWED, is_float
 from mp_core.patterns import matcher
@@ -103,34 +104,34 @@ def stored_as(policy: str) -> tuple[str, Granularity | None]:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A tensor and what it becomes: codes of a scheme, values of a type, or a copy of its bytes."""
+    """A tensor and what it becomes: codes of a coding, values of a type, or a copy of its bytes."""
 
     tensor: Tensor
     dtype: np.dtype[Any] | None = None
-    scheme: Scheme | None = None
+    coding: Coding | None = None
     moments: Array | None = None
     """Of the inputs that codes are rounded for."""
 
     @property
     def is_copy(self) -> bool:
         """Whether the bytes stay as they are."""
-        return self.dtype is None and self.scheme is None
+        return self.dtype is None and self.coding is None
 
     @property
-    def parts(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    def parts(self) -> dict[str, Kind]:
         """Types and shapes of the tensors in the file, by name."""
         name = self.tensor.name
-        if self.scheme is not None:
-            return {name: self.scheme.stored, f"{name}.scale": self.scheme.scales}
+        if self.coding is not None:
+            return self.coding.parts(name, None)
         if self.dtype is not None:
             return {name: (self.dtype, self.tensor.shape)}
         return {part: (entry.dtype, entry.shape) for part, entry in self.tensor.parts.items()}
 
     @property
-    def new_scheme(self) -> Scheme | None:
-        """The scheme of the codes in the new file, but of codes that another tool has written."""
-        scheme = self.tensor.scheme if self.is_copy else self.scheme
-        return None if scheme is None or scheme.blocks is not None else scheme
+    def new_coding(self) -> Coding | None:
+        """The coding of the codes in the new file, but of codes that another tool has written."""
+        coding = self.tensor.coding if self.is_copy else self.coding
+        return None if coding is None or coding.blocks is not None else coding
 
     @property
     def nbytes(self) -> int:
@@ -140,8 +141,8 @@ class Planned:
     @property
     def new_dtype(self) -> str:
         """The name of the new type, of the codes where there are scales."""
-        if self.scheme is not None:
-            return self.scheme.dtype
+        if self.coding is not None:
+            return self.coding.dtype
         return self.tensor.dtype if self.dtype is None else self.dtype.name
 
 
@@ -223,7 +224,7 @@ class Rules:
         planned = [self._plan(tensor) for tensor in tensors]
         if self.moments and not any(plan.moments is not None for plan in planned):
             raise RequestError("the moments do not apply: no tensor that has some would be quantized")
-        if self.granularity and not any(plan.scheme for plan in planned):
+        if self.granularity and not any(plan.coding for plan in planned):
             raise RequestError(
                 f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized"
             )
@@ -232,15 +233,15 @@ class Rules:
     def _plan(self, tensor: Tensor) -> Planned:
         policy = next((mapped for pattern, mapped in self.map if pattern.matches(tensor.name)), self.policy)
         kept = any(pattern.matches(tensor.name) for pattern in self.keep)
-        if kept or not (tensor.scheme or is_float(tensor.values.dtype)):
+        if kept or not (tensor.coding or is_float(tensor.values.dtype)):
             return Planned(tensor)
         dtype, granularity = stored_as(policy)
         if granularity is None:
-            same = tensor.scheme is None and tensor.dtype == dtype
+            same = tensor.coding is None and tensor.dtype == dtype
             return Planned(tensor) if same else Planned(tensor, ALLOWED[dtype])
         if len(tensor.shape) < 2 or 0 in tensor.shape:
             return Planned(tensor)
-        if tensor.scheme and not self.allow_requantize:
+        if tensor.coding and not self.allow_requantize:
             raise RequestError(
                 f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
                 "allow_requantize (--allow-requantize), keeping them keep (--keep)"
@@ -249,8 +250,8 @@ class Rules:
             granularity = _CHANNEL
         granularity = self.granularity or granularity
         axis = granularity.axis(len(tensor.shape))
-        scheme = Scheme(dtype, tensor.shape, axis, granularity.group_size, policy)
-        return Planned(tensor, scheme=scheme, moments=self._moments(tensor))
+        coding = Coding(dtype, tensor.shape, axis, granularity.group_size)
+        return Planned(tensor, coding=coding, moments=self._moments(tensor))
 
     def _moments(self, tensor: Tensor) -> Array | None:
         """Return the moments of the inputs of a tensor that is to be quantized, checked."""

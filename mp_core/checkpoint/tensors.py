@@ -2,163 +2,24 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arrays import Array
+from mp_core.arrays import I8, I32, Array
+from mp_core.checkpoint.coding import QUANTIZATION, SUFFIXES, Box, Coding, is_group_size
 from mp_core.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
-from mp_core.checkpoint.header import Entry, Header, is_shape, load_json, open_regular
+from mp_core.checkpoint.header import Entry, Header, load_json, open_regular
 from mp_core.checkpoint.output import naming
-from mp_core.dtypes import ALLOWED, STORED
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization import dequantize
 
-__all__ = [
-    "BOX",
-    "MAX_GROUP",
-    "QUANTIZATION",
-    "Box",
-    "File",
-    "Scheme",
-    "Tensor",
-    "boxes",
-    "is_group_size",
-    "metadata_of",
-    "tensors_of",
-]
+__all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
 
-QUANTIZATION = "mp_core.quantization"
-BOX = 2**16
-"""The most elements a box has: few enough for the second-level cache."""
-MAX_GROUP = BOX // 2
-_STORED = {"int4": "uint8"} | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
-
-
-class Box(NamedTuple):
-    """Neighbouring elements of a tensor seen as lines along its last axis: whole lines, or a part of one."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
-
-
-def boxes(lines: int, length: int, multiple: int = 1) -> Iterator[Box]:
-    """Cut a tensor into boxes of at most :data:`BOX` elements; lines go in multiples where these fit."""
-    if not lines * length:
-        return
-    step = max(BOX // length, 1)
-    step -= step % multiple if step >= multiple else 0
-    width = min(BOX, length)
-    for first in range(0, lines, step):
-        for begin in range(0, length, width):
-            yield Box(first, min(first + step, lines), begin, min(begin + width, length))
-
-
-def is_group_size(size: Any) -> bool:
-    """Whether groups may be this long: a power of two, so that no box cuts a group."""
-    return type(size) is int and 2 <= size <= MAX_GROUP and size & (size - 1) == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Scheme:
-    """How the codes of one tensor stand for numbers: an entry of the metadata ``mp_core.quantization``."""
-
-    dtype: str
-    """Of the codes: a float8 type, int8, uint8, or int4, which is stored as two to a byte."""
-    shape: tuple[int, ...]
-    axis: tuple[int, ...]
-    """The axes that keep scales of their own: the first one or more, or none, but never the last."""
-    group_size: int | None
-    """How many neighbours along the last axis share a scale; None: all of them."""
-    policy: str
-    """Under which it was quantized: says how a layer is to use it."""
-    blocks: tuple[int, ...] | None = None
-    """Where another tool has written the codes: how many indices of each leading axis share scales."""
-
-    @property
-    def stored(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Type and shape of the tensor in the file."""
-        return ALLOWED[_STORED[self.dtype]], (*self.shape[:-1], -(-self.shape[-1] // self.codes_per_element))
-
-    @property
-    def codes_per_element(self) -> int:
-        """How many neighbours along the last axis an element of the file holds."""
-        return 2 if self.dtype == "int4" else 1
-
-    @property
-    def scales(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Type and shape of the scales that mp_core writes."""
-        kept = self.shape[: len(self.axis)]
-        return ALLOWED["float32"], (*kept, *[1] * (len(self.shape) - len(kept) - 1), self.groups)
-
-    @property
-    def groups(self) -> int:
-        """Scales along a line."""
-        return 1 if self.group_size is None else -(-self.shape[-1] // self.group_size)
-
-    @property
-    def granularity(self) -> str:
-        """What shares a scale, as ``--granularity`` says it."""
-        return (
-            f"group:{self.group_size}" if self.group_size else {0: "tensor", 1: "channel"}.get(len(self.axis), "line")
-        )
-
-    @property
-    def lines_per_scale(self) -> int:
-        """How many lines share scales."""
-        return prod(self.shape[len(self.axis) : -1])
-
-    def scale_lines(self, lines: Array) -> Array:
-        """Return which line of scales belongs to each of the lines."""
-        if self.blocks is None:
-            return lines // self.lines_per_scale
-        shape, blocks = (1, *self.shape[:-1]), (1, *self.blocks)
-        counts = [-(-n // block) for n, block in zip(shape, blocks, strict=True)]
-        indices = [i // block for i, block in zip(np.unravel_index(lines, shape), blocks, strict=True)]
-        found: Array = np.ravel_multi_index(indices, counts)
-        return found
-
-    def array(self, values: Array, scale: Array, zero_point: Array | None = None) -> QuantizedArray:
-        """Return codes, in the shape of the file, as what they stand for."""
-        dtype = STORED[self.dtype] if self.dtype in STORED else ALLOWED[self.dtype]
-        if self.blocks is not None:  # a QuantizedArray has no blocks of lines: each line gets scales of its own
-            scale = scale.reshape(-1, self.groups)[self.scale_lines(np.arange(prod(self.shape[:-1])))].reshape(
-                *self.shape[:-1], self.groups
-            )
-        return QuantizedArray(values, scale, zero_point, self.axis, self.group_size, dtype, self.shape)
-
-    @classmethod
-    def parse(cls, value: Any) -> Self:
-        """Check an entry of the metadata."""
-        value = value if isinstance(value, dict) else {}
-        dtype, shape, axis, group_size = (value.get(key) for key in ("dtype", "shape", "axis", "group_size"))
-        if not isinstance(dtype, str) or dtype not in _STORED:
-            raise ValueError(f"dtype must be one of {', '.join(_STORED)}; received {dtype!r}")
-        if not is_shape(shape) or not shape:
-            raise ValueError(f"shape must be a list of one or more sizes; received {shape!r}")
-        if not is_shape(axis) or axis != list(range(len(axis))) or len(axis) >= len(shape):
-            raise ValueError(f"axis must be [], [0], [0, 1] ..., without the last one; received {axis!r}")
-        if group_size is not None and not (is_group_size(group_size) and len(axis) == len(shape) - 1):
-            raise ValueError(
-                "group_size must be null or, with all axes but the last in axis, a power of two from 2 to "
-                f"{MAX_GROUP}; received {group_size!r}"
-            )
-        return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, str(value.get("policy", "")))
-
-    def entry(self) -> dict[str, Any]:
-        """Return the entry of the metadata; other tools write none, but it says what they have done."""
-        entry = {
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "axis": list(self.axis),
-            "group_size": self.group_size,
-            "policy": self.policy,
-        }
-        return entry if self.blocks is None else entry | {"blocks": list(self.blocks)}
+POLICY, POLICIES = "mp_core.policy", "mp_core.policies"
+"""The metadata that name the policy of all tensors, and those of tensors that have another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +28,8 @@ class Tensor:
 
     name: str
     parts: dict[str, Entry]
-    """The tensors of the file that belong to this one: its own and, with a scheme, its scales and zero points."""
-    scheme: Scheme | None = None
+    """The tensors of the file that belong to this one: its own and, with a coding, its scale and what else it has."""
+    coding: Coding | None = None
     tool: str | None = None
     """Whose codes these are, or belong to, if mp_core cannot read them: the values mean nothing by themselves."""
 
@@ -178,14 +39,23 @@ class Tensor:
         return self.parts[self.name]
 
     @property
+    def scale(self) -> Entry:
+        """The scales of codes, which another tool may call something else."""
+        return list(self.parts.values())[1]
+
+    def part(self, suffix: str) -> Entry | None:
+        """Return what is called like this tensor and ends so, if it has it."""
+        return self.parts.get(f"{self.name}.{suffix}")
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape, of the codes where they are packed."""
-        return self.values.shape if self.scheme is None else self.scheme.shape
+        return self.values.shape if self.coding is None else self.coding.shape
 
     @property
     def dtype(self) -> str:
         """The name of the type, of the codes where there are scales."""
-        return self.values.dtype.name if self.scheme is None else self.scheme.dtype
+        return self.values.dtype.name if self.coding is None else self.coding.dtype
 
     @property
     def nbytes(self) -> int:
@@ -231,29 +101,34 @@ class File:
 
     def box(self, tensor: Tensor, box: Box) -> Array:
         """Return a box of a tensor as an array of lines; codes as the float32 values they stand for."""
-        values, scheme = tensor.values, tensor.scheme
-        if scheme is None:
+        values, coding = tensor.values, tensor.coding
+        if coding is None:
             return self._lines(values, tensor.length, box).view(values.dtype).reshape(box.last - box.first, -1)
-        pack = scheme.codes_per_element
+        pack = coding.codes_per_element
         packed = Box(box.first, box.last, box.begin // pack, -(-box.end // pack))
         codes = self._lines(values, values.shape[-1], packed).view(values.dtype)
-        rows = scheme.scale_lines(np.arange(box.first, box.last))
+        rows = coding.scale_lines(np.arange(box.first, box.last))
         first, last = int(rows.min()), int(rows.max()) + 1
         rows -= first
-        group = scheme.group_size or tensor.length
+        group = coding.group_size or tensor.length
         of_scale = Box(first, last, box.begin // group, -(-box.end // group))
 
         def along_lines(entry: Entry) -> Array:
-            part = self._lines(entry, scheme.groups, of_scale).view(entry.dtype)
+            part = self._lines(entry, coding.groups, of_scale).view(entry.dtype)
             return part.reshape(last - first, -1)[rows]
 
-        scale, *zero_point = (along_lines(entry) for entry in list(tensor.parts.values())[1:])
-        scale = scale.astype(np.float32, copy=False)
-        lines = Scheme(scheme.dtype, (len(rows), box.end - box.begin), (0,), scheme.group_size, "")
+        zeros = tensor.part("zero_point")
+        lines = Coding(coding.dtype, (len(rows), box.end - box.begin), (0,), coding.group_size)
         try:
-            if not (np.isfinite(scale) & (scale > 0)).all():
-                raise ValueError("scales must be positive and finite")
-            return dequantize(lines.array(codes.reshape(len(rows), -1), scale, *zero_point))
+            scale = positive(along_lines(tensor.scale), "scales")
+            q = lines.array(codes.reshape(len(rows), -1), scale, None if zeros is None else along_lines(zeros))
+            inputs = tensor.part("inputs_scale")
+            if inputs is None:
+                return dequantize(q)
+            columns = Box(0, 1, box.begin, box.end) if inputs.shape else Box(0, 1, 0, 1)
+            of_inputs = positive(self._lines(inputs, tensor.length, columns).view(inputs.dtype), "inputs_scale")
+            with np.errstate(over="ignore", under="ignore"):
+                return dequantize(q) / of_inputs
         except ValueError as error:
             raise ValueError(f"{self.path}: tensor {tensor.name!r}: {error}") from None
 
@@ -264,24 +139,28 @@ class File:
         return self.bytes(entry.start + (box.first * length + box.begin) * size, count)
 
 
+def positive(scale: Array, what: str) -> Array:
+    """Return scales in float32; raise ValueError unless they are positive and finite."""
+    scale = scale.astype(np.float32, copy=False)
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        raise ValueError(f"{what} must be positive and finite")
+    return scale
+
+
 def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
-    """Return the tensors of a file, codes together with their scales; errors begin with `what`."""
+    """Return the tensors of a file, codes together with what belongs to them; errors begin with `what`."""
     entries = header.entries
-    schemes = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
+    codings = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
     folded: dict[str, Tensor] = {}
     taken: set[str] = set()
-    for name, value in schemes.items():
+    for name, value in codings.items():
         try:
-            scheme = Scheme.parse(value)
-            expected = {name: scheme.stored, f"{name}.scale": scheme.scales}
-            if f"{name}.zero_point" in entries:
-                expected[f"{name}.zero_point"] = ALLOWED["int32"], scheme.scales[1]
-            folded[name] = Tensor(name, {part: _part(entries, part, *kind) for part, kind in expected.items()}, scheme)
+            folded[name] = _coded(name, Coding.parse(value), entries)
+            if not taken.isdisjoint(folded[name].parts):
+                raise ValueError("it shares a tensor with another name")
         except ValueError as error:
             raise ValueError(f"{what}: metadata {QUANTIZATION}: {name!r}: {error}") from None
-        if not taken.isdisjoint(expected):
-            raise ValueError(f"{what}: metadata {QUANTIZATION}: {name!r} shares a tensor with another name")
-        taken |= expected.keys()
+        taken |= folded[name].parts.keys()
     plain = {name: entry for name, entry in entries.items() if name not in taken}
     for name in [name for name, entry in plain.items() if entry.dtype.name in FLOAT8]:
         tensor = _foreign(name, plain)
@@ -296,6 +175,16 @@ def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
     }
 
 
+def _coded(name: str, coding: Coding, entries: Mapping[str, Entry]) -> Tensor:
+    """Return codes of mp_core with all that belongs to them."""
+    zeros = entries.get(f"{name}.zero_point")
+    expected = coding.parts(name, None if zeros is None else zeros.dtype if zeros.dtype in (I8, I32) else I32)
+    for part in (f"{name}.{suffix}" for suffix in SUFFIXES):
+        if part in entries and (part not in expected or (part == f"{name}.zero_point" and coding.is_float)):
+            raise ValueError(f"there is a tensor {part!r}, which such codes do not have")
+    return Tensor(name, {part: _part(entries, part, *kind) for part, kind in expected.items()}, coding)
+
+
 def _foreign(name: str, entries: Mapping[str, Entry]) -> Tensor | None:
     """Return float8 codes with the scales of another tool, if they can be read."""
     beside = scale_names(name, entries)
@@ -305,8 +194,8 @@ def _foreign(name: str, entries: Mapping[str, Entry]) -> Tensor | None:
     if blocks is None or not (group_size is None or is_group_size(group_size)):
         return None
     axis = tuple(range(len(entry.shape) - 1))
-    scheme = Scheme(entry.dtype.name, entry.shape, axis, group_size, "", blocks[:-1])
-    return Tensor(name, {name: entry, beside[0]: entries[beside[0]]}, scheme)
+    coding = Coding(entry.dtype.name, entry.shape, axis, group_size, blocks=blocks[:-1])
+    return Tensor(name, {name: entry, beside[0]: entries[beside[0]]}, coding)
 
 
 def _part(entries: Mapping[str, Entry], name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Entry:
@@ -317,9 +206,12 @@ def _part(entries: Mapping[str, Entry], name: str, dtype: np.dtype[Any], shape: 
     return entry
 
 
-def metadata_of(header: Header, schemes: Mapping[str, Scheme], policy: str) -> dict[str, str]:
-    """Return the metadata of a converted file: what was there, the policy, and the schemes of its codes."""
-    kept = {key: value for key, value in header.metadata.items() if key != QUANTIZATION}
-    entries = {name: scheme.entry() for name, scheme in schemes.items()}
-    quantized = {QUANTIZATION: json.dumps(entries, separators=(",", ":"))} if entries else {}
-    return kept | {"mp_core.policy": policy} | quantized
+def metadata_of(
+    metadata: Mapping[str, str], codings: Mapping[str, Coding], policy: str, policies: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the metadata of a new file: what is known already, how its codes lie, and their policies."""
+    kept = {key: value for key, value in metadata.items() if key not in (QUANTIZATION, POLICY, POLICIES)}
+    entries = {name: coding.entry() for name, coding in codings.items()}
+    objects = {POLICIES: dict(policies), QUANTIZATION: entries}
+    texts = {key: json.dumps(value, separators=(",", ":")) for key, value in objects.items() if value}
+    return kept | {POLICY: policy} | texts

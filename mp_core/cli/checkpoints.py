@@ -184,7 +184,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         others = [Path(file) for file in arguments.calibrate or ()]
         _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output), *others)
     policy, pairs = _policies(arguments)
-    report = checkpoint.convert_file(
+    report = checkpoint.convert(
         arguments.source,
         arguments.output,
         policy,
@@ -229,13 +229,13 @@ def _moments(arguments: argparse.Namespace) -> Mapping[str, Any] | None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    report = checkpoint.inspect_file(arguments.file, show_progress=sys.stderr.isatty())
+    report = checkpoint.inspect(arguments.file, show_progress=sys.stderr.isatty())
     print(as_json(report) if arguments.json else "\n".join(_contents(report)))
     return DONE
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    report = checkpoint.verify_files(arguments.a, arguments.b, rtol=arguments.rtol, show_progress=sys.stderr.isatty())
+    report = checkpoint.verify(arguments.a, arguments.b, rtol=arguments.rtol, show_progress=sys.stderr.isatty())
     print(as_json(report) if arguments.json else _losses(report))
     return _judged(report)
 

@@ -1,9 +1,7 @@
 """Checkpoints in another type: read, converted and written box by box, whatever their size."""
 
-import errno
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,28 +16,28 @@ import numpy as np
 
 from mp_core.arguments import path_of
 from mp_core.arrays import F32, F64, FORMATS, Array, cast
+from mp_core.checkpoint.coding import BOX, SUFFIXES, Box, Coding, boxes
 from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
-from mp_core.checkpoint.header import MAX_JSON, Entry, write_header
-from mp_core.checkpoint.mark import marked
-from mp_core.checkpoint.output import OutFile, check_free, replace, temporary_beside
+from mp_core.checkpoint.header import Entry, write_header
+from mp_core.checkpoint.mark import copy_files, marked
+from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
-from mp_core.checkpoint.tensors import BOX, Box, File, Scheme, boxes, metadata_of
+from mp_core.checkpoint.tensors import File, metadata_of
 from mp_core.core import pointwise
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 from mp_core.quantization import QuantizedArray, dequantize, quantize
 from mp_core.rounding import Feedback, feedback, round_rows
 
-__all__ = ["MAX_MEMORY", "convert_file"]
+__all__ = ["MAX_MEMORY", "convert"]
 
 MAX_MEMORY = 2**29
 """Default bytes of working memory."""
-_COPIED = 2**20  # bytes at once
 
 
-def convert_file(
+def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     policy: str,
@@ -129,7 +127,7 @@ def convert_file(
 
     Examples
     --------
-    >>> report = convert_file("model.safetensors", "small.safetensors", "int8", keep=["embed"])  # doctest: +SKIP
+    >>> report = convert("model.safetensors", "small.safetensors", "int8", keep=["embed"])  # doctest: +SKIP
     >>> min(tensor["sqnr"] for tensor in report["tensors"])  # doctest: +SKIP
     37.9
     """
@@ -152,7 +150,7 @@ def convert_file(
             "bytes": sum(row["bytes"] for row in rows),
             "new_bytes": sum(row["new_bytes"] for row in rows),
             "left_out": checkpoint.left_out,
-            "codes": sum(plan.new_scheme is not None for shard in shards for plan in shard.plans),
+            "codes": sum(plan.new_coding is not None for shard in shards for plan in shard.plans),
             "failed": [],
             "tensors": rows,
         }
@@ -163,7 +161,7 @@ def convert_file(
         check_free(target, names, inputs, force=force)
         if dry_run:
             return report
-        _check_space(target.parent, report["new_bytes"])
+        check_space(target.parent, report["new_bytes"])
         with temporary_beside(target) as temporary:
             steps = _convert(checkpoint, shards, temporary, rows, policy, saturate, pool)
             total = sum(_steps(plan) for shard in shards for plan in shard.plans)
@@ -228,15 +226,17 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
                 raise RequestError(
                     f"{shard.path}: {name!r} would be the name of two tensors; keep (--keep) the other one"
                 )
-            zero_point = f"{plan.tensor.name}.zero_point"
-            if plan.scheme is not None and zero_point in shard.tensors:
-                raise RequestError(
-                    f"{shard.path}: {zero_point!r} would be taken for the zero points of {plan.tensor.name!r}; keep "
-                    "(--keep) the latter"
-                )
             parts |= plan.parts
-        schemes = {plan.tensor.name: plan.new_scheme for plan in own if plan.new_scheme is not None}
-        shards.append(_Shard(shard, own, *write_header(parts, metadata_of(shard.header, schemes, rules.policy))))
+            for name in (f"{plan.tensor.name}.{suffix}" for suffix in SUFFIXES[1:]):
+                if plan.coding is not None and name in shard.tensors:
+                    raise RequestError(
+                        f"{shard.path}: {name!r} would be taken for a part of the codes of {plan.tensor.name!r}; keep "
+                        "(--keep) the latter"
+                    )
+        codings = {plan.tensor.name: plan.new_coding for plan in own if plan.new_coding is not None}
+        shards.append(
+            _Shard(shard, own, *write_header(parts, metadata_of(shard.header.metadata, codings, rules.policy, {})))
+        )
     for index in checkpoint.indices:
         names = [name for shard in shards if shard.source.name in index.shards for name in shard.entries]
         for name, times in Counter(names).items():
@@ -258,11 +258,6 @@ def _row(shard: Shard, plan: Planned) -> dict[str, Any]:
         "bytes": tensor.nbytes,
         "new_bytes": plan.nbytes,
     }
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    if shutil.disk_usage(folder).free < needed:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {needed} bytes are needed", str(folder))
 
 
 def _convert(
@@ -287,26 +282,24 @@ def _convert(
                         sums += part
                         yield
                 next(remaining).update(sums.metrics())
-    for name in checkpoint.others:
-        with File(checkpoint.folder / name) as source, OutFile(folder / name) as out:
-            beside = [shard for shard in shards if Path(name) == Path(shard.source.name).with_name("config.json")]
-            if beside and source.size <= MAX_JSON:
-                out.write(_config(source.bytes(0, source.size).tobytes(), beside, policy), 0)
-                continue
-            for start in range(0, source.size, _COPIED):
-                out.write(source.bytes(start, min(_COPIED, source.size - start)), start)
+    beside: dict[str, list[_Shard]] = {}
+    for shard in shards:
+        beside.setdefault(Path(shard.source.name).with_name("config.json").as_posix(), []).append(shard)
+    changes = {name: partial(_config, own, policy) for name, own in beside.items()}
+    copy_files(checkpoint.folder, folder, checkpoint.others, changes)
     for index in checkpoint.indices:
         own = [shard for shard in shards if shard.source.name in index.shards]
         with OutFile(folder / index.name) as out:
             out.write(_index(index, own), 0)
 
 
-def _config(content: bytes, shards: Sequence[_Shard], policy: str) -> bytes:
+def _config(shards: Sequence[_Shard], policy: str, content: bytes) -> bytes:
     """Return the configuration beside these shards, marked."""
     plans = [plan for shard in shards for plan in shard.plans]
-    foreign = [plan for plan in plans if plan.tensor.scheme and plan.tensor.scheme.blocks is not None]
+    foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
-    return marked(content, policy, [plan.new_scheme for plan in plans if plan.new_scheme is not None], decoded)
+    codes = any(plan.new_coding is not None for plan in plans)
+    return marked(content, policy, {}, codes=codes, decoded=decoded)
 
 
 def _index(index: Index, shards: Sequence[_Shard]) -> bytes:
@@ -329,24 +322,24 @@ class _Work:
 
     def parts(self, pool: Pool) -> Generator[Sums]:
         """Write the tensor and yield what its parts have lost."""
-        tensor, scheme = self.plan.tensor, self.plan.scheme
+        tensor, coding = self.plan.tensor, self.plan.coding
         owed = None if self.plan.moments is None else feedback(self.plan.moments)
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
-        elif scheme is None:
+        elif coding is None:
             for name, entry in tensor.parts.items():
                 yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
         elif _passes(self.plan) == 1:
-            yield from pool.each(partial(self._quantize, scheme, owed), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize, coding, owed), _boxes(self.plan))
         else:
-            peaks = np.zeros(prod(scheme.scales[1]), F32)
+            peaks = np.zeros(prod(coding.scale_shape), F32)
             for lines, found in pool.each(self._peaks, _boxes(self.plan)):
-                np.maximum.at(peaks, lines // scheme.lines_per_scale, found)
+                np.maximum.at(peaks, lines // coding.lines_per_scale, found)
                 yield Sums()
             # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
-            largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=scheme.dtype)
+            largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=coding.dtype)
             self._write(f"{tensor.name}.scale", largest.scale, 0)
-            yield from pool.each(partial(self._quantize_by, scheme, largest, owed), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize_by, coding, largest, owed), _boxes(self.plan))
 
     def _copy(self, name: str, box: Box) -> Sums:
         entry = self.plan.tensor.parts[name]
@@ -375,29 +368,29 @@ class _Work:
         x = np.abs(cast(self._finite(box), F32))
         return np.arange(box.first, box.last), x.max(axis=1, initial=0, where=np.isfinite(x))
 
-    def _quantize(self, scheme: Scheme, owed: Feedback | None, box: Box) -> Sums:
+    def _quantize(self, coding: Coding, owed: Feedback | None, box: Box) -> Sums:
         """Quantize lines that hold all that their scales depend on."""
         x = self._finite(box)
-        shape = x.shape if scheme.group_size else (-1, scheme.lines_per_scale, x.shape[1])
-        q = quantize(cast(x, F32).reshape(shape), axis=0, dtype=scheme.dtype, group_size=scheme.group_size)
-        row = box.first // scheme.lines_per_scale
-        column = box.begin // scheme.group_size if scheme.group_size else 0
-        self._write(f"{self.plan.tensor.name}.scale", q.scale, row * scheme.groups + column)
+        shape = x.shape if coding.group_size else (-1, coding.lines_per_scale, x.shape[1])
+        q = quantize(cast(x, F32).reshape(shape), axis=0, dtype=coding.dtype, group_size=coding.group_size)
+        row = box.first // coding.lines_per_scale
+        column = box.begin // coding.group_size if coding.group_size else 0
+        self._write(f"{self.plan.tensor.name}.scale", q.scale, row * coding.groups + column)
         if owed is not None:
-            lines = q.scale.reshape(-1, scheme.groups).repeat(scheme.lines_per_scale, axis=0)
-            q = _rounded(x, lines, scheme, owed)
-        return self._write_codes(scheme, box, x, q)
+            lines = q.scale.reshape(-1, coding.groups).repeat(coding.lines_per_scale, axis=0)
+            q = _rounded(x, lines, coding, owed)
+        return self._write_codes(coding, box, x, q)
 
-    def _quantize_by(self, scheme: Scheme, largest: QuantizedArray, owed: Feedback | None, box: Box) -> Sums:
+    def _quantize_by(self, coding: Coding, largest: QuantizedArray, owed: Feedback | None, box: Box) -> Sums:
         """Quantize lines by the scales of `largest`, which no element may exceed: infinity would, by given scales."""
         x = self.source.box(self.plan.tensor, box)
-        rows = np.arange(box.first, box.last) // scheme.lines_per_scale
+        rows = np.arange(box.first, box.last) // coding.lines_per_scale
         bound = dequantize(largest)[rows]
         if owed is None:
-            q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=scheme.dtype, scale=largest.scale[rows])
+            q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=coding.dtype, scale=largest.scale[rows])
         else:
-            q = _rounded(x, largest.scale[rows], scheme, owed)
-        return self._write_codes(scheme, box, x, q)
+            q = _rounded(x, largest.scale[rows], coding, owed)
+        return self._write_codes(coding, box, x, q)
 
     def _finite(self, box: Box) -> Array:
         """Return a box of a tensor that is to be quantized; raise ValueError if it holds a NaN or infinity."""
@@ -412,9 +405,9 @@ class _Work:
             )
         return x
 
-    def _write_codes(self, scheme: Scheme, box: Box, x: Array, q: QuantizedArray) -> Sums:
-        width = scheme.stored[1][-1]
-        self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // scheme.codes_per_element)
+    def _write_codes(self, coding: Coding, box: Box, x: Array, q: QuantizedArray) -> Sums:
+        width = coding.stored[1][-1]
+        self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // coding.codes_per_element)
         return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
 
     def _write(self, name: str, array: Array, index: int) -> None:
@@ -423,28 +416,28 @@ class _Work:
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
 
 
-def _rounded(x: Array, scale: Array, scheme: Scheme, owed: Feedback) -> QuantizedArray:
+def _rounded(x: Array, scale: Array, coding: Coding, owed: Feedback) -> QuantizedArray:
     """Return lines, which have these scales, as the codes with which products lose least."""
-    group = scheme.group_size or x.shape[1]
+    group = coding.group_size or x.shape[1]
     infinite = np.full(scale.shape, np.inf, F32)
-    bound = dequantize(quantize(infinite, axis=(0, 1), dtype=scheme.dtype, scale=scale))
+    bound = dequantize(quantize(infinite, axis=(0, 1), dtype=coding.dtype, scale=scale))
 
     def nearest(column: Array, index: int) -> Array:
         own, most = (part[:, index // group] for part in (scale, bound))
-        return dequantize(quantize(np.clip(cast(column, F32), -most, most), axis=0, dtype=scheme.dtype, scale=own))
+        return dequantize(quantize(np.clip(cast(column, F32), -most, most), axis=0, dtype=coding.dtype, scale=own))
 
     rounded = np.ascontiguousarray(cast(round_rows(x.T, owed, nearest).T, F32))
-    return quantize(rounded, axis=0, dtype=scheme.dtype, scale=scale, group_size=scheme.group_size)
+    return quantize(rounded, axis=0, dtype=coding.dtype, scale=scale, group_size=coding.group_size)
 
 
 def _boxes(plan: Planned) -> Iterator[Box]:
-    return boxes(plan.tensor.lines, plan.tensor.length, plan.scheme.lines_per_scale if plan.scheme else 1)
+    return boxes(plan.tensor.lines, plan.tensor.length, plan.coding.lines_per_scale if plan.coding else 1)
 
 
 def _passes(plan: Planned) -> int:
     """How often the values are read: twice if no box holds all that one scale depends on."""
-    scheme = plan.scheme
-    return 2 if scheme and not scheme.group_size and scheme.lines_per_scale * plan.tensor.length > BOX else 1
+    coding = plan.coding
+    return 2 if coding and not coding.group_size and coding.lines_per_scale * plan.tensor.length > BOX else 1
 
 
 def _steps(plan: Planned) -> int:

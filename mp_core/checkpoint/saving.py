@@ -1,0 +1,273 @@
+"""Arrays and codes as a checkpoint: a file, or the folder of a model whose other files stay."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core.arguments import path_of
+from mp_core.arrays import Array, refuse_masked
+from mp_core.checkpoint.coding import BOX, Coding
+from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.checkpoint.header import CODES, Entry, Header, write_header
+from mp_core.checkpoint.mark import copy_files, marked
+from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
+from mp_core.checkpoint.plan import RequestError
+from mp_core.checkpoint.tensors import metadata_of, positive, tensors_of
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, policy_of
+from mp_core.quantization import QuantizedArray, check_unchanged
+
+__all__ = ["save_folder", "save_tensors"]
+
+Tensors = Mapping[str, Array | QuantizedArray]
+_NONE: Mapping[str, str] = MappingProxyType({})
+_WEIGHTS, _CONFIG = "model.safetensors", "config.json"
+
+
+def save_tensors(
+    path: str | os.PathLike[str],
+    tensors: Tensors,
+    *,
+    policy: str | DTypePolicy,
+    policies: Mapping[str, str | DTypePolicy] = _NONE,
+) -> None:
+    """Write arrays and codes into one safetensors file, from which :func:`open_tensors` returns the same bits.
+
+    The file appears when everything is on the disk, and not at all otherwise; one that is there is replaced. The arrays
+    may be views of it.
+
+    Parameters
+    ----------
+    path : path
+    tensors : mapping of str to ndarray or QuantizedArray
+        Of the types that :func:`open_tensors` reads, in any layout and byte order. Codes are int4, int8, uint8 or
+        float8, the scales along their first axes, or of groups along the last one: of a matrix (outputs, inputs), for
+        a layer that multiplies by its transpose. Beside int8 or float8 codes `NAME`, ``NAME.inputs_scale`` and, for
+        int8, ``NAME.inputs_zero_point`` are those of the inputs of such a layer: the codes then stand for the numbers
+        times ``inputs_scale``.
+    policy : str or DTypePolicy
+        Under which a layer is to use the tensors.
+    policies : mapping of str to str or DTypePolicy
+        For tensors that have another policy.
+
+    Raises
+    ------
+    TypeError
+        `path` is no path, or a tensor no ndarray or QuantizedArray.
+    OSError
+        `path` is a folder, or cannot be written.
+    ValueError
+        `policy` is none, `policies` name a tensor that is not there, a tensor has a type or codes that such files do
+        not hold, or a name that stands for another one's scales.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from mp_core import quantize
+    >>> from mp_core.checkpoint import open_tensors
+    >>> with TemporaryDirectory() as folder:
+    ...     codes = quantize([[1.0, -2.0], [3.0, 4.0]], axis=0)
+    ...     save_tensors(Path(folder, "m.safetensors"), {"w": codes}, policy="int8_from_float32")
+    ...     open_tensors(Path(folder, "m.safetensors"))["w"].values
+    array([[  64, -127],
+           [  95,  127]], dtype=int8)
+    """
+    target = Path(os.path.realpath(path_of(path, "path")))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{target} exists and is no regular file")
+    content = _Content.of(tensors, policy, policies, {})
+    check_free(target, set(), [], force=True)
+    check_space(target.parent, content.size)
+    with temporary_beside(target) as temporary:
+        content.write(temporary)
+        replace(temporary, target, set(), [], force=True)
+
+
+def save_folder(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    tensors: Tensors,
+    *,
+    policy: str | DTypePolicy,
+    policies: Mapping[str, str | DTypePolicy] = _NONE,
+    force: bool = False,
+) -> None:
+    """Write a folder like `source` whose model consists of other tensors: those of :func:`save_tensors`.
+
+    Of the files of `source`, those that hold tensors of these names become one ``model.safetensors``, weights in
+    another form are left out, ``config.json`` says what the codes are, and all others are copied. `target` appears when
+    everything is on the disk, and not at all otherwise.
+
+    Parameters
+    ----------
+    source : path
+        A folder of a model.
+    target : path
+        A folder.
+    tensors, policy, policies
+        As for :func:`save_tensors`.
+    force : bool
+        Whether to replace `target`, if this would write every file in it. A file of `source` is never replaced.
+
+    Raises
+    ------
+    TypeError
+        `source` or `target` is no path, or a tensor no ndarray or QuantizedArray.
+    OSError
+        A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
+    ValueError
+        What :func:`save_tensors` refuses; `source` holds none of these tensors, is corrupt, or `target` lies in it.
+    """
+    folder, place = path_of(source, "source"), Path(os.path.realpath(path_of(target, "target")))
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is no folder")
+    if Path(os.path.realpath(folder)) in place.parents:
+        raise RequestError(f"the target {place} lies inside the folder {folder}")
+    checkpoint = open_checkpoint(folder)
+    home, kept, metadata = _without(checkpoint, tensors)
+    content = _Content.of(tensors, policy, policies, metadata)
+    names = {*kept, (home / _WEIGHTS).as_posix()}
+    check_free(place, names, checkpoint.paths, force=force)
+    check_space(place.parent, content.size)
+    mark = partial(marked, policy=content.policy, policies=content.policies, codes=bool(content.codings), decoded=True)
+    with temporary_beside(place) as temporary:
+        content.write(temporary / home / _WEIGHTS)
+        copy_files(checkpoint.folder, temporary, kept, {(home / _CONFIG).as_posix(): mark})
+        replace(temporary, place, names, checkpoint.paths, force=force)
+
+
+def _without(checkpoint: Checkpoint, names: Tensors) -> tuple[Path, list[str], Mapping[str, str]]:
+    """Return in which folder tensors of these names are, the files that stay without them, and their metadata."""
+    holders = [shard for shard in checkpoint.shards.values() if not shard.tensors.keys().isdisjoint(names)]
+    if not holders:
+        raise RequestError(f"{checkpoint.folder} holds none of the tensors that are to be saved")
+    first = min(holders, key=lambda shard: len(Path(shard.name).parts))
+    home = Path(first.name).parent
+    gone = {shard.name for shard in holders} | {(home / _WEIGHTS).as_posix()}
+    for index in checkpoint.indices:
+        if not gone.isdisjoint(index.shards):
+            gone |= {index.name, *index.shards}
+    files = [*checkpoint.shards, *(index.name for index in checkpoint.indices), *checkpoint.others]
+    return home, [name for name in files if name not in gone], first.header.metadata
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file that is to be written."""
+
+    head: bytes
+    entries: Mapping[str, Entry]
+    arrays: Mapping[str, Array]
+    codings: Mapping[str, Coding]
+    policy: str
+    policies: Mapping[str, str]
+
+    @classmethod
+    def of(cls, tensors: Any, policy: Any, policies: Any, metadata: Mapping[str, str]) -> Self:
+        """Check that the file would be read as what it is written from."""
+        for argument, value in (("tensors", tensors), ("policies", policies)):
+            if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+                raise TypeError(f"`{argument}` must be a mapping of names; received {type(value).__name__}")
+        default = _policy(policy, "policy")
+        named = {name: _policy(value, f"policies[{name!r}]") for name, value in policies.items()}
+        for name in named:
+            if name not in tensors:
+                raise RequestError(f"`policies` must be of tensors that are there; received {name!r}")
+        named = {name: value for name, value in named.items() if value != default}
+        arrays: dict[str, Array] = {}
+        codings: dict[str, Coding] = {}
+        for name, value in tensors.items():
+            parts = {name: value}
+            if isinstance(value, QuantizedArray):
+                codings[name], parts = _coded(name, value, f"{name}.inputs_scale" in tensors)
+            for part, array in parts.items():
+                if part in arrays:
+                    raise RequestError(f"{part!r} would be the name of two tensors")
+                arrays[part] = _array(part, array)
+        metadata = metadata_of(metadata, codings, default, named)
+        head, entries = write_header({name: (x.dtype, x.shape) for name, x in arrays.items()}, metadata)
+        for name, tensor in tensors_of(Header(entries, metadata), "`tensors`").items():
+            if tensor.tool or (tensor.coding and name not in codings):
+                raise RequestError(f"tensor {name!r} would be taken for codes of another tool, by the names beside it")
+            if name in codings and codings[name].fixed_inputs:
+                positive(arrays[f"{name}.inputs_scale"], f"tensor {name!r}: inputs_scale")
+        return cls(head, entries, arrays, codings, default, named)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.head) + sum(entry.nbytes for entry in self.entries.values())
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        with OutFile(path) as out:
+            out.write(self.head, 0)
+            for name, array in self.arrays.items():
+                start = self.entries[name].start
+                for piece in _pieces(array):
+                    out.write(piece, start)
+                    start += piece.nbytes
+
+
+def _policy(value: Any, argument: str) -> str:
+    """Return the name of a policy, by which a reader finds it."""
+    if isinstance(value, DTypePolicyMap):
+        raise TypeError(f"`{argument}` must be one policy; received {value!r}: a map is written tensor by tensor")
+    return policy_of(policy_of(value, argument).name, argument).name
+
+
+def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, dict[str, Array]]:
+    """Return how codes lie in a file, and what is stored under their names, but for the scales of inputs."""
+    try:
+        check_unchanged(q)
+        coding = Coding.of(q, fixed_inputs)
+        parts = {name: q.values, f"{name}.scale": positive(q.scale, "scales")}
+    except ValueError as error:
+        raise ValueError(f"tensor {name!r} cannot be stored: {error}") from None
+    zeros = {} if q.zero_point is None else {f"{name}.zero_point": q.zero_point.astype(coding.zeros)}
+    return coding, parts | zeros
+
+
+def _array(name: str, value: Any) -> Array:
+    """Return an array that is stored under a name, in native byte order where it is contiguous."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"tensor {name!r} must be an ndarray or a QuantizedArray; received {type(value).__name__}")
+    refuse_masked(value, f"tensors[{name!r}]")
+    if value.dtype.name not in CODES.values():
+        raise ValueError(f"tensor {name!r} has dtype {value.dtype}; files hold {', '.join(CODES.values())}")
+    if name == "__metadata__" or not _is_text(name):
+        raise ValueError(f"a tensor cannot be called {name!r}")
+    return np.asarray(value)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pieces(array: Array) -> Iterator[Array]:
+    """Yield the elements in order, in native bytes and pieces that need little memory, or at once if they lie so."""
+    if array.flags.c_contiguous and array.dtype.isnative:
+        yield array
+        return
+    native = array.dtype.newbyteorder("=")
+    if array.dtype.kind == "V":  # NumPy copies bytes of its own types only
+        native = np.dtype(f"u{array.dtype.itemsize}")
+        array = array.view(native)
+    yield from np.nditer(
+        array,
+        ["external_loop", "buffered", "zerosize_ok"],
+        order="C",
+        casting="equiv",
+        op_dtypes=native,
+        buffersize=BOX,
+    )
