@@ -4,30 +4,30 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from re import escape
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mp_core import dtype_policies, dtypes
+from mp_core import dtypes
 from mp_core.arguments import number
 from mp_core.arrays import Array
 from mp_core.calibration.running import Model, calls_of, layers_by_path
-from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicyMap
-from mp_core.layers import Dense
+from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.ops import cast
 from mp_core.progress import progress
 from mp_core.tables import aligned
 
 __all__ = [
-    "METRICS", "LayerChoice", "OutputError", "PolicyChoice", "Sensitivity", "choose_policy", "sensitivity",
+    "METRICS", "POLICIES", "LayerChoice", "OutputError", "PolicyChoice", "Sensitivity", "choose_policy", "sensitivity",
 ]  # fmt: skip
 
 Metric = Literal["max", "mean", "rmse"]
 
 METRICS = get_args(Metric)
+POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
+"""What layers are tried under by default."""
 
 _REFERENCE = "float32"
 _ROUNDS = 3
@@ -130,7 +130,7 @@ class PolicyChoice:
 
 
 def sensitivity(
-    model: Model, sample: Any, policies: Iterable[str] | None = None, *, show_progress: bool = False
+    model: Model, sample: Any, policies: Iterable[str] = POLICIES, *, show_progress: bool = False
 ) -> tuple[Sensitivity, ...]:
     """Measure what each policy does to the outputs, for one layer at a time, all others being in float32.
 
@@ -142,9 +142,9 @@ def sensitivity(
     sample : array, tuple, dict or list
         The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
         is several calls: that of an encoder holds texts.
-    policies : iterable of str, optional
-        Names of policies. Default: ``bfloat16``, ``float16``, and for every quantization mode that
-        :class:`~mp_core.layers.Dense` computes in, that mode from ``mixed_bfloat16``.
+    policies : iterable of str
+        Names of policies, or schemes alone such as ``"int8"``, which mean that ``_from_mixed_bfloat16``. Default:
+        ``bfloat16``, ``float16``, ``int8``, ``int8/weight_only`` and ``int4/64``.
     show_progress : bool
         Whether to show a bar on stderr (needs tqdm).
 
@@ -183,7 +183,7 @@ def choose_policy(
     *,
     max_error: float,
     metric: Metric = "max",
-    policies: Iterable[str] | None = None,
+    policies: Iterable[str] = POLICIES,
     show_progress: bool = False,
 ) -> PolicyChoice:
     """Return the policies under which the weights are smallest, and then fastest, while the outputs stay good.
@@ -253,7 +253,7 @@ class _Trial:
         self._calls = calls_of(model, sample)
         self._expected = self.outputs(model.with_policy(_REFERENCE))
         finite = all(bool(np.isfinite(outputs).all()) for outputs in self._expected)
-        if not (finite and sum(outputs.size for outputs in self._expected)):
+        if not (finite and any(outputs.size for outputs in self._expected)):
             shapes = ", ".join(str(outputs.shape) for outputs in self._expected) or "no call"
             raise ValueError(
                 f"`sample` must give finite outputs in {_REFERENCE}; received outputs of shape {shapes}"
@@ -286,7 +286,7 @@ class _Trial:
             run = self.run({path: name})
         except NotImplementedError:
             return None
-        if dtype_policies.get(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
+        if policy_of(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
             return None
         return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
 
@@ -393,31 +393,18 @@ class _Search:
         return f"{least.policy} would bring the error to {self._refused[least]:.1e}"
 
 
-def _names(policies: Iterable[str] | None) -> tuple[str, ...]:
+def _names(policies: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the policies to try, without repetition."""
-    if policies is None:
-        return _default_policies()
-    names = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"`policies` must be names of policies; received {name!r}")
-        policy = dtype_policies.get(name)
+    words = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
+    names = []
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(f"`policies` must be names of policies; received {word!r}")
+        policy = policy_of(word, "policies")
         if "float" not in policy.compute_dtype:
-            raise ValueError(f"`policies` must compute in floating-point dtypes; received {name!r}")
+            raise ValueError(f"`policies` must compute in floating-point dtypes; received {word!r}")
+        names.append(policy.name)
     return tuple(dict.fromkeys(names))
-
-
-@cache
-def _default_policies() -> tuple[str, ...]:
-    names = ["bfloat16", "float16"]
-    for mode in QUANTIZATION_MODES:
-        name = f"{mode}_from_mixed_bfloat16"
-        try:
-            Dense(1, dtype=name).build((None, 1))
-        except (NotImplementedError, ValueError):  # not implemented; not a mode without parameters
-            continue
-        names.append(name)
-    return tuple(names)
 
 
 def _rows(outputs: Any) -> Array:

@@ -121,10 +121,13 @@ def test_layers_without_an_implementation_are_left_out(rng):
     assert [(row.path, row.saved) for row in rows] == [("twice/shared", 2 * (16 + 4))]
 
 
-def test_by_default_every_policy_that_dense_computes_in():
+def test_by_default_16_8_and_4_bits():
     layer = layers.Dense(8)
     layer(np.eye(8))
-    assert {row.policy for row in sensitivity(layer, np.eye(8))} >= {"bfloat16", "float16", INT8}
+    rows = sensitivity(layer, np.eye(8))
+    schemes = ("int8", "int8/weight_only", "int4/64")
+    assert [row.policy for row in rows] == ["bfloat16", "float16", *(f"{s}_from_mixed_bfloat16" for s in schemes)]
+    assert sensitivity(layer, np.eye(8), ["int8", INT8, "int8"]) == rows[2:3]
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -330,7 +333,8 @@ REFUSALS = [
     (lambda: (usual()[0], []), {}, ValueError, "finite outputs in float32; received outputs of shape no call"),
     (lambda: (usual()[0], {"x": np.eye(2)}), {}, TypeError, "unexpected keyword argument 'x'"),
     (usual, {"policies": ["int32"]}, ValueError, "must compute in floating-point"),
-    (usual, {"policies": "half"}, ValueError, "Cannot convert 'half'"),
+    (usual, {"policies": "half"}, ValueError, "`policies` must be one of .*; received 'half'"),
+    (usual, {"policies": "int4"}, ValueError, "int4 must name its groups, as in int4/64"),
 ]
 
 

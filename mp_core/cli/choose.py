@@ -28,8 +28,9 @@ def add_command(commands: Any) -> None:
         "--policies",
         nargs="+",
         type=policy,
+        default=selection.POLICIES,
         metavar="POLICY",
-        help="default: bfloat16, float16, and float8, int8 and int4 with bfloat16 inputs",
+        help=f"default: {' '.join(selection.POLICIES)}",
     )
     choose.add_argument("--output", metavar="FILE", help="write the map here, for --map of embed and convert")
     choose.add_argument("--force", action="store_true", help="replace FILE")
