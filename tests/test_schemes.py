@@ -94,6 +94,20 @@ def test_what_spells_no_scheme_is_refused_with_those_that_there_are(text):
     assert str(caught.value).endswith(f"received {text!r}")
 
 
+def test_no_other_order_of_words_is_a_scheme():
+    words = ("int8", "int4", "float8_e4m3fn", "fixed", "dynamic", "weight_only", "tensor", "channel", "64", "-1", "")
+    accepted = set()
+    for number in (1, 2, 3, 4):
+        for parts in itertools.product(words, repeat=number):
+            text = "/".join(parts)
+            try:
+                assert str(Scheme.parse(text)) == text
+            except ValueError:
+                continue
+            accepted.add(text)
+    assert accepted == {word for word in WORDS if "e5m2" not in word}
+
+
 def test_int4_alone_is_refused_by_name():
     with pytest.raises(ValueError, match="must name its groups, as in int4/64; received 'int4'"):
         Scheme.parse("int4")
@@ -191,6 +205,8 @@ def test_the_policy_of_a_scheme_survives_names_copies_pickles_and_configs(word, 
     kinds = {"int8": QuantizedDTypePolicy, "int4/64": Int4DTypePolicy, "int4/-1": Int4DTypePolicy}
     assert type(policy) is kinds.get(word, SchemeDTypePolicy)
     assert policy.scheme == Scheme.parse(word) and policy.name == f"{word}_from_{source}"
+    keras = type(policy) is not SchemeDTypePolicy
+    assert serialize(policy)["module"] == ("keras.dtype_policies" if keras else "mp_core.dtype_policies")
     assert policy.quantization_mode == word.partition("/")[0].partition("_")[0] and policy.source_name == source
     for again in (
         get(policy.name),

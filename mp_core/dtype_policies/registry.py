@@ -14,7 +14,7 @@ from mp_core.dtype_policies.policy import (
     scoped_default,
     standardize_dtype,
 )
-from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, parse_quantized
+from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, SchemeDTypePolicy, parse_quantized
 from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
 
 __all__ = ["deserialize", "get", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
@@ -109,6 +109,14 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
         ) from None
 
 
+_HOMES: dict[type, str] = {
+    DTypePolicy: "keras",
+    FloatDTypePolicy: "keras",
+    SchemeDTypePolicy: "mp_core.dtype_policies",
+}
+"""The modules of policies that are not from ``keras.dtype_policies``."""
+
+
 def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """Return `policy` as the dictionary that Keras writes into its files.
 
@@ -126,8 +134,8 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
         raise TypeError(f"`policy` must be a policy, such as DTypePolicy('float32'); received {policy!r}")
     kind = type(policy)
     name = None
-    if kind in (DTypePolicy, FloatDTypePolicy):
-        module = "keras"
+    if kind in _HOMES:
+        module = _HOMES[kind]
     elif kind.__module__.startswith(__package__):
         module = "keras.dtype_policies"
     else:
