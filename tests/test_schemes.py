@@ -166,6 +166,17 @@ def test_codes_have_the_scheme_that_made_them(word, shape):
     )
 
 
+@pytest.mark.parametrize("made", WORDS)
+@pytest.mark.parametrize("length", [30, 64, 150])
+def test_a_scheme_describes_the_codes_that_it_would_make(made, length):
+    lines = np.random.default_rng(3).standard_normal((5, length)).astype(np.float32)
+    q = Scheme.parse(made).quantize(lines)
+    for word in WORDS:
+        own = Scheme.parse(word).quantize(lines)
+        same = own.dtype == q.dtype and own.scale.shape == q.scale.shape and np.array_equal(own.values, q.values)
+        assert Scheme.parse(word).describes(q) == same, word
+
+
 @pytest.mark.parametrize(("word", "qmax"), [("int8", 127), ("int8/weight_only/4", 127), ("float8_e4m3fn/4", 448)])
 def test_symmetric_scales_are_the_largest_over_the_largest_code(word, qmax):
     lines = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)

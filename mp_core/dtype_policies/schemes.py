@@ -148,6 +148,19 @@ class Scheme:
             )
         return found
 
+    def describes(self, q: QuantizedArray) -> bool:
+        """Whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
+
+        Examples
+        --------
+        >>> q = quantize(np.eye(4), axis=0, dtype="int4")
+        >>> [Scheme.parse(f"int4/{size}").describes(q) for size in (-1, 2, 64)]
+        [True, False, True]
+        """
+        split = None if self.group_size is None or self.group_size >= q.shape[-1] else self.group_size
+        found = None if q.group_size is None or q.group_size >= q.shape[-1] else q.group_size
+        return (q.dtype, q.axis, found) == (self.dtype, self.axis(len(q.shape)), split)
+
     def __str__(self) -> str:
         return _spelled(self.codes, self.inputs, self.per, self.group_size)
 
