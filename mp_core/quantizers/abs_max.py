@@ -46,7 +46,7 @@ def abs_max_quantize(
     values : ndarray of `dtype`
         NaN becomes 0.
     scale : ndarray, float32 (float64 for float64 inputs)
-        A multiplier: ``values / scale`` is approximately `inputs`. The axes of `axis` have length 1.
+        ``values / scale`` is approximately `inputs`. The axes of `axis` have length 1.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def abs_max_quantize_grouped_with_zero_point(
     values : ndarray of `dtype`
         Infinities do not widen the range; NaN becomes the zero point.
     scale : ndarray, float32 (float64 for float64 inputs), shape (blocks, columns)
-        A step: ``(values - zero_point) * scale`` is approximately `inputs`.
+        ``(values - zero_point) * scale`` is approximately `inputs`.
     zero_point : ndarray, shape (blocks, columns)
         Of type `dtype`; int32 where that is a float type.
 

@@ -1,4 +1,4 @@
-"""Keras' delayed scaling of float8: the step, the history of magnitudes it is from, and the rounding.
+"""Keras' delayed scaling of float8: the scale, the history of magnitudes it is from, and the rounding.
 
 The words are Keras', but its scale of float8 is ours: codes are multiplied by it.
 """
@@ -11,14 +11,14 @@ from mp_core.arrays import Array, cast
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:
-    """Return the step of delayed float8 scaling: ``amax * 2**margin / dtype_max``.
+    """Return the scale of delayed float8 scaling: ``amax * 2**margin / dtype_max``.
 
     Parameters
     ----------
     amax : array-like
         The largest magnitude lately seen.
     scale : array-like
-        The step until now, kept where `amax`, or the new step, is not positive or not finite.
+        The scale until now, kept where `amax`, or the new scale, is not positive or not finite.
     dtype_max : float
         The largest finite value of the float8 type.
     margin : int
@@ -31,8 +31,8 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     """
     largest, kept = (cast(value, "float32") for value in (amax, scale))
     with np.errstate(over="ignore", under="ignore"):
-        step = np.ldexp(largest, margin) / np.float32(dtype_max)
-    return np.where((step > 0) & np.isfinite(step), step, kept)
+        new = np.ldexp(largest, margin) / np.float32(dtype_max)
+    return np.where((new > 0) & np.isfinite(new), new, kept)
 
 
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
@@ -105,8 +105,8 @@ def quantize_and_dequantize(
     compute = dtypes.parse(compute_dtype, "compute_dtype")
     if not dtypes.is_float(compute):
         raise TypeError(f"`compute_dtype` must be a float type; received {compute.name}")
-    step = cast(scale, compute)
+    factor = cast(scale, compute)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        codes = cast(cast(inputs, compute) / step, target, saturate=True)
-        result: Array = cast(codes, compute) * step
+        codes = cast(cast(inputs, compute) / factor, target, saturate=True)
+        result: Array = cast(codes, compute) * factor
     return result
