@@ -65,9 +65,11 @@ def test_one_layer_at_a_time_against_float32(folder, encoder):
     parts = ["attention/query", "attention/key", "attention/value", "attention/attention_output", "attention_norm"]
     parts += ["intermediate", "output", "output_norm"]
     blocks = [f"encoder/layer_{i}/{part}" for i in range(tiny_bert.LAYERS) for part in parts]
-    paths = ["embeddings/word", "embeddings/norm", *blocks]
+    paths = ["embeddings/word", "embeddings/position", "embeddings/norm", *blocks]
     assert [row.path for row in rows if row.policy == "bfloat16"] == paths
-    assert [row.path for row in rows if row.policy == INT8] == [path for path in paths if "norm" not in path]
+    assert [row.path for row in rows if row.policy == INT8] == [
+        path for path in paths if not path.endswith(("norm", "position"))
+    ]
     reference = encoder.encode(TEXTS).astype(np.float64)
     for row in rows[::7]:
         alone = BertEncoder.from_folder(folder, DTypePolicyMap("float32", {row.path: row.policy}))

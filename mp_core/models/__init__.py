@@ -1,5 +1,6 @@
 """Models that load from the folders in which they are published."""
 
 from mp_core.models.bert import BertEncoder
+from mp_core.models.model import Model
 
-__all__ = ["BertEncoder"]
+__all__ = ["BertEncoder", "Model"]

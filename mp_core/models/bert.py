@@ -12,12 +12,13 @@ from mp_core import dtype_policies
 from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.layers import Layer
-from mp_core.models.folder import Weights
+from mp_core.dtype_policies.map import unquantized
+from mp_core.layers import Dense, Layer
+from mp_core.models.model import Model
 from mp_core.models.modules import Modules, read_modules
-from mp_core.models.network import Network
 from mp_core.models.pooling import pool
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.models.weights import Weights, fill, layers_of, names_of
 from mp_core.progress import progress
 
 __all__ = ["BertEncoder", "TextError", "list_of_texts"]
@@ -45,6 +46,8 @@ class BertEncoder:
 
     Attributes
     ----------
+    model : Model
+        The network.
     dim : int
         Length of an embedding.
     max_length : int
@@ -53,6 +56,10 @@ class BertEncoder:
         Name -> text to put before a text, as the folder lists them.
     default_prompt_name : str or None
         The name of the prompt that :meth:`encode` uses if the caller names none.
+    tensor_names : dict of str to str
+        The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin.
+    kernel_names : dict of str to str
+        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
 
     Examples
     --------
@@ -65,7 +72,7 @@ class BertEncoder:
         self._folder = folder
         self._modules = modules
         self._tokenizer = tokenizer
-        self._read_network(policy)
+        self._read_weights(policy)
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
@@ -123,13 +130,20 @@ class BertEncoder:
             Its files have changed and do not fit, or `policy` is not a policy.
         """
         other = copy(self)
-        other._read_network(_float_policy(policy))
+        other._read_weights(_float_policy(policy))
         return other
 
-    def _read_network(self, policy: DTypePolicy) -> None:
+    def _read_weights(self, policy: DTypePolicy) -> None:
         modules = self._modules
-        weights = Weights.open(modules.network, modules.settings.num_hidden_layers)
-        self._network = Network(modules.settings, weights, policy)
+        self.model = Model(modules.config, name="model", dtype=unquantized(policy))
+        self.model.build()
+        weights = Weights.open(modules.network, self.model)
+        fill(self.model, weights)
+        self.model.dtype_policy = policy
+        names = names_of(self.model)
+        kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
+        self.tensor_names = {path: f"{weights.prefix}{name}." for path, name in names.items()}
+        self.kernel_names = {path: weights.name(f"{names[path]}.weight") for path in names if path in kernels}
         self._policy = policy
 
     @property
@@ -138,24 +152,9 @@ class BertEncoder:
         length: int = self._tokenizer.max_length
         return length
 
-    @property
-    def layers(self) -> list[Layer]:
-        """The layers in the order of their use; attention has more inside it."""
-        return self._network.layers
-
     def flatten(self) -> Iterator[Layer]:
-        """Yield the layers, those inside others too."""
-        return (part for layer in self.layers for part in layer.flatten() if isinstance(part, Layer))
-
-    @property
-    def kernel_names(self) -> dict[str, str]:
-        """The path of each layer with a kernel -> the name of its tensor in the checkpoint."""
-        return self._network.kernel_names
-
-    @property
-    def tensor_names(self) -> dict[str, str]:
-        """The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin."""
-        return self._network.tensor_names
+        """Yield the model and the layers in it."""
+        return (part for part in self.model.flatten() if isinstance(part, Layer))
 
     def __call__(self, texts: str | Iterable[str]) -> Array:
         """Return :meth:`encode` of `texts`."""
@@ -257,18 +256,18 @@ class BertEncoder:
             A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         ids = imported(ids, "ids")
-        mask = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
-        self._check_tokens(ids, mask)
-        return self._embed(ids, mask)
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"`ids` must be integers; received {ids.dtype}")
+        return self._embed(ids, np.ones(ids.shape, bool) if mask is None else as_mask(mask))
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights in the form in which a run reads them."""
-        return self._network.weight_bytes
+        return self.model.weight_bytes
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
         """Return the pooled vectors of texts, of whose tokens the first `unpooled` are attended to only."""
-        hidden = self._network(ids, None if mask.all() else mask[:, np.newaxis, :])
+        hidden = self.model(ids, mask=mask)
         kept = mask & (np.arange(mask.shape[1]) >= unpooled)
         return pool(self._modules.poolings, hidden, mask, kept)
 
@@ -282,20 +281,6 @@ class BertEncoder:
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
         return "" if name is None else _one_text(self.prompts[name], f"prompts[{name!r}]")
-
-    def _check_tokens(self, ids: Array, mask: Array) -> None:
-        settings = self._modules.settings
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"`ids` must be integers; received {ids.dtype}")
-        if ids.ndim != 2 or not 1 <= ids.shape[1] <= settings.max_position_embeddings:
-            limit = settings.max_position_embeddings
-            raise ValueError(f"`ids` must have shape (n, 1 to {limit}); received {ids.shape}")
-        if ids.size and not 0 <= ids.min() <= ids.max() < settings.vocab_size:
-            raise ValueError(f"`ids` must be from 0 to {settings.vocab_size - 1}; received {ids.min()} to {ids.max()}")
-        if mask.shape != ids.shape:
-            raise ValueError(f"`mask` must have the shape of `ids`, {ids.shape}; received {mask.shape}")
-        if not mask.any(axis=1).all():
-            raise ValueError(f"`mask` must have a token in every row; received none in row {mask.any(axis=1).argmin()}")
 
 
 def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:

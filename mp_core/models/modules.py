@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mp_core.models.folder import Settings, choices, read_list, read_object, read_settings
+from mp_core.models.architectures import architecture_of
+from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
+from mp_core.models.settings import Settings, choices
 
 __all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_modules", "token_limit"]
 
@@ -96,8 +98,10 @@ class Modules:
     ----------
     network : Path
         The folder that holds the network and its tokenizer.
+    config : dict
+        What ``config.json`` says of the network.
     settings : Settings
-        Of the network.
+        The part of it that is computed.
     poolings : tuple of str
         Names in :data:`~mp_core.models.pooling.POOLINGS`.
     include_prompt : bool
@@ -117,6 +121,7 @@ class Modules:
     """
 
     network: Path
+    config: dict[str, Any]
     settings: Settings
     poolings: tuple[str, ...]
     include_prompt: bool
@@ -131,12 +136,15 @@ class Modules:
 def read_modules(folder: Path) -> Modules:
     """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute."""
     network, pooling, normalize = _module_folders(folder)
-    settings = read_settings(network)
+    path = network / "config.json"
+    config = read_object(path)
+    settings = architecture_of(config, path).read(config, path)
     poolings, include_prompt = _read_pooling(pooling / "config.json", settings.hidden_size)
     path = network / "sentence_bert_config.json"
     transformer = _read(path, _SENTENCE_BERT)
     return Modules(
         network=network,
+        config=config,
         settings=settings,
         poolings=poolings,
         include_prompt=include_prompt,

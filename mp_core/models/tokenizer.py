@@ -66,7 +66,7 @@ class Tokenizer:
         config = read_object(config_path) if config_path.exists() else {}
         check(config_path, {name: config[name] for name in _RULES if name in config}, _RULES)
         stated = modules.max_length or token_limit(config_path, config, "model_max_length")
-        longest = modules.settings.max_position_embeddings
+        longest = modules.settings.max_length
         self.max_length = min(stated or longest, longest)
         self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
         _set_normalizer(self._tokenizer, config, modules.lower_case)

@@ -1,0 +1,21 @@
+"""The networks that mp_core computes: one table each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mp_core.models.architectures.bert import BERT
+from mp_core.models.architectures.table import Architecture
+from mp_core.models.settings import choices, unexpected
+
+__all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
+
+ARCHITECTURES: dict[str, Architecture] = {name: table for table in (BERT,) for name in table.model_types}
+"""``model_type`` in ``config.json`` -> the architecture."""
+
+
+def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
+    """Return the architecture of a ``config.json``; raise ValueError, with its path, if mp_core does not have it."""
+    kind = config.get("model_type", "bert")
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        raise unexpected(path, "model_type", kind, choices(ARCHITECTURES))
+    return ARCHITECTURES[kind]

@@ -1,0 +1,38 @@
+"""BERT [1]_.
+
+.. [1] J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for
+   Language Understanding", NAACL 2019.
+"""
+
+from mp_core.models.architectures.table import Architecture
+
+__all__ = ["ALLOWED", "BERT", "TENSORS"]
+
+TENSORS = {
+    "embeddings/word": "embeddings.word_embeddings",
+    "embeddings/position": "embeddings.position_embeddings",
+    "embeddings/token_type": "embeddings.token_type_embeddings",
+    "embeddings/norm": "embeddings.LayerNorm",
+    "encoder/layer_{}/attention/query": "encoder.layer.{}.attention.self.query",
+    "encoder/layer_{}/attention/key": "encoder.layer.{}.attention.self.key",
+    "encoder/layer_{}/attention/value": "encoder.layer.{}.attention.self.value",
+    "encoder/layer_{}/attention/attention_output": "encoder.layer.{}.attention.output.dense",
+    "encoder/layer_{}/attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "encoder/layer_{}/intermediate": "encoder.layer.{}.intermediate.dense",
+    "encoder/layer_{}/output": "encoder.layer.{}.output.dense",
+    "encoder/layer_{}/output_norm": "encoder.layer.{}.output.LayerNorm",
+}
+ALLOWED = {
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
+}
+
+BERT = Architecture(
+    model_types=("bert",),
+    prefix="bert.",
+    tensors=TENSORS,
+    fixed={"padding_idx": None, "position_buckets": 0},
+    allowed=ALLOWED,
+)

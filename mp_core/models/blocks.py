@@ -1,0 +1,247 @@
+"""The parts of a transformer: embeddings, attention, blocks of attention and perceptron, and a stack of blocks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
+from mp_core.models.settings import Settings
+
+__all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend"]
+
+Take = Callable[..., Array]
+Shape = tuple[int | None, ...]
+
+_FARTHEST = 128  # from there on all relative positions share a bucket
+
+
+class Part(Layer):
+    """A layer of a network: it casts nothing itself and gives its policy to the layers in it."""
+
+    _options: tuple[str, ...] = ("settings",)
+
+    def __init__(self, settings: Settings, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.settings = settings
+
+    def part(self, kind: Callable[..., Any], *args: Any, shape: Shape = (None, None), **kwargs: Any) -> Any:
+        """Return a built layer below this one."""
+        layer = kind(*args, dtype=self.dtype_policy, **kwargs)
+        layer.build(shape)
+        return layer
+
+    def dense(self, name: str, units: int, inputs: int, activation: str | None = None) -> Dense:
+        """Return a Dense layer of zeros."""
+        shape = None, None, inputs
+        layer: Dense = self.part(Dense, units, activation, shape=shape, kernel_initializer="zeros", name=name)
+        return layer
+
+    def normalization(self, name: str) -> LayerNormalization:
+        """Return a normalization of vectors as wide as the network."""
+        shape = None, None, self.settings.hidden_size
+        layer: LayerNormalization = self.part(
+            LayerNormalization, epsilon=self.settings.layer_norm_eps, shape=shape, name=name
+        )
+        return layer
+
+
+class Positions(Part):
+    """What is added to the vectors of tokens for their positions and types.
+
+    Parameters
+    ----------
+    settings : Settings
+    types : int
+        How many types of tokens are kept: 1 where all texts are single.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Attributes
+    ----------
+    table : AutoCastVariable, shape (types, positions, width)
+        The sum for a type and a position.
+    """
+
+    _options = ("settings", "types")
+
+    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.types = types
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        shape = self.types, self.settings.max_position_embeddings, self.settings.hidden_size
+        self.table = self.add_weight(shape, "zeros", name="table")
+
+    def load(self, take: Take) -> None:
+        """Sum the tensors that `take` returns by path and shape."""
+        s = self.settings
+        sums = take("embeddings/position", s.max_position_embeddings, s.hidden_size)[np.newaxis]
+        if s.type_vocab_size:
+            types = take("embeddings/token_type", s.type_vocab_size, s.hidden_size)
+            sums = sums + types[: self.types, np.newaxis]
+        self.table.assign(sums)
+
+    def call(self, ids: Array, types: Array | None = None) -> Array:
+        """Return what is to be added, broadcastable to shape (n, length, width)."""
+        rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
+        places: Array = np.arange(ids.shape[1])
+        padding = self.settings.padding_idx
+        if padding is not None:
+            real = ids != padding
+            places = np.cumsum(real, axis=1) * real + padding
+        elif types is None:
+            return rows[0, : ids.shape[1]]
+        added: Array = rows[0 if types is None else types, places]
+        return added
+
+
+class Embeddings(Part):
+    """The vectors of tokens, plus those of their positions and types, normalized.
+
+    Parameters
+    ----------
+    settings, types, **kwargs
+        Those of :class:`Positions`.
+    """
+
+    _options = ("settings", "types")
+
+    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.types = types
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the layers."""
+        s = self.settings
+        self.word = self.part(Embedding, s.vocab_size, s.hidden_size, embeddings_initializer="zeros", name="word")
+        self.position = self.part(Positions, s, types=self.types, name="position")
+        self.norm = self.normalization("norm")
+
+    def call(self, ids: Array, types: Array | None = None) -> Array:
+        """Return the vectors of tokens, shape (n, length, width)."""
+        words = self.word(ids)
+        added = ops.cast(self.position(ids, types=types), words.dtype)
+        outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))
+        return outputs
+
+
+def attend(query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
+    """Return what the heads of attention find, side by side.
+
+    Parameters
+    ----------
+    query, key, value : ndarray, shape (n, length, heads, size)
+    keep : ndarray of bool, optional
+        Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another.
+    bias : ndarray of float32, optional
+        Broadcastable to the same: what is added to the scaled scores.
+
+    Returns
+    -------
+    ndarray, shape (n, length, heads * size)
+    """
+    n, length, heads, size = query.shape
+    # Products may be beyond float16 before they are scaled, and biases are added in float32.
+    wide = query.dtype == np.float16 or (bias is not None and query.dtype.itemsize == 2)
+    scores = ops.matmul(query.transpose(0, 2, 1, 3), key.transpose(0, 2, 3, 1), out_dtype=F32 if wide else None)
+    scale = 1.0 / math.sqrt(size)
+    if bias is not None:
+        scores *= scores.dtype.type(scale)
+        scores += bias
+        scale = 1.0
+    ops.softmax(scores, scale=scale, mask=keep, out=scores)
+    scores = ops.cast(scores, query.dtype) if wide else scores
+    context = np.empty((n, length, heads, size), dtypes.result_type(scores.dtype, value.dtype))
+    ops.matmul(scores, value.transpose(0, 2, 1, 3), out=context.transpose(0, 2, 1, 3))
+    return context.reshape(n, length, heads * size)
+
+
+class Attention(Part):
+    """Attention of the tokens of a text to each other."""
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the projections."""
+        width = self.settings.hidden_size
+        names = ("query", "key", "value", "attention_output")
+        self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
+
+    def call(self, hidden: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `bias` are those of :func:`attend`."""
+        shape = *hidden.shape[:2], self.settings.num_attention_heads, self.settings.head_size
+        query, key, value = (layer(hidden).reshape(shape) for layer in (self.query, self.key, self.value))
+        outputs: Array = self.attention_output(attend(query, key, value, keep, bias))
+        return outputs
+
+
+class Block(Part):
+    """Attention and a two-layer perceptron; what each adds to its input is normalized."""
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the layers."""
+        width, inner = self.settings.hidden_size, self.settings.intermediate_size
+        self.attention = self.part(Attention, self.settings, shape=input_shape, name="attention")
+        self.attention_norm = self.normalization("attention_norm")
+        self.intermediate = self.dense("intermediate", inner, width, self.settings.hidden_act)
+        self.output = self.dense("output", width, inner)
+        self.output_norm = self.normalization("output_norm")
+
+    def call(self, hidden: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `bias` are those of :func:`attend`."""
+        hidden = self.attention_norm(self.attention(hidden, keep=keep, bias=bias), residual=hidden)
+        outputs: Array = self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
+        return outputs
+
+
+class PositionBias(Part):
+    """What is added to the scores of attention for the distance between two tokens.
+
+    Attributes
+    ----------
+    table : AutoCastVariable, shape (buckets, heads)
+    """
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        shape = self.settings.position_buckets, self.settings.num_attention_heads
+        self.table = self.add_weight(shape, "zeros", name="table")
+
+    def load(self, take: Take) -> None:
+        """Take the table from `take`, a function of path and shape."""
+        self.table.assign(take("encoder/position_bias", *self.table.shape))
+
+    def call(self, hidden: Array) -> Array:
+        """Return the biases of all pairs of positions in float32, shape (1, heads, length, length)."""
+        half = self.settings.position_buckets // 2  # for positions before, and as many for those behind
+        exact = half // 2
+        places = np.arange(hidden.shape[1])
+        distance = places[:, np.newaxis] - places
+        apart = np.abs(distance)
+        far = np.log(np.maximum(apart, 1).astype(F32) / F32.type(exact)) / F32.type(math.log(_FARTHEST / exact))
+        bucket = np.minimum(exact + (far * F32.type(half - exact)).astype(np.int64), half - 1)
+        bucket = np.where(apart < exact, apart, bucket) + half * (distance < 0)
+        table = ops.cast(self.table.read_value(), F32)
+        return np.ascontiguousarray(table[bucket].transpose(2, 0, 1))[np.newaxis]
+
+
+class Encoder(Part):
+    """Blocks, each of which gets the outputs of the one before."""
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the blocks."""
+        s = self.settings
+        self.position_bias = self.part(PositionBias, s, name="position_bias") if s.position_buckets else None
+        self.blocks = [
+            self.part(Block, s, shape=input_shape, name=f"layer_{index}") for index in range(s.num_hidden_layers)
+        ]
+
+    def call(self, hidden: Array, keep: Array | None = None) -> Array:
+        """Return the vectors of the last block; `keep` is that of :func:`attend`."""
+        bias = None if self.position_bias is None else self.position_bias(hidden)
+        for block in self.blocks:
+            hidden = block(hidden, keep=keep, bias=bias)
+        return hidden

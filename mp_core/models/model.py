@@ -1,0 +1,140 @@
+"""A transformer encoder as a layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mp_core.arguments import positive_integer
+from mp_core.arrays import Array, as_mask
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies.map import unquantized
+from mp_core.layers import Layer
+from mp_core.layers.building import enclosing_path
+from mp_core.layers.layer import quantize_where
+from mp_core.models.architectures import Architecture, architecture_of
+from mp_core.models.blocks import Shape
+
+__all__ = ["Model"]
+
+
+class Model(Layer):
+    """Token indices in, one vector for each token out: a network of one of the architectures that mp_core has.
+
+    Its weights are zeros until they are set; :meth:`mp_core.models.BertEncoder.from_folder` reads them.
+
+    Parameters
+    ----------
+    config : dict
+        What ``config.json`` says, such as ``model_type`` and ``hidden_size``.
+    types : int
+        How many types of tokens there are in a text: 2 for pairs of texts, where the architecture tells them apart.
+    **kwargs
+        Those of :class:`~mp_core.layers.Layer`. The keys of a policy map are paths such as ``embeddings/word``,
+        ``encoder/layer_0/attention/query`` and ``encoder/layer_0/output``; the name of the model is no part of them.
+
+    Raises
+    ------
+    ValueError
+        `config` says something that mp_core does not compute.
+
+    Examples
+    --------
+    >>> model = Model({"model_type": "bert", "vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1,
+    ...                "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16,
+    ...                "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu"})
+    >>> model(np.array([[1, 2, 3]])).shape, model.encoder.blocks[0].attention.query.path
+    ((1, 3, 4), 'encoder/layer_0/attention/query')
+    """
+
+    _arrays = ("ids",)
+    _options = ("config", "types")
+
+    def __init__(self, config: Mapping[str, Any], types: int = 1, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        if not isinstance(config, Mapping):
+            raise TypeError(f"`config` must be a dict; received {config!r}")
+        self.config = dict(config)
+        self.types = positive_integer(types, "types")
+        self.settings = self.architecture.read(self.config, "`config`")
+
+    @property
+    def architecture(self) -> Architecture:
+        """The table that says how the network is built, and what its tensors are called."""
+        return architecture_of(self.config, "`config`")
+
+    def build(self, input_shape: Shape = (None, None)) -> None:
+        """Create the layers, which do not depend on the shape of the indices."""
+        around = str(self._path)[: -len(self.name)].rstrip("/")
+        token = enclosing_path.set(around)
+        try:
+            self.embeddings = self.architecture.embeddings(
+                self.settings, types=self.types, name="embeddings", dtype=self.dtype_policy
+            )
+            self.embeddings.build(input_shape)
+            self.encoder = self.architecture.encoder(self.settings, name="encoder", dtype=self.dtype_policy)
+            self.encoder.build((*input_shape, self.settings.hidden_size))
+        finally:
+            enclosing_path.reset(token)
+
+    def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
+        """Return the vectors of tokens.
+
+        Parameters
+        ----------
+        ids : ndarray of int, shape (n, length)
+            Vocabulary indices, special tokens included; floats may be whole numbers, as for an Embedding.
+        mask : array-like, shape (n, length), optional
+            True where there is a token, False where there is padding, to which nothing attends; at least one token in
+            a row.
+        types : ndarray of int, shape (n, length), optional
+            The type of each token; default: 0.
+
+        Returns
+        -------
+        ndarray, shape (n, length, hidden_size)
+            In the output dtype of the last layer.
+
+        Raises
+        ------
+        TypeError
+            `ids` or `types` are no whole numbers, or `mask` is neither bool nor integers.
+        ValueError
+            A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
+        """
+        ids = self._indices(ids, "ids", self.settings.vocab_size)
+        types = None if types is None else self._indices(types, "types", self.types)
+        for name, array in (("mask", mask), ("types", types)):
+            if array is not None and np.shape(array) != ids.shape:
+                raise ValueError(f"`{name}` must have the shape of `ids`, {ids.shape}; received {np.shape(array)}")
+        keep = None if mask is None else as_mask(mask)
+        if keep is not None and not keep.any(axis=1).all():
+            raise ValueError(f"`mask` must have a token in every row; received none in row {keep.any(axis=1).argmin()}")
+        hidden = self.embeddings(ids, types=types)
+        outputs: Array = self.encoder(hidden, keep=None if keep is None or keep.all() else keep[:, None, None, :])
+        return outputs
+
+    def _indices(self, given: Array, name: str, limit: int) -> Array:
+        """Return what was given as integers below a limit; a Sequential is built with zeros that are floats."""
+        with np.errstate(invalid="ignore"):
+            indices = given if given.dtype.kind in "iu" else given.astype(np.int64)
+        if indices is not given and not np.array_equal(indices, given):
+            raise TypeError(f"`{name}` must be integers; received {given.dtype}")
+        if indices.ndim != 2 or not 1 <= indices.shape[1] <= self.settings.max_length:
+            raise ValueError(f"`{name}` must have shape (n, 1 to {self.settings.max_length}); received {indices.shape}")
+        if indices.size and not 0 <= indices.min() <= indices.max() < limit:
+            raise ValueError(f"`{name}` must be from 0 to {limit - 1}; received {indices.min()} to {indices.max()}")
+        return indices
+
+    def _change_policy(self, policy: DTypePolicy, type_check: bool = True) -> None:
+        """Give all layers the policy: a model computes in what they compute in."""
+        layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
+        if any(layer.quantized for layer in layers):
+            raise self._already_quantized(f"dtype_policy={policy.name}")
+        plain = unquantized(policy) if self.built else policy
+        for layer in layers:
+            layer._dtype_policy = plain
+            layer._apply_policy()
+        quantize_where(self, policy)
+        self._dtype_policy = policy
+        self._apply_policy()

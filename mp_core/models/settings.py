@@ -1,0 +1,84 @@
+"""What ``config.json`` says about a network, in the same words for all architectures."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ACTIVATIONS", "KINDS", "Settings", "choices", "unexpected"]
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+    "relu6": "relu6",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+"""Name of an activation in ``config.json`` -> its name here."""
+
+Kind = tuple[Callable[[Any], bool], str]
+KINDS: dict[Any, Kind] = {
+    int: (lambda value: type(value) is int and 0 < value < 2**31, "a positive int below 2^31"),
+    int | None: (lambda value: type(value) is int and 0 <= value < 2**31, "an int from 0 to 2^31"),
+    float: (lambda value: type(value) is float and 0 < value < math.inf, "a positive, finite float"),
+    bool: (lambda value: type(value) is bool, "true or false"),
+}
+"""Type of a setting -> whether it may have a value, and what it may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What ``config.json`` says about a network, in the same words for all architectures.
+
+    Attributes
+    ----------
+    type_vocab_size : int
+        How many types of tokens have vectors of their own; 0 where there are none.
+    padding_idx : int or None
+        If positions are counted from the tokens that are not this one, the first of which is at ``padding_idx + 1``.
+    hidden_act : str
+        The name of the activation here.
+    position_buckets : int
+        How many relative positions have biases in attention; 0 where there are none.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    hidden_act: str
+    layer_norm_eps: float
+    type_vocab_size: int
+    padding_idx: int | None
+    position_buckets: int
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of a text."""
+        return self.max_position_embeddings - (0 if self.padding_idx is None else self.padding_idx + 1)
+
+
+def choices(allowed: Iterable[Any]) -> str:
+    """Return what may be there as a part of a sentence."""
+    return " or ".join(map(repr, allowed))
+
+
+def unexpected(path: Any, entry: str, value: Any, expected: str) -> ValueError:
+    """Return the error that an entry of a file has a value that it may not have."""
+    return ValueError(f"{path}: {entry} is {value!r}; expected {expected}")
