@@ -1,4 +1,4 @@
-"""BERT-family sentence encoders, from a folder as the sentence-transformers library writes it."""
+"""Sentence encoders of the BERT family, from a folder as the sentence-transformers library writes it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -89,7 +89,7 @@ class BertEncoder:
         Parameters
         ----------
         path : path
-            Folder as sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``:
+            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or MPNet as sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``:
             ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist,
             ``modules.json``, ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and
             ``tokenizer_config.json``.

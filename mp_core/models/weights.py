@@ -44,11 +44,12 @@ class Weights:
         path = index if index.exists() else path
         tensors = open_tensors(path)
         architecture, blocks = model.architecture, model.settings.num_hidden_layers
+        entry = architecture.entries.get("num_hidden_layers", "num_hidden_layers")
         prefix = architecture.prefix if any(name.startswith(architecture.prefix) for name in tensors) else ""
         for name in tensors:
             number = architecture.block_of(name.removeprefix(prefix))
             if number is not None and number >= blocks:
-                raise ValueError(f"{path}: tensor {name} is left over; expected num_hidden_layers={blocks}")
+                raise ValueError(f"{path}: tensor {name} is left over; expected {entry}={blocks}")
         return cls(path, tensors, prefix, {_today(name): name for name in tensors})
 
     def name(self, name: str) -> str:

@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from mp_core.models.architectures.bert import BERT
+from mp_core.models.architectures.distilbert import DISTILBERT
+from mp_core.models.architectures.mpnet import MPNET
+from mp_core.models.architectures.roberta import ROBERTA
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
-ARCHITECTURES: dict[str, Architecture] = {name: table for table in (BERT,) for name in table.model_types}
+_TABLES = BERT, ROBERTA, DISTILBERT, MPNET
+
+ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""
 
 

@@ -1,0 +1,89 @@
+"""Small random networks as the transformers library writes them, with its outputs."""
+
+import json
+import os
+import warnings
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"]
+SIZES = {
+    "vocab_size": 40,
+    "max_position_embeddings": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "initializer_range": 0.3,
+}
+ARCHITECTURES = {
+    "bert": ("Bert", {}),
+    "roberta": ("Roberta", {"pad_token_id": 1}),
+    "roberta with another padding token": ("Roberta", {"pad_token_id": 5, "type_vocab_size": 1}),
+    "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "camembert": ("Camembert", {"type_vocab_size": 1}),
+    "distilbert": ("DistilBert", {"hidden_dim": 48}),
+    "distilbert with sinusoids": ("DistilBert", {"hidden_dim": 48, "sinusoidal_pos_embds": True, "activation": "relu"}),
+    "mpnet": ("MPNet", {}),
+}
+"""Name -> how the names of its classes begin, and settings beside the sizes."""
+
+
+def library():
+    """Return the transformers library, which must not ask the network."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("transformers")
+
+
+def made(name, head="Model", **settings):
+    """Return a random network of the library, whose biases and norms are random too."""
+    import torch
+
+    transformers = library()
+    start, own = ARCHITECTURES[name]
+    torch.manual_seed(sum(map(ord, name)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = getattr(transformers, f"{start}Config")(**SIZES | own | settings)
+        config._attn_implementation = "eager"
+        network = getattr(transformers, start + head)(config).eval()
+    with torch.no_grad():
+        for tensor in network.parameters():
+            if tensor.ndim == 1:
+                tensor += 0.3 * torch.randn_like(tensor)
+    return network
+
+
+def save(network, folder):
+    """Save a network with a tokenizer, as a folder of sentence-transformers without modules.json."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.save_pretrained(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [(word, WORDS.index(word)) for word in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def outputs(network, ids, mask):
+    """Return the vectors of tokens."""
+    import torch
+
+    with torch.no_grad():
+        return network(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))[0].numpy()
+
+
+def ragged(padding, lengths=(1, 7, 20, 33), seed=0):
+    """Return random ids, padded on the right with this token, and their mask."""
+    rng = np.random.default_rng(seed)
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, np.newaxis]
+    ids = rng.integers(6, SIZES["vocab_size"], mask.shape)
+    return np.where(mask, ids, padding), mask.astype(np.int64)

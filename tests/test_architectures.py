@@ -1,0 +1,179 @@
+"""Architectures: the outputs of the transformers library for small random networks, as it saves them."""
+
+import json
+
+import numpy as np
+import pytest
+import random_models
+from safetensors.numpy import load_file, save_file
+
+from mp_core.models import BertEncoder, Model
+from mp_core.models.architectures import ARCHITECTURES
+
+# Rounding errors of float32 sums of at most 48 products, in two blocks of outputs of about 1.
+FLOAT32 = 1e-5
+
+
+@pytest.fixture(scope="module", params=random_models.ARCHITECTURES)
+def case(request, tmp_path_factory):
+    """Return a network of the library and the folder that it was saved to."""
+    network = random_models.made(request.param)
+    return network, random_models.save(network, tmp_path_factory.mktemp("saved"))
+
+
+def padding_of(network):
+    return network.config.pad_token_id
+
+
+def test_every_architecture_has_a_case():
+    kinds = {random_models.made(name).config.model_type for name in random_models.ARCHITECTURES}
+    assert kinds == set(ARCHITECTURES)
+
+
+def test_vectors_of_ragged_texts_are_those_of_transformers(case):
+    network, folder = case
+    model = BertEncoder.from_folder(folder).model
+    ids, mask = random_models.ragged(padding_of(network))
+    expected = random_models.outputs(network, ids, mask)
+    received = model(ids, mask=mask)
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(received[mask > 0], expected[mask > 0], rtol=0, atol=FLOAT32)
+
+
+def test_embeddings_of_texts_are_those_of_their_tokens(case):
+    network, folder = case
+    encoder = BertEncoder.from_folder(folder)
+    texts = ["a b c", "", "h g f e d c b a a b", "d"]
+    received = encoder.encode(texts)
+    for text, vector in zip(texts, received, strict=True):
+        ids = np.array([[0, *(random_models.WORDS.index(word) for word in text.split()), 2]])
+        expected = random_models.outputs(network, ids, np.ones_like(ids))[0].mean(axis=0)
+        np.testing.assert_allclose(vector, expected, rtol=0, atol=FLOAT32)
+
+
+def test_texts_are_cut_where_positions_end(case):
+    network, folder = case
+    encoder = BertEncoder.from_folder(folder)
+    positions = network.config.max_position_embeddings
+    counted = network.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    longest = positions - (padding_of(network) + 1 if counted else 0)
+    assert encoder.max_length == longest
+    ids, mask = random_models.ragged(padding_of(network), (longest,))
+    expected = random_models.outputs(network, ids, mask)
+    np.testing.assert_allclose(encoder.model(ids), expected, rtol=0, atol=FLOAT32)
+    with pytest.raises(ValueError, match=rf"`ids` must have shape \(n, 1 to {longest}\)"):
+        encoder.model(np.full((1, longest + 1), 7))
+
+
+def test_a_padding_token_inside_a_text_is_counted_as_transformers_does(case):
+    network, folder = case
+    ids = np.array([[7, 8, padding_of(network), 9, 10, padding_of(network), 11]])
+    expected = random_models.outputs(network, ids, np.ones_like(ids))
+    received = BertEncoder.from_folder(folder).model(ids)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=FLOAT32)
+
+
+# Length of all differences over that of all outputs. bfloat16 rounds every activation by up to 1 in 512; int8 also rows
+# of activations and of weights, each to 127 steps below its largest element: with random weights 1 in 100 or so, twice.
+# A norm after each sum keeps errors from growing, so the bounds are about twice the worst of these networks.
+BOUNDS = {
+    "mixed_bfloat16": 0.02,
+    "int8/weight_only_from_mixed_bfloat16": 0.05,
+    "int8_from_mixed_bfloat16": 0.08,
+}
+
+
+@pytest.mark.parametrize("policy", BOUNDS)
+def test_other_policies_stay_close_to_float32_and_padding_changes_no_bit(case, policy):
+    network, folder = case
+    ids, mask = random_models.ragged(padding_of(network))
+    expected = random_models.outputs(network, ids, mask)[mask > 0]
+    model = BertEncoder.from_folder(folder, policy).model
+    received = model(ids, mask=mask)[mask > 0].astype(np.float32)
+    assert np.linalg.norm(received - expected) < BOUNDS[policy] * np.linalg.norm(expected)
+    for row, keep in zip(ids, mask, strict=True):
+        alone = model(row[np.newaxis, keep > 0])[0]
+        np.testing.assert_array_equal(alone, model(ids, mask=mask)[(ids == row).all(axis=1)][0][keep > 0])
+
+
+def test_relative_positions_share_biases_as_in_transformers():
+    import torch
+
+    random_models.library()
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    from mp_core.models.blocks import PositionBias
+
+    settings = Model(random_models.made("mpnet").config.to_dict()).settings
+    layer = PositionBias(settings)
+    layer.build((None, None))
+    layer.set_weights([np.arange(32)[:, np.newaxis] + np.zeros(4)])
+    places = torch.arange(600)
+    expected = MPNetEncoder.relative_position_bucket(places[None] - places[:, None]).numpy()
+    np.testing.assert_array_equal(layer(np.empty((1, 600, 1)))[0, 0], expected)
+
+
+def renamed(folder, change):
+    path = folder / "model.safetensors"
+    save_file({change(name): tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+def test_a_network_that_is_a_part_of_another_model_is_found(name, tmp_path):
+    network = random_models.made(name)
+    folder = random_models.save(network, tmp_path)
+    expected = BertEncoder.from_folder(folder).encode(["a b c"])
+    prefix = f"{network.base_model_prefix}."
+    renamed(folder, lambda name: prefix + name)
+    received = BertEncoder.from_folder(folder)
+    np.testing.assert_array_equal(received.encode(["a b c"]), expected)
+    assert all(start.startswith(prefix) for start in received.tensor_names.values())
+
+
+def test_names_and_buffers_of_old_files(tmp_path):
+    network = random_models.made("bert")
+    folder = random_models.save(network, tmp_path)
+    expected = BertEncoder.from_folder(folder).encode(["a b c"])
+    old = {"weight": "gamma", "bias": "beta"}
+
+    def change(name):
+        start, _, part = name.rpartition(".")
+        return f"{start}.{old[part]}" if start.endswith("LayerNorm") else name
+
+    renamed(folder, change)
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {"embeddings.position_ids": np.arange(40)[np.newaxis]}, path)
+    np.testing.assert_array_equal(BertEncoder.from_folder(folder).encode(["a b c"]), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "message"),
+    [
+        ("bert", {"model_type": "electra"}, "model_type is 'electra'; expected 'bert' or 'roberta' or"),
+        ("bert", {"model_type": ["bert"]}, r"model_type is \['bert'\]; expected 'bert' or"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "expected 'absolute'"),
+        ("roberta", {"is_decoder": True}, "is_decoder is True; expected False"),
+        ("roberta", {"is_decoder": 0}, "is_decoder is 0; expected False"),
+        ("roberta", {"pad_token_id": -1}, "pad_token_id is -1; expected an int from 0 to"),
+        ("roberta", {"pad_token_id": 39}, "max_position_embeddings is 40; expected room for a token"),
+        ("distilbert", {"activation": "mish"}, "activation is 'mish'; expected 'gelu' or"),
+        ("distilbert", {"n_heads": 5}, "dim is 32; expected a multiple of n_heads, 5"),
+        ("distilbert", {"sinusoidal_pos_embds": "yes"}, "sinusoidal_pos_embds is 'yes'; expected False or True"),
+        ("mpnet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets is 16; expected 32"),
+        ("mpnet", {"hidden_dim": 3, "intermediate_size": None}, "intermediate_size is None; expected a positive int"),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_entry_and_file(tmp_path, name, entries, message):
+    folder = random_models.save(random_models.made(name), tmp_path)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    with pytest.raises(ValueError, match=rf"config\.json: .*{message}"):
+        BertEncoder.from_folder(folder)
+
+
+def test_a_block_that_is_left_over_is_named(tmp_path):
+    folder = random_models.save(random_models.made("distilbert"), tmp_path)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_layers": 1}))
+    with pytest.raises(ValueError, match=r"tensor transformer\.layer\.1\.\S+ is left over; expected n_layers=1"):
+        BertEncoder.from_folder(folder)
