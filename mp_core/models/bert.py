@@ -89,10 +89,10 @@ class BertEncoder:
         Parameters
         ----------
         path : path
-            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or MPNet as sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``:
-            ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist,
-            ``modules.json``, ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and
-            ``tokenizer_config.json``.
+            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or MPNet as sentence-transformers saves it, in
+            today's layout or in the one with ``0_Transformer``: ``config.json``, ``model.safetensors``,
+            ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist, ``modules.json``,
+            ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy
             The keys of a DTypePolicyMap are paths such as ``encoder/layer_0/attention/query``.
 
