@@ -27,6 +27,10 @@ ARCHITECTURES = {
     "distilbert": ("DistilBert", {"hidden_dim": 48}),
     "distilbert with sinusoids": ("DistilBert", {"hidden_dim": 48, "sinusoidal_pos_embds": True, "activation": "relu"}),
     "mpnet": ("MPNet", {}),
+    "modernbert": (
+        "ModernBert",
+        {"local_attention": 8, **{f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "cls", "sep")}},
+    ),
 }
 """Name -> how the names of its classes begin, and settings beside the sizes."""
 

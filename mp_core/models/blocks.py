@@ -34,18 +34,16 @@ class Part(Layer):
         layer.build(shape)
         return layer
 
-    def dense(self, name: str, units: int, inputs: int, activation: str | None = None) -> Dense:
+    def dense(self, name: str, units: int, inputs: int, activation: str | None = None, bias: bool = True) -> Dense:
         """Return a Dense layer of zeros."""
         shape = None, None, inputs
-        layer: Dense = self.part(Dense, units, activation, shape=shape, kernel_initializer="zeros", name=name)
+        layer: Dense = self.part(Dense, units, activation, bias, shape=shape, kernel_initializer="zeros", name=name)
         return layer
 
-    def normalization(self, name: str) -> LayerNormalization:
+    def normalization(self, name: str, bias: bool = True) -> LayerNormalization:
         """Return a normalization of vectors as wide as the network."""
-        shape = None, None, self.settings.hidden_size
-        layer: LayerNormalization = self.part(
-            LayerNormalization, epsilon=self.settings.layer_norm_eps, shape=shape, name=name
-        )
+        shape, epsilon = (None, None, self.settings.hidden_size), self.settings.layer_norm_eps
+        layer: LayerNormalization = self.part(LayerNormalization, epsilon=epsilon, center=bias, shape=shape, name=name)
         return layer
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.distilbert import DISTILBERT
+from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
 from mp_core.models.architectures.roberta import ROBERTA
 from mp_core.models.architectures.table import Architecture
@@ -12,7 +13,7 @@ from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
-_TABLES = BERT, ROBERTA, DISTILBERT, MPNET
+_TABLES = BERT, ROBERTA, DISTILBERT, MPNET, MODERNBERT
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""

@@ -1,0 +1,283 @@
+"""ModernBERT [1]_: no table of positions, near and far attention in turn, perceptrons with gates.
+
+Every layer gets a normalized input and adds to the sum of all before it. That sum stays float32 (float64 under a
+float64 policy), whatever the layers compute in.
+
+.. [1] B. Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
+   and Long Context Finetuning and Inference", 2024, arXiv:2412.13663.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.layers import Embedding, activations
+from mp_core.models.architectures.table import Architecture
+from mp_core.models.blocks import Embeddings, Encoder, Part, Shape
+from mp_core.models.settings import Settings, unexpected
+
+__all__ = ["MODERNBERT"]
+
+_QUERIES = 128
+"""Rows of scores that are made at once; with near attention they meet only the keys around them."""
+
+_SCORES = 2**22
+"""The most scores at once (16 MiB of float32), unless those of `_QUERIES` rows of one text are more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModernSettings(Settings):
+    """What ``config.json`` says about a ModernBERT network.
+
+    Attributes
+    ----------
+    local_attention : int
+        Near attention is to the tokens at most half as far away.
+    norm_bias, attention_bias, mlp_bias : bool
+        Whether norms add a vector, and the products of attention and perceptron.
+    near : tuple of bool
+        Whether attention is near, for each block.
+    thetas : tuple of float
+        How slowly positions turn, for each block.
+    """
+
+    local_attention: int
+    norm_bias: bool
+    attention_bias: bool
+    mlp_bias: bool
+    near: tuple[bool, ...]
+    thetas: tuple[float, ...]
+
+
+class ModernEmbeddings(Embeddings):
+    """The vectors of tokens, normalized."""
+
+    settings: ModernSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        s = self.settings
+        self.word = self.part(Embedding, s.vocab_size, s.hidden_size, embeddings_initializer="zeros", name="word")
+        self.norm = self.normalization("norm", s.norm_bias)
+
+    def call(self, ids: Array, types: Array | None = None) -> Array:
+        """Return the vectors of tokens, shape (n, length, width); no network of this kind tells `types` apart."""
+        outputs: Array = self.norm(self.word(ids))
+        return outputs
+
+
+class RotaryAttention(Part):
+    """Attention of the tokens of a text to each other, or to those near, whose vectors turn with their positions.
+
+    The layer ``qkv`` makes queries, keys and values, in this order, in one product.
+    """
+
+    settings: ModernSettings
+    _options = ("settings", "index")
+
+    def __init__(self, settings: ModernSettings, index: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.index = index
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the products."""
+        s, width = self.settings, self.settings.hidden_size
+        self.qkv = self.dense("qkv", 3 * width, width, bias=s.attention_bias)
+        self.attention_output = self.dense("attention_output", width, width, bias=s.attention_bias)
+
+    def call(self, hidden: Array, keep: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep`, (n, 1, 1, length), is False for padding."""
+        s = self.settings
+        n, length, width = hidden.shape
+        qkv = self.qkv(hidden).reshape(n, length, 3, s.num_attention_heads, s.head_size)
+        turned = _turn(qkv[:, :, :2], s.thetas[self.index])
+        reach = s.local_attention // 2 if s.near[self.index] else length
+        context = _attend(turned[:, :, 0], turned[:, :, 1], qkv[:, :, 2], keep, reach)
+        outputs: Array = self.attention_output(context.reshape(n, length, width))
+        return outputs
+
+
+def _turn(x: Array, theta: float) -> Array:
+    """Return vectors of shape (n, length, ..., size), each turned by its position, in float32 before it is rounded."""
+    half = x.shape[-1] // 2
+    wide = ops.cast(x, dtypes.result_type(x.dtype, F32))
+    cos, sin = (table.reshape(-1, *(1,) * (x.ndim - 3), half) for table in _angles(theta, 2 * half, x.shape[1]))
+    turned = wide * np.concatenate([cos, cos], axis=-1)
+    turned[..., :half] -= wide[..., half:] * sin
+    turned[..., half:] += wide[..., :half] * sin
+    return ops.cast(turned, x.dtype)
+
+
+@lru_cache(maxsize=8)
+def _angles(theta: float, size: int, length: int) -> tuple[Array, Array]:
+    """Return cosines and sines of ``position / theta ** (2 * i / size)`` in float32, shape (length, size / 2)."""
+    powers = (theta ** (np.arange(0, size, 2) / size)).astype(F32)
+    angles = (np.arange(length, dtype=F32)[:, np.newaxis] * (1 / powers)).astype(np.float64)
+    return np.cos(angles).astype(F32), np.sin(angles).astype(F32)
+
+
+def _attend(query: Array, key: Array, value: Array, keep: Array | None, reach: int) -> Array:
+    """Return what the heads find, each token at most `reach` away, shape (n, length, heads, size) as all three have.
+
+    The scores are float32, and few at once: no bit depends on how many texts go together, nor on padding behind them.
+    """
+    n, length, heads, size = query.shape
+    q, v = (part.transpose(0, 2, 1, 3) for part in (query, value))
+    k = key.transpose(0, 2, 3, 1)
+    context = np.empty((n, length, heads, size), value.dtype)
+    out, places = context.transpose(0, 2, 1, 3), np.arange(length)
+    for start in range(0, length, _QUERIES):
+        rows = slice(start, start + _QUERIES)
+        around = slice(max(0, start - reach), start + _QUERIES + reach)
+        near = None
+        if reach < length - 1:
+            near = np.abs(places[rows, np.newaxis] - places[around]) <= reach
+        texts = max(1, _SCORES // (heads * _QUERIES * len(places[around])))
+        for first in range(0, n, texts):
+            some = slice(first, first + texts)
+            tokens = None if keep is None else keep[some, :, :, around]
+            mask = near if tokens is None else tokens if near is None else tokens & near
+            scores = ops.matmul(q[some, :, rows], k[some, :, :, around], out_dtype=dtypes.result_type(q.dtype, F32))
+            ops.softmax(scores, scale=1.0 / math.sqrt(size), mask=mask, out=scores)
+            ops.matmul(ops.cast(scores, q.dtype), v[some, :, around], out=out[some, :, rows])
+    return context
+
+
+class ModernBlock(Part):
+    """Attention and a perceptron with a gate; each gets its input normalized and adds to it."""
+
+    settings: ModernSettings
+    _options = ("settings", "index")
+
+    def __init__(self, settings: ModernSettings, index: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.index = index
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the layers; the first block's input is normalized already."""
+        s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
+        self.attention_norm = self.normalization("attention_norm", s.norm_bias) if self.index else None
+        self.attention = self.part(RotaryAttention, s, self.index, shape=input_shape, name="attention")
+        self.intermediate_norm = self.normalization("intermediate_norm", s.norm_bias)
+        self.intermediate = self.dense("intermediate", 2 * inner, width, bias=s.mlp_bias)
+        self.output = self.dense("output", width, inner, bias=s.mlp_bias)
+        self.activation = activations.get(s.hidden_act)
+
+    def call(self, hidden: Array, keep: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`, in its type."""
+        normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
+        hidden = hidden + ops.cast(self.attention(normed, keep=keep), hidden.dtype)
+        inner = self.intermediate(self.intermediate_norm(hidden))
+        half = self.settings.intermediate_size
+        gated = self.activation(inner[..., :half]) * inner[..., half:]
+        hidden += ops.cast(self.output(gated), hidden.dtype)
+        return hidden
+
+
+class ModernEncoder(Encoder):
+    """Blocks, each of which adds to the outputs of the one before, and a normalization of the sum."""
+
+    settings: ModernSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the blocks."""
+        s = self.settings
+        self.blocks = [
+            self.part(ModernBlock, s, index, shape=input_shape, name=f"layer_{index}")
+            for index in range(s.num_hidden_layers)
+        ]
+        self.norm = self.normalization("norm", s.norm_bias)
+
+    def call(self, hidden: Array, keep: Array | None = None) -> Array:
+        """Return the normalized sum of all blocks; `keep`, (n, 1, 1, length), is False for padding."""
+        hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
+        for block in self.blocks:
+            hidden = block(hidden, keep=keep)
+        outputs: Array = self.norm(hidden)
+        return outputs
+
+
+class ModernArchitecture(Architecture):
+    """ModernBERT as ``transformers`` writes it."""
+
+    def read(self, config: Mapping[str, Any], path: Any) -> ModernSettings:
+        """Return the settings; raise ValueError if mp_core does not compute what ``config.json`` says."""
+        settings: Any = super().read(config, path)
+        if settings.head_size % 2:
+            expected = f"an even multiple of num_attention_heads, {settings.num_attention_heads}"
+            raise unexpected(path, "hidden_size", settings.hidden_size, expected)
+        kinds = _kinds(config, settings.num_hidden_layers, path)
+        theta = {kind: _theta(config, kind, *old, path) for kind, old in _THETAS.items()}
+        near = tuple(kind == "sliding_attention" for kind in kinds)
+        full: ModernSettings = replace(settings, near=near, thetas=tuple(theta[kind] for kind in kinds))
+        return full
+
+
+_THETAS = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
+"""Kind of attention in ``layer_types`` -> the entry that had its theta in files of before 2026, and the default."""
+
+
+def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+    """Return the kind of attention of each block."""
+    kinds = config.get("layer_types")
+    if kinds is None:
+        every = config.get("global_attn_every_n_layers", 3)
+        if type(every) is not int or every < 1:
+            raise unexpected(path, "global_attn_every_n_layers", every, "a positive int")
+        kinds = ["sliding_attention" if index % every else "full_attention" for index in range(blocks)]
+    if not isinstance(kinds, list) or len(kinds) != blocks or any(kind not in list(_THETAS) for kind in kinds):
+        expected = f"a list of {blocks} of " + " or ".join(map(repr, _THETAS))
+        raise unexpected(path, "layer_types", kinds, expected)
+    return kinds
+
+
+def _theta(config: Mapping[str, Any], kind: str, entry: str, default: float, path: Any) -> float:
+    """Return the theta of a kind of attention."""
+    parameters = config.get("rope_parameters") or {}
+    given = parameters.get(kind) or {} if isinstance(parameters, dict) and parameters.keys() <= _THETAS.keys() else None
+    if not isinstance(given, dict) or given.get("rope_type", "default") != "default" or given.keys() - _ROPE:
+        expected = f"an object of {', '.join(map(repr, _THETAS))} with 'rope_theta' and 'rope_type': 'default'"
+        raise unexpected(path, "rope_parameters", parameters, expected)
+    theta = given.get("rope_theta", config.get(entry, default))
+    if type(theta) not in (int, float) or not 0 < theta < math.inf:
+        raise unexpected(path, f"the rope_theta of {kind}", theta, "a positive, finite number")
+    return float(theta)
+
+
+_ROPE = {"rope_type", "rope_theta"}
+
+MODERNBERT = ModernArchitecture(
+    model_types=("modernbert",),
+    prefix="model.",
+    tensors={
+        "embeddings/word": "embeddings.tok_embeddings",
+        "embeddings/norm": "embeddings.norm",
+        "encoder/layer_{}/attention_norm": "layers.{}.attn_norm",
+        "encoder/layer_{}/attention/qkv": "layers.{}.attn.Wqkv",
+        "encoder/layer_{}/attention/attention_output": "layers.{}.attn.Wo",
+        "encoder/layer_{}/intermediate_norm": "layers.{}.mlp_norm",
+        "encoder/layer_{}/intermediate": "layers.{}.mlp.Wi",
+        "encoder/layer_{}/output": "layers.{}.mlp.Wo",
+        "encoder/norm": "final_norm",
+    },
+    entries={"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps"},
+    defaults={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-5,
+        "local_attention": 128,
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    },
+    fixed={"type_vocab_size": 0, "padding_idx": None, "position_buckets": 0, "near": (), "thetas": ()},
+    allowed={"rope_scaling": (None,), "head_dim": (None,), "is_decoder": (False,)},
+    settings=ModernSettings,
+    embeddings=ModernEmbeddings,
+    encoder=ModernEncoder,
+)
