@@ -68,7 +68,6 @@ GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), 
             "`fail_if` must be a sequence",
         ),
         (lambda: mp.checkpoint.convert("a", "b", "int8", map=[("a",)]), ValueError, "`map` must be pairs of a pattern"),
-        (lambda: mp.checkpoint.convert("a", "b", "int8", granularity=64), ValueError, "`granularity` must be a string"),
         (
             lambda: mp.checkpoint.convert("a", "b", "int8", threads=0),
             ValueError,

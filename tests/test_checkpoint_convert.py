@@ -20,8 +20,12 @@ from tensors import FLOATS, LINE, TENSORS, normal, raw, row_of, safetensors
 
 import mp_core as mp
 from mp_core import checkpoint
-from mp_core.checkpoint import POLICIES, RequestError, conversion, convert, inspect, open_tensors, verify
+from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, stored_policies, verify
+from mp_core.dtype_policies import Scheme
 from mp_core.models import BertEncoder
+
+PLAIN = ("float32", "float16", "bfloat16")
+CODES = ("int8", "int8/tensor", "int8/weight_only/64", "int4/32", "int4/-1", "float8_e4m3fn", "float8_e5m2/32768")
 
 # ---- casts
 
@@ -62,12 +66,12 @@ def test_shapes_order_and_metadata_stay(source, target):
     assert {name: tuple(shape) for name, (_, shape, _) in tensors.items()} == {n: x.shape for n, x in TENSORS.items()}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", (*PLAIN, *CODES))
 def test_the_safetensors_library_reads_what_is_written_and_it_is_aligned(source, target, policy):
     convert(source, target, policy)
     with safe_open(target, framework="numpy") as opened:
         assert set(opened.keys()) >= TENSORS.keys()
-        assert opened.metadata()["mp_core.policy"] == policy
+        assert opened.metadata()["mp_core.policy"] == (f"{policy}_from_mixed_bfloat16" if policy in CODES else policy)
     for name, array in open_tensors(target).items():
         for part in (array.values, array.scale) if isinstance(array, mp.QuantizedArray) else (array,):
             assert part.ctypes.data % part.itemsize == 0, name
@@ -76,49 +80,49 @@ def test_the_safetensors_library_reads_what_is_written_and_it_is_aligned(source,
 # ---- codes
 
 
-@pytest.mark.parametrize("granularity", [None, "channel", "tensor", "group:32", "group:32768"])
-@pytest.mark.parametrize("policy", [policy for policy, (_, default) in POLICIES.items() if default])
-def test_codes_are_the_formula_s_whatever_the_size(source, target, policy, granularity):
-    report = convert(source, target, policy, granularity=granularity)
-    dtype = POLICIES[policy][0]
+@pytest.mark.parametrize("policy", CODES)
+def test_codes_are_the_formula_s_whatever_the_size(source, target, policy):
+    report = convert(source, target, policy)
+    dtype, *words = policy.split("/")
+    group = next((int(word) for word in words if word.isdecimal()), None)
     tensors, metadata = raw(target)
     entries = json.loads(metadata["mp_core.quantization"])
-    assert metadata["mp_core.policy"] == policy
     quantized = {name for name in FLOATS if TENSORS[name].ndim >= 2 and TENSORS[name].size}
+    parts = ("scale", "zero_point") if dtype == "int4" else ("scale",)
     assert entries.keys() == quantized
-    assert tensors.keys() == TENSORS.keys() | {f"{name}.scale" for name in quantized}
+    assert tensors.keys() == TENSORS.keys() | {f"{name}.{part}" for name in quantized for part in parts}
     for name, x in TENSORS.items():
         code, shape, content = tensors[name]
         if name not in quantized:
             assert (tuple(shape), content) == (x.shape, x.tobytes()), name
             continue
-        default = "channel" if policy == "int8" or x.shape[-1] < 64 else "group:64"
-        chosen = granularity or default
-        group = int(chosen[6:]) if chosen.startswith("group") else None
-        kept = {"channel": 1, "tensor": 0}.get(chosen, x.ndim - 1)
-        assert entries[name] == {
-            "dtype": dtype,
-            "shape": list(x.shape),
-            "axis": list(range(kept)),
-            "group_size": group,
-        }
+        kept = 0 if "tensor" in words else x.ndim - 1 if group else 1
+        axes = {"axis": list(range(kept)), "group_size": group}
+        assert entries[name] == {"dtype": dtype, "shape": list(x.shape)} | axes
         x = x.astype(np.float32)
         rows = x.reshape(math.prod(x.shape[:kept]), -1)
         width = group or rows.shape[1]
         pieces = [rows[:, i : i + width] for i in range(0, rows.shape[1], width)]
-        scale = np.stack([np.abs(piece).max(axis=1) for piece in pieces], axis=1) / np.float32(LARGEST[dtype])
-        stored_scale = np.frombuffer(tensors[f"{name}.scale"][2], np.float32)
-        assert tensors[f"{name}.scale"][:2] == (
-            "F32",
-            [*x.shape[:kept], *[1] * (x.ndim - kept - 1), len(pieces)],
-        )
-        np.testing.assert_array_equal(stored_scale.reshape(scale.shape), scale, err_msg=name)
+        low, high = (np.stack([f(piece, axis=1, initial=0) for piece in pieces], axis=1) for f in (np.min, np.max))
+        if dtype == "int4":
+            scale = (high - low) / np.float32(15)
+            zero = np.clip(np.rint(-8 - low / scale), -8, 7)
+        else:
+            scale, zero = np.maximum(-low, high) / np.float32(LARGEST[dtype]), np.zeros_like(low)
+        stored = [*x.shape[:kept], *[1] * (x.ndim - kept - 1), len(pieces)]
+        for part, expected, kind in (("scale", scale, "F32"), ("zero_point", zero, "I8"))[: len(parts)]:
+            assert tensors[f"{name}.{part}"][:2] == (kind, stored)
+            found = np.frombuffer(tensors[f"{name}.{part}"][2], {"F32": np.float32, "I8": np.int8}[kind])
+            np.testing.assert_array_equal(found.reshape(scale.shape), expected, err_msg=name)
         ratio = np.concatenate([p / s[:, np.newaxis] for p, s in zip(pieces, scale.T, strict=True)], axis=1)
+        offset = np.concatenate(
+            [np.repeat(z[:, np.newaxis], p.shape[1], 1) for p, z in zip(pieces, zero.T, strict=True)], axis=1
+        )
         if dtype == "int4":
             assert code == "U8"
             assert tuple(shape) == (*x.shape[:-1], (x.shape[-1] + 1) // 2)
             codes = unpacked(np.frombuffer(content, np.uint8).reshape(shape), x.shape[-1])
-            np.testing.assert_array_equal(codes, np.rint(ratio).reshape(x.shape), err_msg=name)
+            np.testing.assert_array_equal(codes, np.clip(np.rint(ratio) + offset, -8, 7).reshape(x.shape), err_msg=name)
         elif dtype == "int8":
             assert (code, tuple(shape)) == ("I8", x.shape)
             np.testing.assert_array_equal(np.frombuffer(content, np.int8), np.rint(ratio).ravel(), err_msg=name)
@@ -128,6 +132,24 @@ def test_codes_are_the_formula_s_whatever_the_size(source, target, policy, granu
         opened = open_tensors(target)[name]
         assert (opened.dtype.name, opened.shape, opened.group_size) == (dtype, x.shape, group)
         check_measures(row_of(report, name), TENSORS[name], mp.dequantize(opened))
+
+
+@pytest.mark.parametrize("scheme", [*CODES, "int8/weight_only/tensor", "int4/64", "float8_e4m3fn/tensor"])
+def test_codes_are_those_that_the_scheme_makes_in_memory(tmp_path, target, scheme):
+    tensors = {name: x for name, x in TENSORS.items() if name in FLOATS and x.ndim > 1 and x.size}
+    beyond = normal(3, LINE + 70).astype(np.float64)
+    beyond[0, 5], beyond[1] = 1e300, np.append(-1e300, np.zeros(LINE + 69))
+    tensors |= {"beyond": beyond, "zeros": np.zeros((3, LINE + 2), np.float32), "above": normal(2, LINE + 2) + 9}
+    save_file(tensors, tmp_path / "in.safetensors")
+    convert(tmp_path / "in.safetensors", target, scheme)
+    opened = open_tensors(target)
+    for name, x in tensors.items():
+        expected = Scheme.parse(scheme).quantize(x)
+        assert Scheme.parse(scheme).describes(opened[name]), name
+        for part in ("values", "scale", "zero_point"):
+            found, wanted = getattr(opened[name], part), getattr(expected, part)
+            assert (found is None) == (wanted is None), name
+            assert found is None or found.tobytes() == wanted.tobytes(), (name, part)
 
 
 def check_measures(row, x, y):
@@ -142,7 +164,7 @@ def check_measures(row, x, y):
     assert (row["overflow"], row["nan"]) == (0, 0)
 
 
-@pytest.mark.parametrize("policy", ["int8", "int8_weight_only", "int4", "float8_e4m3fn"])
+@pytest.mark.parametrize("policy", ["int8", "int8/weight_only/64", "int4/-1", "float8_e4m3fn"])
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 def test_tensors_that_are_not_finite_are_not_quantized(tmp_path, target, policy, number):
     source = tmp_path / "in.safetensors"
@@ -154,9 +176,9 @@ def test_tensors_that_are_not_finite_are_not_quantized(tmp_path, target, policy,
             save_file({name: x, "good": normal(2, 64)}, source)
             message = rf"in.safetensors: '{name}' must be finite to be quantized; received {number} at "
             with pytest.raises(ValueError, match=message + re.escape(f"{place}: keep (--keep) it")):
-                convert(source, target, policy, granularity="channel")
+                convert(source, target, policy)
             assert not target.exists()
-            report = convert(source, target, policy, granularity="channel", keep=[name], force=True)
+            report = convert(source, target, policy, keep=[name], force=True)
             assert row_of(report, name)["dtype"] == row_of(report, name)["new_dtype"]
             target.unlink()
 
@@ -176,11 +198,11 @@ def test_overflow_flushing_and_nan_are_counted(tmp_path, target):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_files_depend_on_neither_threads_nor_memory(source, tmp_path, threads):
-    convert(source, tmp_path / "a", "int4")
-    convert(source, tmp_path / "b", "int4", threads=threads, max_memory=checkpoint.MIN_MEMORY)
+    convert(source, tmp_path / "a", "int4/64")
+    convert(source, tmp_path / "b", "int4/64", threads=threads, max_memory=checkpoint.MIN_MEMORY)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     with pytest.raises(ValueError, match="`max_memory` must be at least"):
-        convert(source, tmp_path / "c", "int4", max_memory=checkpoint.MIN_MEMORY - 1)
+        convert(source, tmp_path / "c", "int4/64", max_memory=checkpoint.MIN_MEMORY - 1)
 
 
 # ---- which tensors
@@ -188,7 +210,11 @@ def test_files_depend_on_neither_threads_nor_memory(source, tmp_path, threads):
 
 def test_keep_wins_over_map_and_the_first_map_wins(source, target):
     convert(
-        source, target, "int8", map=[("stack", "float16"), (r"^layer\.", "bfloat16"), ("weight", "int4")], keep=["conv"]
+        source,
+        target,
+        "int8",
+        map=[("stack", "float16"), (r"^layer\.", "bfloat16"), ("weight", "int4/64")],
+        keep=["conv"],
     )
     opened = open_tensors(target)
     dtypes = {name: array.dtype.name for name, array in opened.items()}
@@ -218,8 +244,7 @@ def test_patterns_and_conditions_may_come_from_generators(source, target):
     ("options", "message"),
     [
         ({"keep": ["layr"]}, "the pattern 'layr' matches no tensor"),
-        ({"map": {"^weight": "int4"}}, r"the pattern '\^weight' matches no tensor"),
-        ({"policy": "float16", "granularity": "tensor"}, "no tensor would be quantized"),
+        ({"map": {"^weight": "int4/64"}}, r"the pattern '\^weight' matches no tensor"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(source, target, options, message):
@@ -235,18 +260,21 @@ NO_MAPS = [None, 5, "a", {5: "int8"}, {b"a": "int8"}, ["ab"], [("a", ["int8"])],
     ("options", "message"),
     [
         ({"policy": "int7"}, "`policy` must be one of float32, .*received 'int7'"),
-        ({"policy": ["int8"]}, r"`policy` must be one of float32, .*received \['int8'\]"),
         ({"map": {"a": "int7"}}, "`policy` must be one of"),
         *(
             ({"map": given}, "`map` must be pairs of a pattern and a policy, both strings; received ")
             for given in NO_MAPS
         ),
-        ({"moments": ["layer.weight"]}, "`moments` must map names to arrays; received list"),
+        ({"policy": "int4"}, "must name its groups, as in int4/64"),
+        ({"policy": "int4/63"}, "groups in files must be of a power of two from 2 to 32768; received 'int4/63'"),
+        ({"policy": "int4/65536"}, "groups in files must be"),
+        ({"policy": "float64"}, "`policy` must be one under which files hold weights; received 'float64'"),
+        ({"policy": "float8_from_float32"}, "`policy` must be one under which files hold weights"),
+        ({"policy": "awq/4/64_from_float32"}, "`policy` must be one under which files hold weights"),
+        ({"policy": "int8/fixed"}, r"'int8/fixed' needs scales of inputs, .*calibrate \(--calibrate\)"),
+        ({"map": {"a": "float8_e5m2/fixed/tensor"}}, "needs scales of inputs"),
         ({"keep": ["("]}, r"`keep` must hold regular expressions; received '\('"),
         ({"map": {"a{99999999999}": "int8"}}, "`map` must hold regular expressions"),
-        ({"granularity": "group:63"}, "`granularity` must be 'channel', .*received 'group:63'"),
-        ({"granularity": "group:65536"}, "`granularity`"),
-        ({"granularity": "row"}, "`granularity`"),
         ({"fail_if": ["snr<3"]}, "`fail_if` must be one of max_abs_error, .*received 'snr<3'"),
         ({"fail_if": ["sqnr<nan"]}, "`fail_if`"),
         ({"fail_if": ["sqnr=3"]}, "`fail_if`"),
@@ -296,10 +324,8 @@ def test_a_tensor_that_would_be_taken_for_zero_points_is_refused(tmp_path, targe
         ("mixed_bfloat16", {"policy": "float32"}),
         ("params=float16,compute=bfloat16,output=float32", {"policy": "float16"}),
         ("int8_from_mixed_bfloat16", {"policy": "int8"}),
-        ("int8/weight_only_from_float32", {"policy": "int8_weight_only"}),
-        ("float8_from_mixed_bfloat16", {"policy": "float8_e4m3fn"}),
-        ("int4/32_from_float32", {"policy": "int4", "granularity": "group:32"}),
-        ("int4_from_float32", {"policy": "int4", "granularity": "channel"}),
+        ("int8/weight_only_from_float32", {"policy": "int8/weight_only"}),
+        ("int4/32_from_float32", {"policy": "int4/32"}),
     ],
 )
 def test_a_dtype_policy_means_the_weights_that_its_layers_keep(tmp_path, name, same):
@@ -310,6 +336,26 @@ def test_a_dtype_policy_means_the_weights_that_its_layers_keep(tmp_path, name, s
     assert found == expected and metadata["mp_core.policy"] == name
 
 
+def test_tensors_with_another_policy_are_named(source, tmp_path):
+    out, again = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    convert(source, out, "int8", map=[("stack", "int4/64_from_float32"), ("conv", "float16")], keep=["many", "bias"])
+    default, policies = stored_policies(out)
+    assert default == "int8_from_mixed_bfloat16"
+    assert policies == {
+        "stack.weight": "int4/64_from_float32",
+        "conv.weight": "float16",
+        "many.weight": "mixed_bfloat16",
+        "layer.bias": "mixed_bfloat16",
+    }
+    convert(out, again, "float16", keep=["stack", "^layer.weight"])
+    assert stored_policies(again) == (
+        "float16",
+        {"layer.weight": "int8_from_mixed_bfloat16", "stack.weight": "int4/64_from_float32"},
+    )
+    convert(again, again.with_name("c"), "float32")
+    assert raw(again.with_name("c"))[1].keys() == {"format", "author", "mp_core.policy"}
+
+
 # ---- what is quantized already
 
 
@@ -317,28 +363,32 @@ def test_requantizing_needs_leave(source, tmp_path, target):
     small = tmp_path / "small.safetensors"
     convert(source, small, "int8", keep=["many"])
     with pytest.raises(RequestError, match="holds int8 codes already"):
-        convert(small, target, "int4")
-    convert(small, target, "int4", allow_requantize=True)
+        convert(small, target, "int4/64")
+    convert(small, target, "int4/64", allow_requantize=True)
     before, after = open_tensors(small), open_tensors(target)
-    expected = mp.quantize(mp.dequantize(before["long.weight"]), axis=0, dtype="int4", group_size=64)
+    expected = Scheme.parse("int4/64").quantize(mp.dequantize(before["long.weight"]))
     np.testing.assert_array_equal(after["long.weight"].values, expected.values)
     np.testing.assert_array_equal(after["long.weight"].scale, expected.scale)
 
 
-@pytest.mark.parametrize("granularity", ["channel", "group:64"])
-@pytest.mark.parametrize("policy", ["int8", "int4", "float8_e5m2"])
-def test_codes_can_be_kept_or_become_floats(source, tmp_path, target, policy, granularity):
+@pytest.mark.parametrize("policy", CODES)
+def test_codes_can_be_kept_or_become_floats(source, tmp_path, target, policy):
     small = tmp_path / "small.safetensors"
-    convert(source, small, policy, granularity=granularity)
+    convert(source, small, policy)
     convert(small, target, "float32", keep=["conv", "long"])
     before, after = open_tensors(small), open_tensors(target)
     assert json.loads(raw(target)[1]["mp_core.quantization"]).keys() == {"conv.weight", "long.weight"}
+    assert stored_policies(target) == (
+        "float32",
+        dict.fromkeys(("conv.weight", "long.weight"), f"{policy}_from_mixed_bfloat16"),
+    )
     for name, x in before.items():
         if not isinstance(x, mp.QuantizedArray):
             continue
         if name in ("conv.weight", "long.weight"):
             assert after[name].values.tobytes() == x.values.tobytes()
             assert after[name].scale.tobytes() == x.scale.tobytes()
+            np.testing.assert_array_equal(after[name].zero_point, x.zero_point)
         else:
             np.testing.assert_array_equal(after[name], mp.dequantize(x), err_msg=name)
 
@@ -386,7 +436,7 @@ def outputs(model):
         return model(torch.arange(12).reshape(2, 6)).last_hidden_state.numpy()
 
 
-@pytest.mark.parametrize("policy", [policy for policy, (_, default) in POLICIES.items() if default])
+@pytest.mark.parametrize("policy", CODES)
 def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, tmp_path, policy):
     import transformers
 
@@ -398,7 +448,7 @@ def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, t
     assert report["codes"] == len(json.loads(raw(tmp_path / "small" / "model.safetensors")[1]["mp_core.quantization"]))
     assert mark == {
         "method": "mp_core",
-        "policy": policy,
+        "policy": f"{policy}_from_mixed_bfloat16",
         "policies": {},
         "scales": "{name}.scale",
         "metadata": "mp_core.quantization",
@@ -410,7 +460,7 @@ def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, t
     assert json.loads((tmp_path / "back" / "config.json").read_text()) == before
     assert load_file(tmp_path / "back" / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
     found = outputs(transformers.BertModel.from_pretrained(tmp_path / "back").eval())
-    assert np.abs(found - expected).max() < (1.0 if policy == "int4" else 0.2)
+    assert np.abs(found - expected).max() < (1.0 if "int4" in policy else 0.2)
     convert(folder, tmp_path / "same", "float32")
     assert (tmp_path / "same" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
 
@@ -433,7 +483,10 @@ def test_the_mark_stays_while_codes_do_and_that_of_another_tool_goes_with_its_co
     assert (tmp_path / "floats" / "config.json").read_text() == '{\n  "x": "ä"\n}\n'
     convert(tmp_path / "floats", tmp_path / "int8", "int8")
     convert(tmp_path / "int8", tmp_path / "again", "float32", keep=["a"])
-    assert mark(tmp_path / "int8")["policy"] == "int8" and mark(tmp_path / "again")["method"] == "mp_core"
+    assert (
+        mark(tmp_path / "int8")["policy"] == "int8_from_mixed_bfloat16"
+        and mark(tmp_path / "again")["method"] == "mp_core"
+    )
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff", b'{"x": "\\ud800"}', b"[" * 10**5])
@@ -466,9 +519,9 @@ def test_a_measure_that_is_no_number_fails(tmp_path, target):
 
 
 def test_a_dry_run_states_sizes_and_writes_nothing(source, target):
-    plan = convert(source, target, "int4", dry_run=True)
+    plan = convert(source, target, "int4/64", dry_run=True)
     assert os.listdir(target.parent) == []
-    done = convert(source, target, "int4")
+    done = convert(source, target, "int4/64")
     assert plan["new_bytes"] == done["new_bytes"]
     for row, full in zip(plan["tensors"], done["tensors"], strict=True):
         assert row.items() <= full.items()
@@ -481,7 +534,7 @@ def test_a_dry_run_states_sizes_and_writes_nothing(source, target):
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", (*PLAIN, *CODES))
 def test_a_model_loads_what_is_written(tmp_path, policy, sharded):
     folder = tiny_bert.write(tmp_path / "model")
     if sharded:
@@ -496,11 +549,7 @@ def test_a_model_loads_what_is_written(tmp_path, policy, sharded):
     for compute in ("float32", "mixed_bfloat16", "int8_from_float32"):
         found = BertEncoder.from_folder(tmp_path / "small", compute).encode(["a b c", "d e"])
         cosines = (found * reference).sum(axis=1)
-        assert cosines.min() > (0.9 if policy == "int4" else 0.99), compute
-    if policy == "int8":  # a matrix of int8 codes and the layer's own quantization of it are the same codes
-        opened = open_tensors(tmp_path / "small")["encoder.layer.0.output.dense.weight"]
-        layer = BertEncoder.from_folder(tmp_path / "small", "int8_from_float32")._network._blocks[0].output
-        np.testing.assert_array_equal(layer.kernel.numpy().T, opened.values)
+        assert cosines.min() > (0.9 if "int4" in policy else 0.99), compute
     assert report["failed"] == []
 
 

@@ -37,7 +37,7 @@ def test_an_inspection_counts_by_the_definitions(tmp_path):
     assert report["bytes"] == sum(x.nbytes for x in tensors.values())
 
 
-@pytest.mark.parametrize("policy", ["float16", "int8", "int4", "float8_e4m3fn"])
+@pytest.mark.parametrize("policy", ["float16", "int8", "int4/64", "float8_e4m3fn"])
 def test_verification_measures_what_conversion_did(source, target, policy):
     converted = convert(source, target, policy)
     verified = verify(source, target, rtol=1.0)

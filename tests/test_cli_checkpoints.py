@@ -13,9 +13,8 @@ import tiny_bert
 from command import usage_error
 from safetensors.numpy import save_file
 
-from mp_core import checkpoint, cli, input_moments
+from mp_core import checkpoint, cli
 from mp_core.checkpoint import open_tensors
-from mp_core.models import BertEncoder
 
 pytestmark = pytest.mark.usefixtures("young_process")
 
@@ -36,10 +35,6 @@ def out(tmp_path):
 def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(model)
-    texts = tmp_path / "texts"
-    texts.write_text("mine")
-    arguments = ["convert", model, "-o", out, "--policy", "int8", "--calibrate", str(texts), "--report", str(texts)]
-    assert "argument --report: " in usage_error(capsys, *arguments) and texts.read_text() == "mine"
     before = Path(model).read_bytes()
     for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
         err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", report)
@@ -66,14 +61,12 @@ def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
 
 def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, out, tmp_path):
     report = tmp_path / "report.json"
-    arguments = ["convert", model, "-o", out, "--policy", "int4", "--map", "layer=3=float16", "--map", "5=bfloat16"]
+    arguments = ["convert", model, "-o", out, "--policy", "int4/16", "--map", "layer=3=float16", "--map", "5=bfloat16"]
     usage_error(capsys, *arguments[:-2], "--map", "5=")
     arguments[7] = "3.weight=float16"
-    assert cli.main([*arguments, "--granularity", "group:16", "--report", str(report), "--quiet"]) == 0
+    assert cli.main([*arguments, "--report", str(report), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-    twin = checkpoint.convert(
-        model, out, "int4", map=[("3.weight", "float16"), ("5", "bfloat16")], granularity="group:16", force=True
-    )
+    twin = checkpoint.convert(model, out, "int4/16", map=[("3.weight", "float16"), ("5", "bfloat16")], force=True)
     loaded = json.loads(report.read_text(), parse_constant=lambda constant: pytest.fail(constant))
     assert next(row for row in loaded["tensors"] if row["name"] == "bias")["sqnr"] == "inf"
     for row in loaded["tensors"]:
@@ -81,25 +74,9 @@ def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, ou
     assert loaded == twin
 
 
-def test_texts_to_calibrate_with(tmp_path):
-    out = str(tmp_path / "out")
-    model = tiny_bert.write(tmp_path / "model")
-    texts = tmp_path / "texts.txt"
-    texts.write_text("a b c\nd\ne f g h a\n")
-    arguments = ["convert", str(model), "-o", out, "--policy", "int4", "--calibrate", str(texts), "--quiet"]
-    assert cli.main(arguments) == 0
-    moments = input_moments(BertEncoder.from_folder(model), ["a b c", "d", "e f g h a"])
-    checkpoint.convert(model, tmp_path / "twin", "int4", moments=moments)
-    written, twin = (Path(folder, "model.safetensors").read_bytes() for folder in (out, tmp_path / "twin"))
-    assert written == twin
-    checkpoint.convert(model, tmp_path / "plain", "int4")
-    assert written != Path(tmp_path, "plain", "model.safetensors").read_bytes()
-    assert cli.main(["convert", str(model / "model.safetensors"), *arguments[2:], "--force"]) == 3
-
-
 def test_a_threshold_that_fails_is_code_1_and_no_file(capsys, model, out, tmp_path):
     report = tmp_path / "report.json"
-    arguments = ["convert", model, "-o", out, "--policy", "int4", "--fail-if", "sqnr<25", "--report", str(report)]
+    arguments = ["convert", model, "-o", out, "--policy", "int4/64", "--fail-if", "sqnr<25", "--report", str(report)]
     assert cli.main(arguments) == 1
     printed, err = capsys.readouterr()
     assert "worst:" in printed
@@ -146,7 +123,7 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: must be one of float32, float16"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "(=int8"], "argument --map"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "["], "argument --keep"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--granularity", "group:3"], "power of two"),
+        (["{model}", "-o", "{out}", "--policy", "int8/fixed"], "'int8/fixed' needs scales of inputs"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--fail-if", "speed<3"], "argument --fail-if"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "lots"], "512MiB or 2GB; received 'lots'"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
@@ -163,7 +140,7 @@ def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, messa
 
 def test_requantizing_is_wrong_usage_without_leave(capsys, model, out, tmp_path):
     assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--quiet"]) == 0
-    again = ["convert", out, "-o", str(tmp_path / "again"), "--policy", "int4", "--quiet"]
+    again = ["convert", out, "-o", str(tmp_path / "again"), "--policy", "int4/64", "--quiet"]
     assert "--allow-requantize" in usage_error(capsys, *again)
     assert cli.main([*again, "--allow-requantize"]) == 0
 

@@ -5,16 +5,14 @@ from mp_core.checkpoint.conversion import MAX_MEMORY, convert
 from mp_core.checkpoint.errors import Threshold
 from mp_core.checkpoint.loading import open_tensors, stored_policies
 from mp_core.checkpoint.measure import inspect, verify
-from mp_core.checkpoint.plan import POLICIES, Granularity, RequestError, stored_as
+from mp_core.checkpoint.plan import RequestError, stored_as
 from mp_core.checkpoint.pool import MIN_MEMORY
 from mp_core.checkpoint.saving import save_folder, save_tensors
 
 __all__ = [
     "MAX_MEMORY",
     "MIN_MEMORY",
-    "POLICIES",
     "QUANTIZATION",
-    "Granularity",
     "RequestError",
     "Threshold",
     "convert",

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from mp_core.arguments import path_of
-from mp_core.arrays import F32, F64, FORMATS, Array, cast
+from mp_core.arrays import F32, F64, FORMATS, I8, Array, cast
 from mp_core.checkpoint.coding import BOX, SUFFIXES, Box, Coding, boxes
 from mp_core.checkpoint.errors import Sums, Threshold, count
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import Entry, write_header
+from mp_core.checkpoint.loading import policies_of
 from mp_core.checkpoint.mark import copy_files, marked
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
@@ -29,7 +30,6 @@ from mp_core.core import pointwise
 from mp_core.dtypes import is_float
 from mp_core.progress import progress
 from mp_core.quantization import QuantizedArray, dequantize, quantize
-from mp_core.rounding import Feedback, feedback, round_rows
 
 __all__ = ["MAX_MEMORY", "convert"]
 
@@ -45,7 +45,6 @@ def convert(
     map: Sequence[tuple[str, str]] | Mapping[str, str] = (),
     keep: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    granularity: str | None = None,
     saturate: bool = True,
     force: bool = False,
     dry_run: bool = False,
@@ -53,15 +52,14 @@ def convert(
     threads: int | None = None,
     fail_if: Sequence[str] = (),
     allow_requantize: bool = False,
-    moments: Mapping[str, Array] | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure what that costs.
 
     Codes of other tools are read if they are float8 with scales, and refused otherwise.
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
-    bits with float32 scales; all others are copied. `target` appears when everything is on the disk and no tensor has
-    failed, and not at all otherwise.
+    bits with float32 scales, int4 with zero points too; all others are copied. `target` appears when everything is on
+    the disk and no tensor has failed, and not at all otherwise.
 
     Parameters
     ----------
@@ -72,9 +70,12 @@ def convert(
         A file if `source` is one, else a folder. Two exceptions: if `source` is a file and `target` an existing folder,
         the result goes into it under the name of `source`; if `source` is a folder with one safetensors file and
         `target` ends in ``.safetensors``, the result is that one file.
-    policy : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "int8_weight_only", "int4"}
-        int8 is for products of integers, which need a scale per channel. The name of a dtype policy stands for the
-        weights that layers under it keep: ``"int8_from_mixed_bfloat16"`` is int8, ``"mixed_bfloat16"`` is float32.
+    policy : str
+        A type of floats (``"float32"``, ``"float16"``, ``"bfloat16"``), the spelling of a scheme (``"int8"``,
+        ``"int8/weight_only/64"``, ``"int4/64"``, ``"float8_e4m3fn"``, ...), or the name of a policy, under which layers
+        then use the tensors: ``"int8_from_mixed_bfloat16"`` is what ``"int8"`` means. Per channel is per index of the
+        first axis; groups are parts of the last one, of a power of two up to 32768. Schemes with fixed inputs need a
+        sample of them: :func:`mp_core.calibrate` the model and save it.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
@@ -82,9 +83,6 @@ def convert(
     exclude : sequence of str
         Patterns of a shell. A file is left out if one matches the end of its path, or of the path of a folder that it
         is in. Weights in another form, such as ``pytorch_model.bin`` and ``onnx/``, are always left out.
-    granularity : {"channel", "tensor", "group:N"}, optional
-        Which elements share a scale: those of an index of the first axis, all, or N neighbours along the last axis, N a
-        power of two up to 32768. Default: ``"group:64"``; for int8, and where the last axis is shorter, ``"channel"``.
     saturate : bool
         Whether values beyond a float type's range become its largest number instead of infinity.
     force : bool
@@ -100,9 +98,6 @@ def convert(
         Conditions such as ``"sqnr<30"`` on the measures below, under which a tensor fails.
     allow_requantize : bool
         Whether tensors that are quantized already may be quantized again.
-    moments : mapping of str to ndarray, optional
-        What :func:`mp_core.input_moments` returns: tensors of these names are rounded for such inputs, of which they
-        have one for each index of the last axis. Their scales do not change. Not part of `max_memory`.
     show_progress : bool
         Whether to show a bar on stderr (needs tqdm).
 
@@ -132,7 +127,7 @@ def convert(
     37.9
     """
     exclude = strings(exclude, "exclude")
-    rules = Rules.parse(policy, map, keep, granularity, allow_requantize, moments)
+    rules = Rules.parse(policy, map, keep, allow_requantize)
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
     path = Path(os.path.realpath(path_of(target, "target")))
     as_folder, target = os.fspath(target).endswith(os.sep), path
@@ -146,7 +141,7 @@ def convert(
         report = {
             "source": os.fspath(source),
             "target": os.fspath(target),
-            "policy": policy,
+            "policy": rules.policy.name,
             "bytes": sum(row["bytes"] for row in rows),
             "new_bytes": sum(row["new_bytes"] for row in rows),
             "left_out": checkpoint.left_out,
@@ -163,7 +158,7 @@ def convert(
             return report
         check_space(target.parent, report["new_bytes"])
         with temporary_beside(target) as temporary:
-            steps = _convert(checkpoint, shards, temporary, rows, policy, saturate, pool)
+            steps = _convert(checkpoint, shards, temporary, rows, rules.policy.name, saturate, pool)
             total = sum(_steps(plan) for shard in shards for plan in shard.plans)
             for _ in progress(steps, show=show_progress, total=total, unit="block"):
                 pass
@@ -210,13 +205,19 @@ class _Shard:
 
     source: Shard
     plans: list[Planned]
+    policies: dict[str, str]
+    """Of tensors that have another one than most."""
     head: bytes
     entries: dict[str, Entry]
 
 
 def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
     """Decide what every file will hold."""
-    plans = iter(rules.plan([tensor for _, tensor in checkpoint.tensors]))
+    before = {shard.name: policies_of(shard) for shard in checkpoint.shards.values()}
+    known = [
+        (tensor, before[shard.name][1].get(tensor.name, before[shard.name][0])) for shard, tensor in checkpoint.tensors
+    ]
+    plans = iter(rules.plan(known))
     shards = []
     for shard in checkpoint.shards.values():
         own = list(islice(plans, len(shard.tensors)))
@@ -234,9 +235,9 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
                         "(--keep) the latter"
                     )
         codings = {plan.tensor.name: plan.new_coding for plan in own if plan.new_coding is not None}
-        shards.append(
-            _Shard(shard, own, *write_header(parts, metadata_of(shard.header.metadata, codings, rules.policy, {})))
-        )
+        others = {plan.tensor.name: plan.policy for plan in own if plan.policy not in (None, rules.policy.name)}
+        metadata = metadata_of(shard.header.metadata, codings, rules.policy.name, others)
+        shards.append(_Shard(shard, own, others, *write_header(parts, metadata)))
     for index in checkpoint.indices:
         names = [name for shard in shards if shard.source.name in index.shards for name in shard.entries]
         for name, times in Counter(names).items():
@@ -299,7 +300,8 @@ def _config(shards: Sequence[_Shard], policy: str, content: bytes) -> bytes:
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
     codes = any(plan.new_coding is not None for plan in plans)
-    return marked(content, policy, {}, codes=codes, decoded=decoded)
+    policies = {name: own for shard in shards for name, own in shard.policies.items()}
+    return marked(content, policy, policies, codes=codes, decoded=decoded)
 
 
 def _index(index: Index, shards: Sequence[_Shard]) -> bytes:
@@ -323,23 +325,22 @@ class _Work:
     def parts(self, pool: Pool) -> Generator[Sums]:
         """Write the tensor and yield what its parts have lost."""
         tensor, coding = self.plan.tensor, self.plan.coding
-        owed = None if self.plan.moments is None else feedback(self.plan.moments)
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
         elif coding is None:
             for name, entry in tensor.parts.items():
                 yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
         elif _passes(self.plan) == 1:
-            yield from pool.each(partial(self._quantize, coding, owed), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize, coding), _boxes(self.plan))
         else:
-            peaks = np.zeros(prod(coding.scale_shape), F32)
-            for lines, found in pool.each(self._peaks, _boxes(self.plan)):
-                np.maximum.at(peaks, lines // coding.lines_per_scale, found)
+            ends = np.zeros((prod(coding.scale_shape), 2), F32)
+            for lines, least, most in pool.each(self._ends, _boxes(self.plan)):
+                np.minimum.at(ends[:, 0], lines // coding.lines_per_scale, least)
+                np.maximum.at(ends[:, 1], lines // coding.lines_per_scale, most)
                 yield Sums()
-            # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
-            largest = quantize(np.where(peaks, peaks, np.float32(np.inf))[:, np.newaxis], axis=0, dtype=coding.dtype)
-            self._write(f"{tensor.name}.scale", largest.scale, 0)
-            yield from pool.each(partial(self._quantize_by, coding, largest, owed), _boxes(self.plan))
+            q, bound = self._scales(coding, ends)
+            self._write_scales(q, 0)
+            yield from pool.each(partial(self._quantize_by, coding, q, bound), _boxes(self.plan))
 
     def _copy(self, name: str, box: Box) -> Sums:
         entry = self.plan.tensor.parts[name]
@@ -363,33 +364,45 @@ class _Work:
         self._write(tensor.name, y, box.first * tensor.length + box.begin)
         return Sums.of(x, restored, overflow)
 
-    def _peaks(self, box: Box) -> tuple[Array, Array]:
-        """Return the numbers of the lines and the largest finite magnitudes in them."""
-        x = np.abs(cast(self._finite(box), F32))
-        return np.arange(box.first, box.last), x.max(axis=1, initial=0, where=np.isfinite(x))
+    def _ends(self, box: Box) -> tuple[Array, Array, Array]:
+        """Return the numbers of the lines and the least and the largest finite numbers in them, or 0 beyond."""
+        x = cast(self._finite(box), F32)
+        finite = np.isfinite(x)
+        least, most = x.min(axis=1, initial=0, where=finite), x.max(axis=1, initial=0, where=finite)
+        return np.arange(box.first, box.last), least, most
 
-    def _quantize(self, coding: Coding, owed: Feedback | None, box: Box) -> Sums:
+    def _scales(self, coding: Coding, ends: Array) -> tuple[QuantizedArray, Array]:
+        """Return codes with the scales of numbers between these ends, and the magnitude that no number may exceed."""
+        if not self.plan.symmetric:  # the codes of what exceeds them are the outermost ones
+            return quantize(ends, axis=0, dtype=coding.dtype, symmetric=False), np.full((len(ends), 1), np.inf, F32)
+        # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
+        peaks = np.abs(ends).max(axis=1, keepdims=True)
+        largest = quantize(np.where(peaks, peaks, np.float32(np.inf)), axis=0, dtype=coding.dtype)
+        return largest, dequantize(largest)
+
+    def _quantize(self, coding: Coding, box: Box) -> Sums:
         """Quantize lines that hold all that their scales depend on."""
         x = self._finite(box)
         shape = x.shape if coding.group_size else (-1, coding.lines_per_scale, x.shape[1])
-        q = quantize(cast(x, F32).reshape(shape), axis=0, dtype=coding.dtype, group_size=coding.group_size)
+        q = quantize(
+            cast(x, F32).reshape(shape),
+            axis=0,
+            dtype=coding.dtype,
+            symmetric=self.plan.symmetric,
+            group_size=coding.group_size,
+        )
         row = box.first // coding.lines_per_scale
         column = box.begin // coding.group_size if coding.group_size else 0
-        self._write(f"{self.plan.tensor.name}.scale", q.scale, row * coding.groups + column)
-        if owed is not None:
-            lines = q.scale.reshape(-1, coding.groups).repeat(coding.lines_per_scale, axis=0)
-            q = _rounded(x, lines, coding, owed)
+        self._write_scales(q, row * coding.groups + column)
         return self._write_codes(coding, box, x, q)
 
-    def _quantize_by(self, coding: Coding, largest: QuantizedArray, owed: Feedback | None, box: Box) -> Sums:
-        """Quantize lines by the scales of `largest`, which no element may exceed: infinity would, by given scales."""
+    def _quantize_by(self, coding: Coding, scales: QuantizedArray, bound: Array, box: Box) -> Sums:
+        """Quantize lines by scales that are known, no number beyond the bound."""
         x = self.source.box(self.plan.tensor, box)
         rows = np.arange(box.first, box.last) // coding.lines_per_scale
-        bound = dequantize(largest)[rows]
-        if owed is None:
-            q = quantize(np.clip(cast(x, F32), -bound, bound), axis=0, dtype=coding.dtype, scale=largest.scale[rows])
-        else:
-            q = _rounded(x, largest.scale[rows], coding, owed)
+        clipped = np.clip(cast(x, F32), -bound[rows], bound[rows])
+        zeros = None if scales.zero_point is None else scales.zero_point[rows]
+        q = quantize(clipped, axis=0, dtype=coding.dtype, scale=scales.scale[rows], zero_point=zeros)
         return self._write_codes(coding, box, x, q)
 
     def _finite(self, box: Box) -> Array:
@@ -410,24 +423,17 @@ class _Work:
         self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // coding.codes_per_element)
         return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
 
+    def _write_scales(self, q: QuantizedArray, index: int) -> None:
+        """Write scales and zero points from this one on."""
+        name = self.plan.tensor.name
+        self._write(f"{name}.scale", q.scale, index)
+        if q.zero_point is not None:
+            self._write(f"{name}.zero_point", q.zero_point.astype(I8), index)
+
     def _write(self, name: str, array: Array, index: int) -> None:
         """Write the elements of a tensor of the file from this index on."""
         entry = self.entries[name]
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
-
-
-def _rounded(x: Array, scale: Array, coding: Coding, owed: Feedback) -> QuantizedArray:
-    """Return lines, which have these scales, as the codes with which products lose least."""
-    group = coding.group_size or x.shape[1]
-    infinite = np.full(scale.shape, np.inf, F32)
-    bound = dequantize(quantize(infinite, axis=(0, 1), dtype=coding.dtype, scale=scale))
-
-    def nearest(column: Array, index: int) -> Array:
-        own, most = (part[:, index // group] for part in (scale, bound))
-        return dequantize(quantize(np.clip(cast(column, F32), -most, most), axis=0, dtype=coding.dtype, scale=own))
-
-    rounded = np.ascontiguousarray(cast(round_rows(x.T, owed, nearest).T, F32))
-    return quantize(rounded, axis=0, dtype=coding.dtype, scale=scale, group_size=coding.group_size)
 
 
 def _boxes(plan: Planned) -> Iterator[Box]:

@@ -14,7 +14,7 @@ from mp_core.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.dtype_policies import policy_of
 from mp_core.quantization import QuantizedArray
 
-__all__ = ["open_tensors", "stored_policies"]
+__all__ = ["open_tensors", "policies_of", "stored_policies"]
 
 
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
@@ -127,21 +127,25 @@ def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, st
     ('float32', {'b': 'mixed_bfloat16'})
     """
     shards = list(open_checkpoint(path_of(path, "path")).shards.values())
-    default = shards[0].header.metadata.get(POLICY)
-    policies: dict[str, str] = {}
-    for shard in shards:
-        metadata = shard.header.metadata
-        if metadata.get(POLICY) != default:
-            raise ValueError(
-                f"{shards[0].path} and {shard.path} have the policies {default!r} and {metadata.get(POLICY)!r}"
-            )
-        what = f"{shard.path}: metadata {POLICIES}"
-        own = load_json(metadata.get(POLICIES, "{}").encode(), what)
-        for name, policy in own.items():
-            if name not in shard.tensors:
-                raise ValueError(f"{what}: there is no tensor {name!r}")
-            policies[name] = _checked(policy, f"{what}: {name!r}")
-    return None if default is None else _checked(default, f"{shards[0].path}: metadata {POLICY}"), policies
+    (first, default, policies), *rest = [(shard, *policies_of(shard)) for shard in shards]
+    for shard, other, own in rest:
+        if other != default:
+            raise ValueError(f"{first.path} and {shard.path} have the policies {default!r} and {other!r}")
+        policies |= own
+    return default, policies
+
+
+def policies_of(shard: Shard) -> tuple[str | None, dict[str, str]]:
+    """Return what :func:`stored_policies` does, of one file."""
+    metadata = shard.header.metadata
+    what = f"{shard.path}: metadata {POLICIES}"
+    named = load_json(metadata.get(POLICIES, "{}").encode(), what)
+    for name in named:
+        if name not in shard.tensors:
+            raise ValueError(f"{what}: there is no tensor {name!r}")
+    policies = {name: _checked(policy, f"{what}: {name!r}") for name, policy in named.items()}
+    default = metadata.get(POLICY)
+    return None if default is None else _checked(default, f"{shard.path}: metadata {POLICY}"), policies
 
 
 def _checked(policy: object, what: str) -> str:

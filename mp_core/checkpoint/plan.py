@@ -7,99 +7,46 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from mp_core import dtype_policies
-from mp_core.arrays import Array, refuse_masked
-from mp_core.checkpoint.coding import BOX, MAX_GROUP, Coding, Kind, is_group_size
+from mp_core.checkpoint.coding import Coding, Kind
 from mp_core.checkpoint.tensors import Tensor
-from mp_core.dtype_policies import Int8WeightOnlyDTypePolicy
-from mp_core.dtypes import ALLOWED, is_float
+from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy, Scheme, policy_of
+from mp_core.dtypes import ALLOWED, WIDE, is_float
 from mp_core.patterns import matcher
 
-__all__ = ["POLICIES", "Granularity", "Planned", "RequestError", "Rules", "stored_as"]
+__all__ = ["Planned", "RequestError", "Rules", "stored_as", "strings"]
 
 
 class RequestError(ValueError):
     """What was asked for does not fit the checkpoint; other arguments may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granularity:
-    """Which elements share a scale."""
-
-    kind: str
-    group_size: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read ``channel``, ``tensor`` or ``group:N``; raise ValueError for another text."""
-        kind, _, size = text.partition(":")
-        if text in ("channel", "tensor"):
-            return cls(text)
-        group_size = int(size) if size.isdecimal() and len(size) < 6 else 0
-        if kind != "group" or not is_group_size(group_size):
-            raise ValueError(
-                "`granularity` must be 'channel', 'tensor' or 'group:N', N a power of two from 2 to "
-                f"{MAX_GROUP}; received {text!r}"
-            )
-        return cls(kind, group_size)
-
-    def axis(self, ndim: int) -> tuple[int, ...]:
-        """Return the axes that keep scales of their own; a Linear layer's weights are (outputs, inputs)."""
-        return {"tensor": (), "channel": (0,)}.get(self.kind, tuple(range(ndim - 1)))
-
-
-_CHANNEL, _GROUP = Granularity("channel"), Granularity("group", 64)
-POLICIES: dict[str, tuple[str, Granularity | None]] = {
-    "float32": ("float32", None),
-    "float16": ("float16", None),
-    "bfloat16": ("bfloat16", None),
-    "float8_e4m3fn": ("float8_e4m3fn", _GROUP),
-    "float8_e5m2": ("float8_e5m2", _GROUP),
-    "int8": ("int8", _CHANNEL),  # what exact products of integers need
-    "int8_weight_only": ("int8", _GROUP),
-    "int4": ("int4", _GROUP),
-}
-"""Name -> dtype of the values and, where these are codes, which of them share a scale by default."""
-
-
-def stored_as(policy: str) -> tuple[str, Granularity | None]:
-    """Return the dtype of the values of tensors under a policy and, where these are codes, which share a scale.
+def stored_as(policy: str | DTypePolicy) -> str | Scheme:
+    """Return the dtype of the weights under a policy or, where these are codes, their scheme.
 
     Parameters
     ----------
-    policy : str
-        One of ``POLICIES``, or the name of a dtype policy, whose weights are meant.
+    policy : str or DTypePolicy
+        What :func:`mp_core.dtype_policies.policy_of` takes: a policy, its name, or the spelling of a scheme.
 
     Raises
     ------
+    TypeError
+        `policy` is neither a policy nor a string.
     ValueError
-        `policy` is neither, or no tensor can be stored under it.
+        It names no policy, or one under which files hold no weights.
 
     Examples
     --------
-    >>> stored_as("int4/32_from_mixed_bfloat16")
-    ('int4', Granularity(kind='group', group_size=32))
+    >>> stored_as("mixed_bfloat16"), str(stored_as("int4/32_from_mixed_bfloat16"))
+    ('float32', 'int4/32')
     """
-    if isinstance(policy, str) and policy in POLICIES:
-        return POLICIES[policy]
-    try:
-        if not isinstance(policy, str):
-            raise TypeError("a policy's name is a string")
-        found = dtype_policies.get(policy)
-        if found.quantization_mode is None and found.variable_dtype in POLICIES:
-            return POLICIES[found.variable_dtype]
-        if isinstance(found, Int8WeightOnlyDTypePolicy):
-            return POLICIES["int8_weight_only"]
-        if found.quantization_mode == "int4":
-            size = getattr(found, "block_size", -1)
-            return "int4", _CHANNEL if size == -1 else Granularity.parse(f"group:{size}")
-        return {"int8": POLICIES["int8"], "float8": POLICIES["float8_e4m3fn"]}[str(found.quantization_mode)]
-    except (KeyError, TypeError, ValueError) as error:
-        reason = "" if isinstance(error, KeyError) else f" ({error})" if "_from_" in str(policy) else ""
-        raise ValueError(
-            f"`policy` must be one of {', '.join(POLICIES)}, or the name of a dtype policy of such weights, as "
-            f"int8_from_mixed_bfloat16; received {policy!r}{reason}"
-        ) from None
+    found = policy_of(policy)
+    if found.scheme is not None:
+        found.scheme.check_stored()
+        return found.scheme
+    if found.quantization_mode is not None or found.variable_dtype not in WIDE:
+        raise ValueError(f"`policy` must be one under which files hold weights; received {found.name!r}")
+    return found.variable_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +54,12 @@ class Planned:
     """A tensor and what it becomes: codes of a coding, values of a type, or a copy of its bytes."""
 
     tensor: Tensor
+    policy: str | None = None
+    """The name of the policy that the tensor then has, if it is one of numbers."""
     dtype: np.dtype[Any] | None = None
     coding: Coding | None = None
-    moments: Array | None = None
-    """Of the inputs that codes are rounded for."""
+    symmetric: bool = True
+    """Whether the codes of `coding` have no zero points."""
 
     @property
     def is_copy(self) -> bool:
@@ -122,7 +71,7 @@ class Planned:
         """Types and shapes of the tensors in the file, by name."""
         name = self.tensor.name
         if self.coding is not None:
-            return self.coding.parts(name, None)
+            return self.coding.parts(name, None if self.symmetric else self.coding.zeros)
         if self.dtype is not None:
             return {name: (self.dtype, self.tensor.shape)}
         return {part: (entry.dtype, entry.shape) for part, entry in self.tensor.parts.items()}
@@ -179,12 +128,10 @@ class Rules:
     Patterns may match anywhere in a name.
     """
 
-    policy: str
-    map: Sequence[tuple[_Pattern, str]]
+    policy: DTypePolicy
+    map: Sequence[tuple[_Pattern, DTypePolicy]]
     keep: Sequence[_Pattern]
-    granularity: Granularity | None
     allow_requantize: bool
-    moments: Mapping[str, Array]
 
     @classmethod
     def parse(
@@ -192,81 +139,66 @@ class Rules:
         policy: str,
         map: Sequence[tuple[str, str]] | Mapping[str, str],
         keep: Sequence[str],
-        granularity: str | None,
         allow_requantize: bool,
-        moments: Mapping[str, Array] | None = None,
     ) -> Self:
         """Check the arguments of a conversion."""
-        pairs = _pairs(map)
-        if granularity is not None and not isinstance(granularity, str):
-            raise ValueError(f"`granularity` must be a string such as 'group:64'; received {granularity!r}")
-        for name in (policy, *(mapped for _, mapped in pairs)):
-            stored_as(name)
-        if not isinstance(moments, Mapping | None):
-            raise ValueError(f"`moments` must map names to arrays; received {type(moments).__name__}")
-        return cls(
-            policy,
-            [(_pattern(pattern, "map"), mapped) for pattern, mapped in pairs],
-            [_pattern(pattern, "keep") for pattern in strings(keep, "keep")],
-            None if granularity is None else Granularity.parse(granularity),
-            allow_requantize,
-            moments or {},
-        )
+        pairs = [(_pattern(pattern, "map"), _storable(mapped)) for pattern, mapped in _pairs(map)]
+        patterns = [_pattern(pattern, "keep") for pattern in strings(keep, "keep")]
+        return cls(_storable(policy), pairs, patterns, allow_requantize)
 
-    def plan(self, tensors: Sequence[Tensor]) -> list[Planned]:
-        """Return what becomes of each tensor; every pattern must match one."""
+    def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
+        """Return what becomes of each tensor, which has a policy already or none; every pattern must match one."""
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
-            if not any(pattern.matches(tensor.name) for tensor in tensors):
+            if not any(pattern.matches(tensor.name) for tensor, _ in tensors):
                 raise RequestError(f"the pattern {pattern.text!r} matches no tensor")
-        for name in self.moments:
-            if not any(tensor.name == name for tensor in tensors):
-                raise RequestError(f"the moments of {name!r} belong to no tensor")
-        planned = [self._plan(tensor) for tensor in tensors]
-        if self.moments and not any(plan.moments is not None for plan in planned):
-            raise RequestError("the moments do not apply: no tensor that has some would be quantized")
-        if self.granularity and not any(plan.coding for plan in planned):
-            raise RequestError(
-                f"the granularity {self.granularity.kind!r} does not apply: no tensor would be quantized"
-            )
-        return planned
+        return [self._plan(tensor, before) for tensor, before in tensors]
 
-    def _plan(self, tensor: Tensor) -> Planned:
+    def _plan(self, tensor: Tensor, before: str | None) -> Planned:
         policy = next((mapped for pattern, mapped in self.map if pattern.matches(tensor.name)), self.policy)
         kept = any(pattern.matches(tensor.name) for pattern in self.keep)
-        if kept or not (tensor.coding or is_float(tensor.values.dtype)):
+        if not (tensor.coding or is_float(tensor.values.dtype)):
             return Planned(tensor)
-        dtype, granularity = stored_as(policy)
-        if granularity is None:
-            same = tensor.coding is None and tensor.dtype == dtype
-            return Planned(tensor) if same else Planned(tensor, ALLOWED[dtype])
+        if kept:
+            return Planned(
+                tensor, _plain(self.policy) if tensor.coding is None else before or self._guessed(tensor.coding)
+            )
+        stored = stored_as(policy)
+        if isinstance(stored, str):
+            same = tensor.coding is None and tensor.dtype == stored
+            return Planned(tensor, policy.name, None if same else ALLOWED[stored])
         if len(tensor.shape) < 2 or 0 in tensor.shape:
-            return Planned(tensor)
+            return Planned(tensor, policy.name)
         if tensor.coding and not self.allow_requantize:
             raise RequestError(
                 f"tensor {tensor.name!r} holds {tensor.dtype} codes already; quantizing them again needs "
                 "allow_requantize (--allow-requantize), keeping them keep (--keep)"
             )
-        if (granularity.group_size or 0) > tensor.length:
-            granularity = _CHANNEL
-        granularity = self.granularity or granularity
-        axis = granularity.axis(len(tensor.shape))
-        coding = Coding(dtype, tensor.shape, axis, granularity.group_size)
-        return Planned(tensor, coding=coding, moments=self._moments(tensor))
+        coding = Coding(stored.codes, tensor.shape, stored.axis(len(tensor.shape)), stored.group_size)
+        return Planned(tensor, policy.name, coding=coding, symmetric=stored.symmetric)
 
-    def _moments(self, tensor: Tensor) -> Array | None:
-        """Return the moments of the inputs of a tensor that is to be quantized, checked."""
-        if tensor.name not in self.moments:
+    def _guessed(self, coding: Coding) -> str | None:
+        """Return under which policy codes can be used of which the file does not say it."""
+        per = "group" if coding.group_size else "channel" if coding.axis else "tensor"
+        try:
+            scheme = Scheme(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
+        except ValueError:
             return None
-        refuse_masked(self.moments[tensor.name], f"moments[{tensor.name!r}]")
-        moments = np.asarray(self.moments[tensor.name])
-        if moments.dtype.kind != "f" or moments.shape != (tensor.length,) * 2 or not np.isfinite(moments).all():
-            raise RequestError(
-                f"the moments of {tensor.name!r} must be finite floats of shape {(tensor.length,) * 2}; "
-                f"received {moments.dtype} of shape {moments.shape}"
-            )
-        if tensor.length > BOX:
-            raise RequestError(f"the moments of {tensor.name!r} do not apply: its lines are longer than {BOX}")
-        return moments
+        return f"{scheme}_from_{_plain(self.policy)}"
+
+
+def _plain(policy: DTypePolicy) -> str:
+    """Return the name of a policy without its scheme."""
+    return policy.source_name if isinstance(policy, QuantizedDTypePolicy) else policy.name
+
+
+def _storable(word: str) -> DTypePolicy:
+    """Return the policy that a conversion is asked for."""
+    stored = stored_as(word)
+    if isinstance(stored, Scheme) and stored.inputs == "fixed":
+        raise RequestError(
+            f"'{stored}' needs scales of inputs, which only a sample of them gives: calibrate (--calibrate) the model"
+        )
+    return policy_of(word)
 
 
 def _pattern(text: str, argument: str) -> _Pattern:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import checkpoint, demo
-from mp_core.calibration import input_moments
-from mp_core.checkpoint import Granularity, Threshold
+from mp_core.checkpoint import Threshold
 from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, printable, write_json
-from mp_core.cli.embed import read_texts
 from mp_core.cli.policies import stored_map, stored_policy
-from mp_core.models import BertEncoder
+from mp_core.dtype_policies import SPELLINGS
+from mp_core.dtypes import WIDE
 from mp_core.patterns import matcher
 from mp_core.tables import aligned
 
@@ -53,7 +52,11 @@ def _add_convert(commands: Any) -> None:
     convert = commands.add_parser("convert", help="write a checkpoint in a smaller type and report what that costs")
     convert.add_argument("source", metavar="IN", help="safetensors file, shard index, or folder of a model")
     convert.add_argument("-o", "--output", required=True, metavar="OUT", help="a file or a folder")
-    convert.add_argument("--policy", type=stored_policy, help=f"{', '.join(checkpoint.POLICIES)}, or a dtype policy")
+    convert.add_argument(
+        "--policy",
+        type=stored_policy,
+        help=f"{', '.join(WIDE)}, {', '.join(SPELLINGS)}, or the name of a policy, as int8_from_mixed_float16",
+    )
     convert.add_argument(
         "--map",
         action="append",
@@ -76,18 +79,6 @@ def _add_convert(commands: Any) -> None:
         default=[],
         metavar="PATTERN",
         help="leave out files whose paths end so, such as '*.txt', as weights in other forms are anyway",
-    )
-    convert.add_argument(
-        "--granularity",
-        type=_checked(Granularity.parse),
-        metavar="G",
-        help="what shares a scale: channel, tensor or group:N (default: group:64, for int8 channel)",
-    )
-    convert.add_argument(
-        "--calibrate",
-        nargs="+",
-        metavar="FILE",
-        help="texts, one a line, that the encoder IN gets: round its kernels for them",
     )
     convert.add_argument(
         "--saturate",
@@ -181,8 +172,7 @@ def _convert(arguments: argparse.Namespace) -> int:
     if arguments.report is not None:
         source = Path(arguments.source)
         is_index = source.name.endswith(".safetensors.index.json")
-        others = [Path(file) for file in arguments.calibrate or ()]
-        _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output), *others)
+        _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output))
     policy, pairs = _policies(arguments)
     report = checkpoint.convert(
         arguments.source,
@@ -191,7 +181,6 @@ def _convert(arguments: argparse.Namespace) -> int:
         map=pairs,
         keep=arguments.keep,
         exclude=arguments.exclude,
-        granularity=arguments.granularity,
         saturate=arguments.saturate,
         force=arguments.force,
         dry_run=arguments.dry_run,
@@ -199,7 +188,6 @@ def _convert(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         fail_if=arguments.fail_if,
         allow_requantize=arguments.allow_requantize,
-        moments=_moments(arguments),
         show_progress=_shows(arguments),
     )
     if not arguments.quiet:
@@ -220,12 +208,6 @@ def _check_report(report: str, *others: Path) -> None:
     for other in others:
         if Path(os.path.realpath(other)) in (path, *path.parents):
             raise argparse.ArgumentError(None, f"argument --report: {report} is {other}, or in it")
-
-
-def _moments(arguments: argparse.Namespace) -> Mapping[str, Any] | None:
-    if not arguments.calibrate or arguments.dry_run:
-        return None
-    return input_moments(BertEncoder.from_folder(arguments.source), list(read_texts(arguments.calibrate)))
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
