@@ -216,6 +216,25 @@ class QuantizedArray:
         return codes
 
     @property
+    def T(self) -> "QuantizedArray":  # noqa: N802
+        """The array with its axes in reverse order; of 4-bit codes a copy, of others a view.
+
+        Examples
+        --------
+        >>> q = quantize([[-1.0, 0.5], [0.0, 2.54]], axis=0)
+        >>> q.T.shape, q.T.axis, q.T.values.base is q.values
+        ((2, 2), (1,), True)
+        """
+        codes, shape = CODES[name_of(self.dtype)], self.shape[::-1]
+        values = self.values.T
+        if codes.packed:
+            values = np.empty(stored_shape(codes, shape), codes.storage)
+            _pack(np.asarray(unpacked_codes(self).T, order="C"), values)
+        zero = None if self.zero_point is None else self.zero_point.T
+        axis = tuple(len(shape) - 1 - i for i in self.axis)
+        return QuantizedArray(values, self.scale.T, zero, axis, self.group_size, codes.dtype, shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of values, scales and zero points together."""
         return sum(part.nbytes for part in (self.values, self.scale, self.zero_point) if part is not None)
@@ -304,7 +323,7 @@ def _convert(x: Array, q: QuantizedArray, codes: Codes, plan: Plan, symmetric: b
 
 def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None:
     """:func:`_convert` for codes of 16 bits, whose scales are given, by NumPy."""
-    scale, zero = _for_each(q.scale, q), 0 if q.zero_point is None else _for_each(q.zero_point, q)
+    scale, zero = for_each_element(q.scale, q), 0 if q.zero_point is None else for_each_element(q.zero_point, q)
     with np.errstate(over="ignore", invalid="ignore"):
         if back:
             cast((q.values.astype(I32) - zero).astype(F32) * scale, x.dtype, out=x)
@@ -314,7 +333,7 @@ def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None
     q.values[...] = np.clip(steps + zero, codes.qmin, codes.qmax)
 
 
-def _for_each(part: Array, q: QuantizedArray) -> Array:
+def for_each_element(part: Array, q: QuantizedArray) -> Array:
     """Return scales or zero points of `q` in a shape that broadcasts against the elements."""
     if q.group_size is None:
         return part

@@ -9,7 +9,7 @@ import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
-from mp_core import calibrate, config, demo, input_moments, layers
+from mp_core import calibrate, config, demo, dequantize, input_moments, layers
 from mp_core.checkpoint import convert, open_tensors
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
@@ -27,17 +27,16 @@ def dense(rng, depth=64, units=24, **options):
 
 def stated(layer, x):
     """What a fixed layer computes, in float64."""
-    scale, zeros = (variable.numpy().astype(np.float64) for variable in layer.fixed_inputs)
-    codes = np.clip(np.rint(x.reshape(len(x), -1) * scale) + zeros, -128, 127)
-    kernel = layer.kernel.numpy().astype(np.float64) / layer.kernel_scale.numpy()
-    product = (codes - zeros) @ kernel.reshape(len(scale), -1)
+    scale, zeros = (part.astype(np.float64) for part in layer.inputs)
+    codes = np.clip(np.rint(x.reshape(len(x), -1) / scale) + zeros, -128, 127)
+    product = (codes - zeros) @ dequantize(layer.matrix, "float64").T
     return product + layer.bias.numpy().reshape(-1)
 
 
 def test_the_stated_formula(isa, rng):
     layer, x = dense(rng)
     fixed = calibrate(layer, x[:100] + 0.5, "int8_from_float32")
-    assert len(np.unique(fixed.fixed_inputs[1].numpy())) > 3
+    assert len(np.unique(fixed.inputs.zero_point)) > 3
     beyond = x * 3  # most of it is clipped somewhere
     np.testing.assert_allclose(fixed(beyond), stated(fixed, beyond), rtol=1e-4, atol=1e-5)
     rows = np.concatenate([fixed(row[np.newaxis]) for row in beyond])
@@ -49,10 +48,10 @@ def test_the_stated_formula(isa, rng):
 def test_the_error_is_bounded_by_the_steps(rng, alpha):
     layer, x = dense(rng)
     fixed = calibrate(layer, x, "int8_from_float32", alpha=alpha)
-    steps = 1 / fixed.fixed_inputs[0].numpy().astype(np.float64)
+    steps = fixed.inputs.scale.astype(np.float64)
     kernel = np.abs(layer.kernel.numpy().astype(np.float64))
     # Half a step of each input (a whole one at the ends, as zero points are rounded), and half one of each weight.
-    bound = steps @ kernel + 0.5 / fixed.kernel_scale.numpy() * (np.abs(x / steps).sum(1, keepdims=True) + len(steps))
+    bound = steps @ kernel + 0.5 * fixed.matrix.scale.T * (np.abs(x / steps).sum(1, keepdims=True) + len(steps))
     assert (np.abs(fixed(x) - layer(x)) <= bound * 1.001).all()
 
 
@@ -81,7 +80,7 @@ def test_every_kind_of_layer_and_type(rng, layer, shape, policy):
     fixed = calibrate(layer, x, policy)
     assert fixed(x).dtype.name == fixed.compute_dtype
     np.testing.assert_allclose(fixed(x).astype(np.float32), exact, atol=0.03 * np.abs(exact).max())
-    assert layer.fixed_inputs is None and layer.quantization_mode is None
+    assert layer.inputs is None and layer.quantization_mode is None
 
 
 def test_only_what_the_map_puts_in_int8_is_fixed(rng):
@@ -89,9 +88,7 @@ def test_only_what_the_map_puts_in_int8_is_fixed(rng):
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)
     exact = attention(x, x)
     fixed = calibrate(attention, (x, x), DTypePolicyMap("float32", {"attention/(query|value)": "int8_from_float32"}))
-    parts = {
-        layer.path: layer.fixed_inputs is not None for layer in fixed.flatten() if layer.weights and layer is not fixed
-    }
+    parts = {layer.path: layer.inputs is not None for layer in fixed.flatten() if layer.weights and layer is not fixed}
     assert parts == {
         f"attention/{name}": name in ("query", "value") for name in ("query", "key", "value", "attention_output")
     }
@@ -128,7 +125,7 @@ def test_inputs_that_the_sample_does_not_show_get_a_thousandth_of_the_widest_ran
     x[:, 5] = 0
     fixed = calibrate(layer, x, "int8_from_float32", alpha=1.0)
     widest = np.ptp(np.append(x, np.zeros((1, 64), "f4"), 0), axis=0).max()
-    assert 1 / fixed.fixed_inputs[0].numpy()[5] == pytest.approx(widest / 2 / 127 / 1000, rel=1e-4)
+    assert fixed.inputs.scale[5] == pytest.approx(widest / 2 / 127 / 1000, rel=1e-4)
 
 
 def test_inputs_of_any_size(rng):
@@ -146,15 +143,14 @@ def test_scales_are_weights(rng):
     fixed = calibrate(layer, x, "int8_from_float32")
     expected = fixed(x)
     assert [weight.name for weight in fixed.weights] == [
-        "bias", "kernel", "kernel_scale", "inputs_scale", "inputs_zero_point",
+        "bias", "codes", "scale", "inputs_scale", "inputs_zero_point",
     ]  # fmt: skip
-    fresh = layers.Dense(24, dtype="int8_from_float32")
+    fresh = layers.Dense(24, dtype="int8/fixed_from_float32")
     fresh.build(x.shape)
-    fresh.fix_inputs()
     fresh.set_weights(fixed.get_weights())
     for other in (fresh, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed))):
         np.testing.assert_array_equal(other(x), expected)
-    fresh.fixed_inputs[1].assign(np.zeros(64))  # values that were derived from the old ones are not used again
+    fresh.inputs_zero_point.assign(np.zeros(64))  # values that were derived from the old ones are not used again
     np.testing.assert_allclose(fresh(x), stated(fresh, x), rtol=1e-4, atol=1e-5)
 
 
@@ -176,16 +172,16 @@ def test_kernels_are_rounded_for_their_inputs(rng, policy):
     assert errors[1] < 0.8 * errors[0]
     for old, new in zip(plain.weights, fitted.weights, strict=True):
         assert old.name == new.name
-        assert np.array_equal(old.numpy(), new.numpy()) == (old.name != "kernel")
+        assert np.array_equal(old.numpy(), new.numpy()) == (old.name != "codes")
 
 
 def test_a_layer_is_the_same_on_every_instruction_set(isa):
     layer, x = dense(np.random.default_rng(5))
-    fitted = calibrate(layer, x, "int4/16_from_float32").kernel
+    fitted = calibrate(layer, x, "int4/16_from_float32").codes
     before = config.isa()
     config.set_isa("scalar")
     try:
-        np.testing.assert_array_equal(calibrate(layer, x, "int4/16_from_float32").kernel, fitted)
+        np.testing.assert_array_equal(calibrate(layer, x, "int4/16_from_float32").codes, fitted)
     finally:
         config.set_isa(before)
 
@@ -350,15 +346,6 @@ REFUSALS = [
 def test_refusals(make, sample, policy, options, error, message):
     with pytest.raises(error, match=message):
         calibrate(make(), sample, policy, **options)
-
-
-def test_inputs_are_fixed_once_and_in_int8_only():
-    with pytest.raises(ValueError, match="inputs of layer 'dense' cannot be fixed: it is not quantized"):
-        usual().fix_inputs()
-    layer = quantized()
-    layer.fix_inputs()
-    with pytest.raises(ValueError, match="inputs of layer 'dense' cannot be fixed: it is fixed already"):
-        layer.fix_inputs()
 
 
 class Handing(layers.Layer):

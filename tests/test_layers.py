@@ -476,7 +476,9 @@ def test_a_copy_under_a_quantized_policy_is_as_if_it_had_been_quantized(source):
     layer(*inputs)
     received, made = layer.with_policy(f"int8_from_{source}"), layer.with_policy(source)
     made.quantize("int8")
-    np.testing.assert_array_equal(received(*inputs), made(*inputs), strict=True)
+    received, made = received(*inputs), made(*inputs)  # by scales, or by Keras' reciprocals of them
+    assert received.dtype == made.dtype
+    np.testing.assert_allclose(received.astype(float), made.astype(float), atol=0.01)
     one = layer.with_policy(DTypePolicyMap("float32", {"stack/dense": f"int8_from_{source}"}))
     assert [part.quantized for part in one.layers] == [False, False, True, False]
     assert one.layers[2].dtype_policy["stack/dense"].name == f"int8_from_{source}"
@@ -615,7 +617,7 @@ DAMAGES = [  # what is changed in a Dense's state, the error, what it says
     ({"_variables": [1]}, TypeError, "`_variables` of a pickled Dense must be variables; it has 1"),
     ({"autocast": ...}, ValueError, "a pickled Dense is damaged: it has no `autocast`"),
     ({"units": ...}, ValueError, "a pickled Dense is damaged: it has no `units`"),
-    ({"kernel": ...}, ValueError, "a pickled Dense is damaged: it has no `kernel`"),
+    ({"form": ...}, ValueError, "a pickled Dense is damaged: it has no `form`"),
     ({"bias": np.ones(2)}, TypeError, "`bias` must be AutoCastVariable; it is array([1., 1.])"),
     ({"types of the attributes": 3}, TypeError, "the attributes' types of a pickled Dense must be a dictionary"),
 ]

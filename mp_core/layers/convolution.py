@@ -11,12 +11,12 @@ from mp_core import ops
 from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
-from mp_core.layers.layer import Layer
+from mp_core.layers.matrix import MatrixLayer
 
 __all__ = ["Conv2D"]
 
 
-class Conv2D(Layer):
+class Conv2D(MatrixLayer):
     """``activation(conv(inputs, kernel) + bias)`` (a cross-correlation, as everywhere in deep learning).
 
     Parameters
@@ -43,6 +43,8 @@ class Conv2D(Layer):
     """
 
     _arrays = ("inputs",)
+    _matrix_name = "kernel"
+    _quantizes = False
     _told = ("filters", "kernel_size")
     _options = (
         "filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "groups", "activation",
@@ -89,11 +91,9 @@ class Conv2D(Layer):
         if not channels or channels % self.groups:
             raise ValueError(f"`groups`={self.groups} must divide the channels of the inputs; received {input_shape}")
         self._depth = channels
-        shape = (*self.kernel_size, channels // self.groups, self.filters)
-        self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(shape=(self.filters,), initializer=self.bias_initializer, name="bias")
+        shape, bias_shape = (*self.kernel_size, channels // self.groups, self.filters), (self.filters,)
+        geometry = (shape, math.prod(shape[:-1]), self.filters, bias_shape, (0, 1, 2, 3))
+        self._add_kernel(bias_shape if self.use_bias else None, *geometry)
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, height, width, filters), or with the channels at axis 1."""
@@ -143,14 +143,15 @@ class Conv2D(Layer):
 
     def _matrices(self) -> list[Any]:
         """Return the kernel of each group as a packed matrix."""
-        dtype = self.kernel.dtype
+        kernel = self.form.variables["kernel"]
+        dtype = kernel.dtype
 
         def pack(stored: Array) -> list[Any]:
             matrix = ops.cast(stored.reshape(-1, self.filters), dtype)
             parts = np.split(matrix, self.groups, axis=-1)
             return parts if dtype.name == "float64" else [ops.pack(part) for part in parts]
 
-        return self.kernel.derived(("packed", dtype), pack)
+        return kernel.derived(("groups", dtype), pack)
 
 
 def _pair(value: int | Sequence[int], argument: str) -> tuple[int, int]:

@@ -6,14 +6,12 @@ from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
-from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, fix_inputs, project
-from mp_core.layers.quantized import MODES, Codes, Matrix
+from mp_core.layers.matrix import MatrixLayer
 
 __all__ = ["Dense"]
 
 
-class Dense(Layer):
+class Dense(MatrixLayer):
     """``activation(inputs @ kernel + bias)`` over the last axis.
 
     Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, the rows of the inputs are
@@ -42,9 +40,6 @@ class Dense(Layer):
     bias : AutoCastVariable or None, shape (units,)
     depth : int
         Length of the inputs' last axis, once built.
-    fixed_inputs : tuple of AutoCastVariable or None
-        ``inputs_scale`` and ``inputs_zero_point``, each of shape (inputs,), after :meth:`fix_inputs`: the inputs are
-        then quantized to ``round(inputs * inputs_scale) + inputs_zero_point``.
 
     Examples
     --------
@@ -55,12 +50,7 @@ class Dense(Layer):
     """
 
     _arrays = ("inputs",)
-    _modes = MODES
-    kernel: Any = Codes()
-    kernel_scale: AutoCastVariable
-    kernel_zero: AutoCastVariable
-    g_idx: AutoCastVariable
-    fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
+    _matrix_name = "kernel"
     bias: AutoCastVariable | None
     supports_masking = True
     _told = ("units",)
@@ -87,9 +77,8 @@ class Dense(Layer):
         if not input_shape or input_shape[-1] is None:
             raise ValueError(f"The last axis of the inputs to Dense must be known; received shape {input_shape}")
         self.depth = input_shape[-1]
-        shape = (self.depth, self.units)
-        self._matrix = Matrix("kernel", shape, *shape, axis=0, scale_shape=(self.units,))
-        add_kernel(self, (self.units,) if self.use_bias else None)
+        shape, bias_shape = (self.depth, self.units), (self.units,)
+        self._add_kernel(bias_shape if self.use_bias else None, shape, *shape, bias_shape)
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs).
@@ -102,11 +91,9 @@ class Dense(Layer):
                 f"have value {self.depth}, but received input with shape {inputs.shape}"
             )
         fused = activations.FUSED.get(self.activation)
-        outputs = project(self, inputs, self.bias, fused, training)
+        outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training)
         return outputs if fused or self.activation is None else self.activation(outputs)
 
     def rows_of(self, inputs: Array) -> Array:
         """Return the inputs as the rows that the kernel multiplies: as they are."""
         return inputs
-
-    fix_inputs = fix_inputs

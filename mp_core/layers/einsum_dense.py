@@ -12,14 +12,12 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.contraction import Equation, einsum, parse
 from mp_core.core.names import Activation
 from mp_core.layers import activations, initializers
-from mp_core.layers.layer import Layer
-from mp_core.layers.projection import add_kernel, fix_inputs, project, read_bias
-from mp_core.layers.quantized import MODES, Codes, Matrix
+from mp_core.layers.matrix import MatrixLayer
 
 __all__ = ["EinsumDense"]
 
 
-class EinsumDense(Layer):
+class EinsumDense(MatrixLayer):
     """``activation(einsum(equation, inputs, kernel) + bias)``.
 
     A layer can be quantized if it is one product of matrices: if inputs and kernel both have the axes that are summed,
@@ -47,12 +45,7 @@ class EinsumDense(Layer):
     """
 
     _arrays = ("inputs",)
-    _modes = MODES
-    kernel: Any = Codes()
-    kernel_scale: AutoCastVariable
-    kernel_zero: AutoCastVariable
-    g_idx: AutoCastVariable
-    fixed_inputs: tuple[AutoCastVariable, AutoCastVariable] | None = None
+    _matrix_name = "kernel"
     bias: AutoCastVariable | None
     _told = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")
@@ -80,7 +73,7 @@ class EinsumDense(Layer):
         self.bias_initializer = initializers.checked(bias_initializer)
 
     @classmethod
-    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
+    def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
         inputs, _, outputs = str(config.get("equation")).replace(" ", "").partition("->")
         labels = inputs.partition(",")[2]
         return {axis for axis, label in enumerate(labels) if label not in outputs}, len(labels)
@@ -96,7 +89,6 @@ class EinsumDense(Layer):
         self._tail = lengths[order.summed :]
         self.depth, columns = math.prod(lengths[: order.summed]), math.prod(self._tail)
         scale_shape = tuple(sizes[label] if label in labels.b else 1 for label in labels.out)
-        self._matrix = Matrix("kernel", shape, self.depth, columns, 0, scale_shape, order.kernel)
         bias_axes = set(self.bias_axes or "")
         if not bias_axes <= set(labels.out):
             raise ValueError(
@@ -108,7 +100,7 @@ class EinsumDense(Layer):
         if bias_axes:
             labelled = labels.out[min(labels.out.index(label) for label in bias_axes) :]
             bias_shape = tuple(sizes[label] if label in bias_axes else 1 for label in labelled)
-        add_kernel(self, bias_shape)
+        self._add_kernel(bias_shape, shape, self.depth, columns, scale_shape, order.kernel)
         by_column = bias_shape is not None and bias_axes <= set(labels.b) and math.prod(bias_shape) == columns
         self._fuses_bias = order.is_product and by_column
 
@@ -122,7 +114,7 @@ class EinsumDense(Layer):
         outputs: Array
         fused = None
         if self.bias is not None and not self._fuses_bias:
-            outputs = self._multiply(inputs, None, None, training) + read_bias(self, self.bias)
+            outputs = self._multiply(inputs, None, None, training) + self.form.read_bias(self.bias)
         else:
             product = _order(self.equation, inputs.ndim).is_product
             fused = activations.FUSED.get(self.activation) if product else None
@@ -134,9 +126,9 @@ class EinsumDense(Layer):
     ) -> Array:
         order = _order(self.equation, inputs.ndim)
         if not order.is_product:
-            return einsum(self.equation, inputs, self.kernel.read_value())
+            return einsum(self.equation, inputs, self.form.variables["kernel"].read_value())
         rows = self.rows_of(inputs)
-        outputs = project(self, rows, bias, activation, training)
+        outputs = self.form.multiply(rows, bias, activation, self._compute, training)
         return outputs.reshape((*rows.shape[:-1], *self._tail)).transpose(order.outputs)
 
     def rows_of(self, inputs: Array) -> Array:
@@ -155,15 +147,12 @@ class EinsumDense(Layer):
             return False
         return all(self._lengths.get(label, length) == length for label, length in zip(labels, shape, strict=True))
 
-    def _check_mode(self, mode: str) -> None:
-        super()._check_mode(mode)
+    def _check_product(self) -> None:
         if not _order(self.equation, self._rank).is_product:
             raise NotImplementedError(
                 "A quantized EinsumDense needs an equation whose inputs and kernel both have the axes that are summed, "
                 f"and no other axis in common; received {self.equation!r}"
             )
-
-    fix_inputs = fix_inputs
 
 
 class _Order(NamedTuple):

@@ -1,25 +1,20 @@
 """Table look-up."""
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes, ops
+from mp_core import dtypes
 from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
-from mp_core.layers.layer import Layer
-from mp_core.layers.quantized import Codes, Form, Matrix, add_matrix, assign_matrix, block_index
-from mp_core.quantization import QuantizedArray, dequantize
-from mp_core.quantizers import unpack_int4
+from mp_core.layers.matrix import MatrixLayer
 
 __all__ = ["Embedding"]
 
 
-class Embedding(Layer):
+class Embedding(MatrixLayer):
     """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
 
     Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row, under ``"int4/<block size>"``
@@ -55,12 +50,8 @@ class Embedding(Layer):
     """
 
     _arrays = ("inputs",)
-    _modes = ("int8", "int4")
-    embeddings: Any = Codes()
-    _embeddings: AutoCastVariable
-    embeddings_scale: AutoCastVariable
-    embeddings_zero: AutoCastVariable
-    g_idx: AutoCastVariable
+    _matrix_name = "embeddings"
+    _is_table = True
     _told = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")
 
@@ -81,17 +72,12 @@ class Embedding(Layer):
         if weights is not None:
             self.build()
             table = asarray(weights, "weights")
-            assign_matrix(self, table[0] if table.shape == (1, input_dim, output_dim) else table)
+            self.form.assign(table[0] if table.shape == (1, input_dim, output_dim) else table, self.variable_dtype)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Create the table, which does not depend on the shape of the indices."""
         shape = (self.input_dim, self.output_dim)
-        self._matrix = Matrix("embeddings", shape, *shape, axis=1, scale_shape=(self.input_dim,))
-        add_matrix(self, self.embeddings_initializer)
-
-    @classmethod
-    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
-        return {1}, 2
+        self._add_matrix(self.embeddings_initializer, shape, *shape, (self.input_dim,))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
         """Return which indices are not 0, None without `mask_zero`."""
@@ -116,32 +102,7 @@ class Embedding(Layer):
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"
             )
-        form = self._form
-        table: AutoCastVariable = self.embeddings if form is None or form.mode == "int8" else self._embeddings
-        rows = table.numpy()[indices]
-        if form is not None:
-            rows = self._dequantized(rows, indices, form)
-        return rows if rows.dtype is self._compute else ops.cast(rows, self._compute)
-
-    def _dequantized(self, rows: Array, indices: Array, form: Form) -> Array:
-        """Return the stored `rows`, those at `indices`, as what they stand for, in a float type."""
-        scale = ops.cast(self.embeddings_scale.numpy()[indices], "float32")
-        if form.block < 0:
-            codes = rows if form.mode == "int8" else unpack_int4(rows, self.output_dim, axis=-1)
-            rows = ops.cast(codes, "float32")
-            rows /= scale[..., np.newaxis]
-            return rows
-        zero, blocks = self.embeddings_zero.numpy()[indices], scale.shape[-1]
-        block, size = block_index(self, blocks)
-        if size is None:
-            codes = unpack_int4(rows, self.output_dim, axis=-1)
-            floats: Array = (ops.cast(codes, "float32") - zero[..., block]) * scale[..., block]
-            return floats
-        shape = (math.prod(indices.shape), self.output_dim)
-        values, scale, zero = (part.reshape(shape[0], part.shape[-1]) for part in (rows.view(np.uint8), scale, zero))
-        group = None if blocks == 1 else size
-        q = QuantizedArray(values, scale, zero, (0,), group, dtypes.STORED["int4"], shape)
-        return dequantize(q, self._compute).reshape(*indices.shape, self.output_dim)
+        return self.form.take(indices, self._compute)
 
     def _read_bytes(self) -> int:
         return sum(variable.nbytes for variable in self.own_variables())

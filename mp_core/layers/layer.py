@@ -1,8 +1,9 @@
 """The base of all layers: calls under a dtype policy, paths, quantization, configurations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from threading import RLock
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -11,17 +12,17 @@ from mp_core import dtype_policies, dtypes, ops
 from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
+from mp_core.codes import CODES
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
     DTypePolicy,
     DTypePolicyMap,
     FloatDTypePolicy,
-    Int8WeightOnlyDTypePolicy,
     QuantizedDTypePolicy,
 )
 from mp_core.dtype_policies.lookup import check_depth
-from mp_core.dtype_policies.map import policy_at, unquantized, weight_only
+from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.layers import activations
 from mp_core.layers.building import (
@@ -33,16 +34,9 @@ from mp_core.layers.building import (
     unique_name,
 )
 from mp_core.layers.configuration import arguments_of, check_without_use
+from mp_core.layers.forms import Form
+from mp_core.layers.forms.keras import floating_inputs
 from mp_core.layers.pickling import checked_state, state_with_types
-from mp_core.layers.quantized import (
-    MODES,
-    Form,
-    Matrix,
-    check_finite,
-    floating_inputs,
-    form_of,
-    replace_matrix,
-)
 from mp_core.layers.variables import VariableOwner
 from mp_core.tree import map_leaves
 
@@ -101,10 +95,9 @@ class Layer(VariableOwner):
     _told: tuple[str, ...] = ()
     """Those attributes of them that :func:`repr` tells."""
     _modes: tuple[str, ...] = ()
-    """The quantization modes in which a type computes."""
-    _matrix: Matrix
-    _form: Form | None = None
-    """How the matrix is stored, None for floats and in layers without one."""
+    """The quantization modes in which a layer computes."""
+    _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    """Path below this layer -> the form of the matrix there, which a configuration says."""
 
     def __init__(
         self,
@@ -157,10 +150,10 @@ class Layer(VariableOwner):
     def dtype_policy(self, value: Any) -> None:
         self._change_policy(self._get_policy(value))
 
-    def _change_policy(self, policy: DTypePolicy, type_check: bool = True) -> None:
+    def _change_policy(self, policy: DTypePolicy) -> None:
         mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
         if self._is_quantized():
-            if self._form not in (None, form_of(policy)):
+            if not self._keeps_form(policy):
                 raise self._already_quantized(f"dtype_policy={policy.name}")
             self._set_policy(policy)
         elif not self.built or mode is None:
@@ -170,7 +163,11 @@ class Layer(VariableOwner):
         else:
             config = policy.get_config()
             target = _policy_of_mode("int4", config["source_name"]) if config["mode"] == "int4" else policy
-            self._quantize(mode, lambda _: target, type_check)
+            self._quantize(config["mode"], lambda _: target)
+
+    def _keeps_form(self, policy: DTypePolicy) -> bool:
+        """Whether the matrix need not change its form under another policy."""
+        return True
 
     def _set_policy(self, policy: DTypePolicy) -> None:
         owner = self._dtype_policy
@@ -189,7 +186,6 @@ class Layer(VariableOwner):
         self._convert_input = policy.convert_input
         self._casting = self.autocast, policy.compute_dtype
         self._applied = policy
-        self._weight_only = isinstance(policy, Int8WeightOnlyDTypePolicy)
         self._compute: Any = dtypes.ALLOWED.get(policy.compute_dtype)
         self._output: Any = dtypes.ALLOWED.get(policy.output_dtype)
         floating = self._compute is not None and dtypes.is_float(self._compute)
@@ -419,8 +415,8 @@ class Layer(VariableOwner):
     def _quantize(self, mode: str, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True) -> None:
         family = mode.partition("/")[0]
         known = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._can_quantize(type_check)]
-        layers = [layer for layer in known if family in layer._modes]
-        if family in QUANTIZATION_MODES and not layers:
+        layers = [layer for layer in known if family in CODES or family in layer._modes]
+        if not layers and family in (*QUANTIZATION_MODES, *CODES):
             modes = tuple(dict.fromkeys(name for layer in known for name in layer._modes))
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {modes}. Received: mode={mode}"
@@ -428,12 +424,10 @@ class Layer(VariableOwner):
                 else f"{type(self).__name__} cannot be quantized: Dense, EinsumDense and Embedding can, with "
                 "`type_check=False` their subclasses, and the layers that hold them."
             )
-        own, plan = policy_of(self), [(layer, policy_of(layer)) for layer in layers]
-        for layer in layers:
-            layer._check_mode(family)
-            check_finite(layer, getattr(layer, layer._matrix.name).numpy())
-        for layer, policy in plan:
-            replace_matrix(layer, policy)
+        own, policies = policy_of(self), [policy_of(layer) for layer in layers]
+        forms = [layer._form_under(policy) for layer, policy in zip(layers, policies, strict=True)]
+        for layer, policy, form in zip(layers, policies, forms, strict=True):
+            layer._convert(form)
             layer._set_policy(policy)
         if self not in layers:
             self._set_policy(own)
@@ -443,36 +437,29 @@ class Layer(VariableOwner):
         """Whether this layer, or as its policy says those below it, hold quantized weights already."""
         return self.quantized or self.quantization_mode is not None
 
-    @property
-    def holds_codes(self) -> bool:
-        """Whether its matrix is stored as codes of 8 or 4 bits."""
-        return self._form is not None and self._form.mode in ("int8", "int4")
+    def _can_quantize(self, type_check: bool) -> bool:
+        """Whether this type, or unless `type_check` a base of it, has a matrix that can be quantized."""
+        return False
 
-    @property
-    def quantizes_inputs(self) -> bool:
-        """Whether calls quantize the inputs, to int8 like the weights."""
-        int8 = self._form is not None and self._form.mode == "int8"
-        return int8 and self._matrix.axis == 0 and not self._weight_only
+    def _form_under(self, policy: DTypePolicy) -> Form:
+        """Return the form to which a policy quantizes the matrix, checked but without variables."""
+        raise NotImplementedError
+
+    def _convert(self, form: Form) -> None:
+        """Bring the floats of the matrix into another form."""
+        raise NotImplementedError
+
+    def _quantize_where(self, policy: DTypePolicy) -> None:
+        """Quantize the matrix of this layer, if it has one, where `policy` says so."""
+
+    def _stated_form(self) -> dict[str, Any] | None:
+        """Return what a configuration must say of the form of the matrix, None if the policy makes it."""
+        return None
 
     def _already_quantized(self, received: str) -> ValueError:
         return ValueError(
             f"Layer '{self.name}' is already quantized with dtype_policy='{self._policy().name}'. Received: {received}"
         )
-
-    def _can_quantize(self, type_check: bool) -> bool:
-        """Whether this type, or unless `type_check` a base of it, has an implementation, which is still to be used."""
-        return bool(self._modes) and not self.quantized and (self._implementation() is type(self) or not type_check)
-
-    def _implementation(self) -> type["Layer"]:
-        """Return the base, or this type itself, that says in which modes it computes."""
-        return next(cls for cls in type(self).__mro__ if "_modes" in vars(cls))
-
-    def _check_mode(self, mode: str) -> None:
-        """Raise if this layer does not compute in a quantization mode."""
-        if mode not in self._modes:
-            raise NotImplementedError(
-                f"Invalid quantization mode. Expected one of {self._modes}. Received: quantization_mode={mode}"
-            )
 
     # ---- configurations
 
@@ -482,7 +469,9 @@ class Layer(VariableOwner):
         for option in self._options:
             value = getattr(self, option)
             config[option] = activations.serialize(value) if callable(value) else value
-        return config
+        parts = ((part, part._stated_form()) for part in self.flatten() if isinstance(part, Layer))
+        forms = {str(part.path)[len(str(self.path)) :].lstrip("/"): form for part, form in parts if form is not None}
+        return config | ({"forms": forms} if forms else {})
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -502,19 +491,24 @@ class Layer(VariableOwner):
             raise ValueError(f"`config` must be a dict of arguments; received {config!r}")
         config = {key: value for key, value in config.items() if key not in ("batch_input_shape", "batch_shape")}
         config = cls._with_policy_of_config(config)
-        quantizers = config.pop("quantization_config", None)
-        if floating_inputs(quantizers, cls._kernel_axes(config)) and "float8" in cls._modes:  # a table has no inputs
-            config["dtype"] = weight_only(cls._get_policy(config.get("dtype")))
+        forms = config.pop("forms", {})
+        config = cls._under_quantizers(config, config.pop("quantization_config", None))
         known, open_ended = arguments_of(cls, Layer)
         for key, value in config.items():
             if key not in known and value and not open_ended:
                 raise ValueError(f"{cls.__name__} has no argument `{key}`; received {key}={value!r}")
-        return cls(**{key: value for key, value in config.items() if key in known or open_ended})
+        if not isinstance(forms, dict) or not all(isinstance(form, dict) for form in forms.values()):
+            raise ValueError(f"`forms` must be a dict of path and dict; received {forms!r}")
+        layer = cls(**{key: value for key, value in config.items() if key in known or open_ended})
+        if forms:
+            layer._forms = forms
+        return layer
 
     @classmethod
-    def _kernel_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
-        """Return the axes of the matrix of such a layer whose elements share scales, and how many there are."""
-        return {0}, 2
+    def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
+        """Return a configuration under what Keras' ``quantization_config`` of it says."""
+        floating_inputs(quantizers, ({0}, 2))
+        return config
 
     @classmethod
     def _with_policy_of_config(cls, config: dict[str, Any]) -> dict[str, Any]:
@@ -538,18 +532,14 @@ class Layer(VariableOwner):
 
 
 def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
-    """Quantize `layer` and those below it where `policy`, or a map's for their paths, says so and they know how.
+    """Quantize `layer` and those below it to codes where `policy`, or a map's for their paths, names a scheme.
 
     Subclasses of layers that know how do so too, unless they have a ``call`` of their own. A mode that other layers
     compute in, as float8 for an Embedding, leaves a layer as it is.
     """
     for part in list(layer.flatten()):
-        if not isinstance(part, Layer) or type(part).call is not part._implementation().call:
-            continue
-        if part._can_quantize(type_check=False):
-            wanted = policy_at(policy, part.path)
-            if wanted.quantization_mode and wanted.quantization_mode not in set(MODES) - set(part._modes):
-                part._change_policy(wanted, type_check=False)
+        if isinstance(part, Layer):
+            part._quantize_where(policy_at(policy, part.path))
 
 
 def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:

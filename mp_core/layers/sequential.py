@@ -101,7 +101,9 @@ class Sequential(Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, with those of the layers."""
-        return super().get_config() | {"layers": [serialize_keras_object(layer) for layer in self.layers]}
+        config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in self.layers]}
+        config.pop("forms", None)  # the layers say their own
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:

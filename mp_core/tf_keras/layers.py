@@ -46,7 +46,7 @@ class Conv2D(_Weighted, layers.Conv2D):
 class Dense(_Weighted, layers.Dense):
     """:class:`mp_core.layers.Dense` under tf.keras' rules."""
 
-    _modes = layers.Dense._modes
+    _matrix_name = "kernel"
 
 
 class Dropout(Layer, layers.Dropout):
@@ -56,13 +56,13 @@ class Dropout(Layer, layers.Dropout):
 class EinsumDense(_Weighted, layers.EinsumDense):
     """:class:`mp_core.layers.EinsumDense` under tf.keras' rules."""
 
-    _modes = layers.EinsumDense._modes
+    _matrix_name = "kernel"
 
 
 class Embedding(_Weighted, layers.Embedding):
     """:class:`mp_core.layers.Embedding` under tf.keras' rules."""
 
-    _modes = layers.Embedding._modes
+    _matrix_name = "embeddings"
 
 
 class LayerNormalization(_Weighted, layers.LayerNormalization):

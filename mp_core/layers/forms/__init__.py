@@ -1,0 +1,45 @@
+"""How layers hold their matrices: one form a row of ``FORMS``."""
+
+from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy
+from mp_core.layers.forms.codes import Codes
+from mp_core.layers.forms.form import Float, Form, Geometry, Inputs, Variable
+from mp_core.layers.forms.keras import KerasFloat8, KerasInt4, KerasInt8
+
+__all__ = ["FORMS", "Codes", "Float", "Form", "Geometry", "Inputs", "Variable", "add_form", "form_of", "modes"]
+
+FORMS: dict[str, type[Form]] = {form.name: form for form in (Float, Codes, KerasInt8, KerasInt4, KerasFloat8)}
+"""Name -> form. The name of a form that Keras' doors make is that of the quantization mode."""
+
+
+def add_form(form: type[Form]) -> type[Form]:
+    """Add a row to the table, for one of the quantization modes that policies name; return the class.
+
+    Raises
+    ------
+    ValueError
+        Its name is no quantization mode.
+    """
+    if form.name not in QUANTIZATION_MODES:
+        raise ValueError(f"the `name` of a form must be one of {', '.join(QUANTIZATION_MODES)}; received {form.name!r}")
+    FORMS[form.name] = form
+    return form
+
+
+def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
+    """Return the form that a policy makes, None if there is none.
+
+    Parameters
+    ----------
+    policy : DTypePolicy
+    ours : bool
+        Whether a scheme that Keras has too is to be in our form.
+    """
+    mode = policy.quantization_mode
+    form = FORMS.get("float" if mode is None else mode)
+    keras = form is not None and form.makes(policy)
+    return Codes if policy.scheme is not None and (ours or not keras) else form
+
+
+def modes(*, tables: bool) -> tuple[str, ...]:
+    """Return the quantization modes that kernels, or tables, have a form for."""
+    return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

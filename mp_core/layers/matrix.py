@@ -1,0 +1,251 @@
+"""The base of the layers that multiply by a matrix, or look up its rows, which they hold in one of several forms."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from numpy.typing import ArrayLike
+
+from mp_core.arrays import Array, asarray
+from mp_core.autocast.memory import is_shared
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies.map import weight_only
+from mp_core.dtype_policies.quantized import parse_quantized
+from mp_core.layers.building import stated_forms
+from mp_core.layers.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
+from mp_core.layers.forms.keras import floating_inputs
+from mp_core.layers.layer import Layer
+from mp_core.quantization import QuantizedArray
+
+__all__ = ["MatrixLayer"]
+
+
+class MatrixLayer(Layer):
+    """A layer with one matrix, which it holds in a :class:`~mp_core.layers.forms.Form`.
+
+    The variables of the form are attributes of the layer: ``kernel``, ``kernel_scale``, ``codes`` ...
+
+    Attributes
+    ----------
+    form : Form
+        Once built.
+    """
+
+    _matrix_name: ClassVar[str]
+    """That of the float variable; said by each class that computes with the matrix in a way of its own."""
+    _is_table: ClassVar[bool] = False
+    _quantizes: ClassVar[bool] = True
+    """Whether the layer computes in other forms than floats."""
+    form: Form
+
+    @property
+    def matrix(self) -> QuantizedArray | Array:
+        """What products multiply, lines-major: shape (outputs, inputs), of a table (rows, columns).
+
+        Floats as they are stored, or codes with their scales; float32 where the codes are in an order that no
+        QuantizedArray has. With fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
+        """
+        return self.form.matrix
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """Scale and zero point of the inputs, where these are fixed: ``x_j ~ scale_j * (q_j - zero_point_j)``."""
+        return self.form.inputs
+
+    def set_matrix(self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None) -> None:
+        """Replace the matrix by floats, or by codes as they are.
+
+        Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy.
+
+        Parameters
+        ----------
+        value : array-like or QuantizedArray
+            Of the shape of :attr:`matrix`. Floats under a policy with a scheme are quantized to it. Codes need a policy
+            that names them.
+        inputs : Inputs, optional
+            Beside codes, of inputs that are fixed; under a policy of ``int8``, they make it one of ``int8/fixed``.
+
+        Raises
+        ------
+        TypeError
+            `value` is no array of numbers, or a part of `inputs` is none.
+        ValueError
+            The layer is not built; the shape, the type of the codes or their granularity is another one; a scale is not
+            positive and finite; floats that are to be quantized are not finite. In every case nothing has changed.
+        """
+        if not self.built:
+            raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")
+        if isinstance(value, QuantizedArray):
+            self._set_codes(value, inputs)
+        elif inputs is not None:
+            raise ValueError(f"`inputs` go with codes, which stand for weights times scales; received {type(value)}")
+        else:
+            self._set_floats(asarray(value, "value"))
+
+    def _set_floats(self, value: Array) -> None:
+        geometry, policy = self.form.geometry, self._policy()
+        if value.shape != geometry.lines_shape:
+            raise self._unfit(f"it has shape {geometry.lines_shape}; received {value.shape}")
+        floats = geometry.restored(geometry.transposed(value))
+        if policy.scheme is None:
+            self.form.assign(floats, self.variable_dtype)
+            return
+        form = Codes(geometry, policy)
+        form.check(floats)
+        form.add(self.add_weight, values=form.encoded(floats, self.variable_dtype))
+        self._hold(form)
+
+    def _set_codes(self, value: QuantizedArray, inputs: Inputs | None) -> None:
+        policy = self._policy()
+        if policy.scheme is None:
+            raise self._unfit(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
+        if inputs is not None and policy.scheme.inputs == "dynamic":
+            source = policy.get_config()["source_name"]
+            policy = parse_quantized(f"{replace(policy.scheme, inputs='fixed')}_from_{source}")
+        form = Codes(self.form.geometry, policy, {"zero_point": value.zero_point is not None})
+        try:
+            values = form.values_of(value, inputs)
+        except ValueError as error:
+            raise self._unfit(str(error)) from None
+        owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
+        form.add(self.add_weight, values=owned)
+        self._hold(form)
+        if policy != self._policy():
+            self._set_policy(policy)
+
+    def _unfit(self, reason: str) -> ValueError:
+        geometry = self.form.geometry
+        return ValueError(f"the {geometry.name} of layer '{geometry.owner}' cannot be set: {reason}")
+
+    # ---- forms
+
+    def _add_matrix(
+        self,
+        initializer: Any,
+        shape: tuple[int, ...],
+        rows: int,
+        columns: int,
+        scale_shape: tuple[int, ...],
+        order: tuple[int, ...] = (0, 1),
+    ) -> None:
+        """Create the matrix in the form that the policy makes, or that the configuration says."""
+        geometry = Geometry(
+            self.path or self.name, self._matrix_name, shape, rows, columns, int(self._is_table), scale_shape, order
+        )
+        stated = stated_forms.get().get(str(self.path))
+        if stated is not None:
+            self._set_policy(self._get_policy(stated.get("policy")))
+        self.form = self._new_form(geometry, self._policy(), stated=stated)
+        self.form.add(self.add_weight, initializer)
+        self.quantized = not self.form.is_float
+
+    def _add_kernel(self, bias_shape: tuple[int, ...] | None, *geometry: Any) -> None:
+        """Create kernel, bias (unless its shape is None) and the rest of the form, in the order of Keras' files."""
+        layer: Any = self
+        self._add_matrix(layer.kernel_initializer, *geometry)
+        self.bias = None
+        if bias_shape is not None:
+            self.bias = self.add_weight(shape=bias_shape, initializer=layer.bias_initializer, name="bias")
+        self.form.add_rest(self.add_weight)
+
+    def _new_form(
+        self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, stated: dict[str, Any] | None = None
+    ) -> Form:
+        """Return the form that `policy` makes, without variables; raise if the layer does not compute in it."""
+        form = form_of(policy, ours=ours) if self._quantizes else Float
+        if stated is not None:
+            form = FORMS.get(str(stated.get("form")))
+            if form is None or not form.makes(policy):
+                raise ValueError(f"layer '{geometry.owner}' cannot have form {stated} under '{policy.name}'")
+        if form is None or (geometry.is_table and not form.looks_up):
+            raise NotImplementedError(
+                f"Invalid quantization mode. Expected one of {self._modes}. "
+                f"Received: quantization_mode={policy.quantization_mode}"
+            )
+        if not form.is_float:
+            self._check_product()
+        return form(geometry, policy, stated)
+
+    def _check_product(self) -> None:
+        """Raise NotImplementedError unless the matrix may be quantized."""
+
+    def _form_under(self, policy: DTypePolicy, *, ours: bool = False) -> Form:
+        form = self._new_form(self.form.geometry, policy, ours=ours)
+        form.check(self.form.variables[self._matrix_name].numpy())
+        return form
+
+    def _convert(self, form: Form) -> None:
+        form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
+        self._hold(form)
+
+    def _hold(self, form: Form) -> None:
+        """Hold a form whose variables exist, and those of the old one no more."""
+        gone = {id(v) for v in self.form.variables.values()} - {id(v) for v in form.variables.values()}
+        self._variables[:] = [variable for variable in self._variables if id(variable) not in gone]
+        self.form, self.quantized = form, not form.is_float
+        self._apply_policy()
+
+    def _apply_policy(self) -> None:
+        super()._apply_policy()
+        form = vars(self).get("form")
+        if form is not None and form.fits(self._applied):
+            form.follow(self._applied)
+
+    # ---- quantization
+
+    @property
+    def _modes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return modes(tables=self._is_table) if self._quantizes else ()
+
+    def _can_quantize(self, type_check: bool) -> bool:
+        return self._quantizes and not self.quantized and (self._implementation() is type(self) or not type_check)
+
+    def _implementation(self) -> type["MatrixLayer"]:
+        """Return the base, or this type itself, that says what is done with the matrix."""
+        return next(cls for cls in type(self).__mro__ if "_matrix_name" in vars(cls))
+
+    def _keeps_form(self, policy: DTypePolicy) -> bool:
+        return not self.built or self.form.is_float or self.form.fits(policy)
+
+    def _quantize_where(self, policy: DTypePolicy) -> None:
+        mode = policy.quantization_mode
+        if mode is None or type(self).call is not self._implementation().call or not self._can_quantize(False):
+            return
+        if policy.scheme is None and mode in FORMS and mode not in self._modes:
+            return
+        self._convert(self._form_under(policy, ours=True))
+        self._set_policy(policy)
+
+    # ---- attributes and configurations
+
+    def __getattr__(self, name: str) -> Any:
+        form = vars(self).get("form")
+        if form is not None and name in form.variables:
+            return form.attribute(name)
+        if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
+            raise AttributeError(f"You must build the layer before accessing `{name}`.")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        form = vars(self).get("form")
+        if form is not None and name in form.variables:
+            raise AttributeError(f"`{name}` of layer '{self.name}' is a variable of its form: assign to it")
+        super().__setattr__(name, value)
+
+    def _stated_form(self) -> dict[str, Any] | None:
+        if not self.built or self.form.is_float:
+            return None
+        made = self._new_form(self.form.geometry, self._policy())
+        if type(made) is type(self.form) and made.config() == self.form.config():
+            return None
+        return {"form": self.form.name, "policy": self._policy().name} | self.form.config()
+
+    @classmethod
+    def _under_quantizers(cls, config: dict[str, Any], quantizers: Any) -> dict[str, Any]:
+        if floating_inputs(quantizers, cls._shared_axes(config)) and not cls._is_table:
+            return config | {"dtype": weight_only(cls._get_policy(config.get("dtype")))}
+        return config
+
+    @classmethod
+    def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
+        """Return the axes of the matrix of such a layer whose elements share scales, and how many there are."""
+        return {int(cls._is_table)}, 2
