@@ -15,7 +15,6 @@ __all__ = [
     "AWQDTypePolicy",
     "GPTQDTypePolicy",
     "Int4DTypePolicy",
-    "Int8WeightOnlyDTypePolicy",
     "QuantizedDTypePolicy",
     "QuantizedFloat8DTypePolicy",
     "SchemeDTypePolicy",
@@ -176,9 +175,6 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
     def scheme(self) -> Scheme:
         """What layers store."""
         return Scheme.parse(self._mode)
-
-
-Int8WeightOnlyDTypePolicy = SchemeDTypePolicy
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
