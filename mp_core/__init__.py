@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core.autocast import AutoCastVariable
-    from mp_core.calibration import calibrate, input_moments
+    from mp_core.calibration import calibrate
     from mp_core.contraction import einsum
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
@@ -81,7 +81,6 @@ _HOMES = {
     "einsum": "contraction",
     "FloatDTypePolicy": "dtype_policies",
     "gelu": "ops",
-    "input_moments": "calibration",
     "layer_norm": "ops",
     "matmul": "ops",
     "pack": "ops",
@@ -118,7 +117,6 @@ __all__ = [
     "dynamic_matmul",
     "einsum",
     "gelu",
-    "input_moments",
     "layer_norm",
     "layers",
     "loss_scale",

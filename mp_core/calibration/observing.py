@@ -1,0 +1,109 @@
+"""The inputs of layers while a sample runs: the range of each, and the sums of their products."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core.arrays import F32, Array
+from mp_core.calibration.running import Call, Model, mask_of
+from mp_core.layers.forms import Float
+from mp_core.ops import cast, matmul
+
+__all__ = ["Seen", "observe"]
+
+_ROWS = 512  # that are multiplied at once, so that sums do not depend on how the sample is cut into calls
+
+
+class Seen(NamedTuple):
+    """What is known of the inputs of a layer.
+
+    Attributes
+    ----------
+    low, high : ndarray, shape (inputs,)
+        The range of each input, which always holds 0.
+    moments : ndarray, shape (inputs, inputs)
+        ``sum x x'`` over the inputs x, in float64.
+    """
+
+    low: Array
+    high: Array
+    moments: Array
+
+
+class _Sums:
+    """What :class:`Seen` holds of the rows so far; `waiting` are those that no sum has yet."""
+
+    def __init__(self, depth: int) -> None:
+        self.rows = 0
+        self.seen = Seen(np.zeros(depth), np.zeros(depth), np.zeros((depth, depth)))
+        self.waiting = np.empty((_ROWS, depth), F32)
+
+    def add(self, rows: Array) -> None:
+        """Take rows into account, of shape (n, inputs)."""
+        while len(rows):
+            start = self.rows % _ROWS
+            taken = rows[: _ROWS - start]
+            self.waiting[start : start + len(taken)] = taken
+            self.rows, rows = self.rows + len(taken), rows[len(taken) :]
+            if self.rows % _ROWS == 0:
+                self.add_up(_ROWS)
+
+    def add_up(self, count: int) -> None:
+        """Add the first rows of those that wait to the sums."""
+        rows, (low, high, moments) = self.waiting[:count], self.seen
+        np.minimum(low, rows.min(axis=0, initial=0.0), out=low)
+        np.maximum(high, rows.max(axis=0, initial=0.0), out=high)
+        # A float32 product, with the same bits everywhere, of inputs below 1.
+        exponent = int(np.frexp(max(-rows.min(initial=0.0), rows.max(initial=0.0)))[1])
+        small = np.ldexp(rows, -exponent)
+        moments += cast(matmul(small.T, small), "float64") * 4.0**exponent
+
+    def result(self) -> Seen:
+        """Return what is known of all rows."""
+        self.add_up(self.rows % _ROWS)
+        return self.seen
+
+
+class _Observing(Float):
+    """Floats that take down what they are multiplied by; where `mask` has the axes of the rows, only where it is true.
+
+    Parameters
+    ----------
+    form : Float
+        What it replaces; it has the same variables.
+    """
+
+    def __init__(self, form: Float) -> None:
+        vars(self).update(vars(form))
+        self.sums = _Sums(form.geometry.rows)
+        self.mask: Array | None = None
+
+    def multiply(self, rows: Array, *args: Any, **kwargs: Any) -> Array:
+        """Return the product."""
+        kept = self.mask is not None and self.mask.shape == rows.shape[:-1]
+        self.sums.add((rows[self.mask] if kept else rows).reshape(-1, rows.shape[-1]))
+        return super().multiply(rows, *args, **kwargs)
+
+
+def observe(model: Model, calls: list[Call], layers: dict[str, Any]) -> dict[str, Seen]:
+    """Run the model and return what the inputs of these layers were, which hold floats and are part of it.
+
+    Raises
+    ------
+    ValueError
+        A layer got no inputs, or inputs that are not finite.
+    """
+    observing = {path: _Observing(layer.form) for path, layer in layers.items()}
+    for path, layer in layers.items():
+        layer.form = observing[path]
+    for call in calls:
+        mask = mask_of(model, call)
+        for form in observing.values():
+            form.mask = mask
+        model(*call.args, **call.kwargs)
+    found = {path: form.sums.result() for path, form in observing.items()}
+    for path, seen in found.items():
+        if not (observing[path].sums.rows and np.isfinite(seen.low).all() and np.isfinite(seen.high).all()):
+            what = "has Inf or NaN there" if observing[path].sums.rows else "is empty or does not reach it"
+            raise ValueError(f"`sample` must give layer '{path}' finite inputs; it {what}")
+    return found
