@@ -240,9 +240,9 @@ def test_the_repr_tells_folder_dim_policy_and_size(folder):
 @pytest.mark.parametrize(("threads", "cpus", "most"), [(1, 64, 1), (1, 1, 6), (3, 64, 3), (64, 64, 6)])
 def test_no_more_texts_are_tokenized_at_once_than_there_may_be_threads(encoder, monkeypatch, threads, cpus, most):
     class Watched:
-        def encode_batch_fast(self, texts):
+        def encode_batch_fast(self, texts, **options):
             seen.append(len(texts))
-            return inner.encode_batch_fast(texts)
+            return inner.encode_batch_fast(texts, **options)
 
     seen = []
     inner, expected = encoder._tokenizer._tokenizer, encoder.encode(TEXTS)

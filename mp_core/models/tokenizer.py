@@ -1,9 +1,12 @@
 """Texts to tokens, by the tokenizer of a folder, at a cost that long texts do not drive up."""
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ _AT_ONCE = 1024
 _SHORT = 8
 
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
-_BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
+_BERT_CLASSES = (None, *(f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "MPNet") for fast in ("", "Fast")))
 
 # The entries of tokenizer_config.json that matter, except the length limit, and the values they may have.
 _RULES: dict[str, Rule] = {
@@ -36,6 +39,17 @@ _RULES: dict[str, Rule] = {
 _GAP = r" \t\n\r"
 _SIGN = r"!-/:-@\[-`{-~"
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff"
+
+# Digits and letters that no character beside them joins, and the end of a word of them.
+_LETTERS = (
+    "0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03a1\u03a3-\u03f5\u03f7-\u03ff\u0400-\u0481\u048a-\u04ff"
+)
+_WORD_END = re.compile(f"(?:^|[\x00-\x7f{_LETTERS}])[{_LETTERS}](?= )")
+
+# What leaves words between ASCII spaces words, and what cuts at such spaces: types of tokenizers' parts.
+_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Strip"}
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_PRE_TOKENIZERS = {"ByteLevel", "WhitespaceSplit", "Whitespace", "Metaspace"}
 
 
 class Tokenizer:
@@ -71,32 +85,67 @@ class Tokenizer:
         self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
         _set_normalizer(self._tokenizer, config, modules.lower_case)
         self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._frame = _frame(self._tokenizer)
         self._tokenizer.enable_truncation(self.max_length)
-        self._shorten = _Shortener.of(self._tokenizer, self.max_length)
+        self._shorten = _shortening(self._tokenizer, self.max_length)
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[Array], list[int]]:
         """Return the vocabulary indices of each text, and which texts were cut."""
         rows: list[Array] = []
         cut: list[int] = []
-        for start in range(0, len(texts), _AT_ONCE):
-            for encoding in self._encoded(texts[start : start + _AT_ONCE]):
-                if encoding.overflowing:
-                    cut.append(len(rows))
-                rows.append(np.array(encoding.ids, np.int32))
+        for encoding in self._encoded(texts):
+            if encoding.overflowing:
+                cut.append(len(rows))
+            rows.append(np.array(encoding.ids, np.int32))
         return rows, cut
 
-    def _encoded(self, texts: Sequence[str]) -> list[Any]:
-        if self._shorten is not None:
-            texts = [self._shorten(text) for text in texts]
+    def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array]]:
+        """Return the vocabulary indices of each pair of texts, and the types of its tokens.
+
+        A pair that is too long loses tokens at the end of the longer text, or if both are, of both.
+
+        Raises
+        ------
+        ValueError
+            `max_length` is no more than the special tokens of a pair, or the tokenizer cannot take a text.
+        """
+        special = sum(len(ids) for place, ids, _ in self._frame if place is None)
+        room = self.max_length - special
+        if not self._frame or room < 1:
+            expected = f"room for {special} special tokens and a text" if self._frame else "a tokenizer that joins two"
+            raise ValueError(f"pairs of texts need {expected}; texts are cut at max_length={self.max_length}")
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        tokens, lengths = {}, {}
+        for text, encoding in zip(texts, self._encoded(texts, special=False), strict=True):
+            tokens[text], lengths[text] = np.array(encoding.ids, np.int32), _length(encoding)
+        rows, types = [], []
+        for pair in pairs:
+            n, m = (lengths[text] for text in pair)
+            if room % 2 and min(n, m) > room and any(self._shorten(text) != text for text in pair):
+                n, m = (_length(self._encode([text], special=False)[0]) for text in pair)
+            kept = [tokens[text][:count] for text, count in zip(pair, _longest_first(n, m, room), strict=True)]
+            parts = [ids if place is None else kept[place] for place, ids, _ in self._frame]
+            rows.append(np.concatenate(parts))
+            kinds = [kind for _, _, kind in self._frame]
+            types.append(np.concatenate([np.full(len(part), kind) for part, kind in zip(parts, kinds, strict=True)]))
+        return rows, types
+
+    def _encoded(self, texts: Sequence[str], special: bool = True) -> Iterator[Any]:
+        """Yield what the tokenizers package makes of texts, without special tokens if these are parts of pairs."""
         # Each text is one task of the tokenizers package's thread pool, which by default has a thread per CPU. If that
         # is more than the caller wants, only as many texts are handed over at once, which keeps the others idle.
         threads = get_num_threads()
         at_once = threads if threads < _cpus() else _AT_ONCE
-        pieces = [texts[start : start + at_once] for start in range(0, len(texts), at_once)]
+        for start in range(0, len(texts), at_once):
+            yield from self._encode([self._shorten(text) for text in texts[start : start + at_once]], special)
+
+    def _encode(self, texts: Sequence[str], special: bool) -> list[Any]:
         try:
-            return [encoding for piece in pieces for encoding in self._tokenizer.encode_batch_fast(piece)]
+            encodings: list[Any] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=special)
         except Exception as error:  # the package raises no narrower class, for a word without a token for example
             raise ValueError(f"the model's tokenizer cannot take a text: {error}") from error
+        return encodings
 
     def prompt_length(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to a prompt that stands before it."""
@@ -151,6 +200,99 @@ def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) ->
         tokenizer.normalizer = InTurn([Lowercase(), *([] if normalizer is None else [normalizer])])
 
 
+def _frame(tokenizer: Any) -> list[tuple[int | None, Array, int]]:
+    """Return the parts of a pair: which text each is or None, the special tokens that stand there, and their type.
+
+    Nothing if the tokenizer does not put two texts side by side.
+    """
+    for word in itertools.chain(["a"], filter(None, map(tokenizer.id_to_token, range(100)))):
+        try:
+            encoding = tokenizer.encode(word, word)
+        except Exception:  # a word that the tokenizer has no token for
+            continue
+        tokens = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
+        parts = [
+            (*part, np.array([id for *_, id in run], np.int32))
+            for part, run in itertools.groupby(tokens, itemgetter(0, 1))
+        ]
+        if [place for place, *_ in parts if place is not None] == [0, 1]:
+            return [(place, ids, kind) for place, kind, ids in parts]
+    return []
+
+
+def _length(encoding: Any) -> int:
+    """Return how many tokens a text has, those that were cut off included."""
+    return len(encoding.ids) + sum(len(part.ids) for part in encoding.overflowing)
+
+
+def _longest_first(n: int, m: int, room: int) -> tuple[int, int]:
+    """Return how many tokens two texts of `n` and `m` keep, as the tokenizers package has it."""
+    short, long = min(n, m), max(n, m)
+    if short + long > room:
+        long = max(short, room - short)
+        if short + long > room:
+            short, long = room // 2, room - room // 2
+    return (short, long) if n <= m else (long, short)
+
+
+def _shortening(tokenizer: Any, max_length: int) -> Callable[[str], str]:
+    """Return a function that makes long texts shorter without a change of their first tokens, if there is one."""
+    if _cuts_at_spaces(tokenizer):
+        return partial(_first_words, needed=max_length + 1)
+    return _Shortener.of(tokenizer, max_length) or str
+
+
+def _first_words(text: str, needed: int) -> str:
+    """Return a text with the same first tokens: its first `needed` words, if it has more.
+
+    For tokenizers that :func:`_cuts_at_spaces`, which give each of these words a token of its own at least.
+    """
+    if len(text) > _SHORT * needed:
+        for found, end in enumerate(_WORD_END.finditer(text), 1):
+            if found == needed:
+                return text[: end.end()]
+    return text
+
+
+def _cuts_at_spaces(tokenizer: Any) -> bool:
+    """Whether the words before an ASCII space have the same tokens without it and what follows, at least one each.
+
+    The normalizer must keep letters and spaces and look no further, the pre-tokenizer cut at spaces, the model have a
+    token for whatever there is, and no added token lie across such a place. Byte-level BPE and SentencePiece's Unigram
+    are so where texts are normalized as Unicode says.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    normalizer, model = tokenizer.normalizer, tokenizer.model
+    steps, cuts = _parts(normalizer, "normalizers"), _parts(tokenizer.pre_tokenizer, "pretokenizers")
+    if not (
+        cuts
+        and all(cut["type"] in _PRE_TOKENIZERS and cut.get("split", cut.get("use_regex", True)) for cut in cuts)
+        and all(step["type"] in _NORMALIZERS or {**step, **_ONE_SPACE} == step for step in steps)
+    ):
+        return False
+    normalized: Callable[[str], str] = str if normalizer is None else normalizer.normalize_str
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    letters = [letter for letter in map(chr, range(0x500)) if re.match(f"[{_LETTERS}]", letter)]
+    bytewise = cuts[-1]["type"] == "ByteLevel" and all(
+        tokenizer.token_to_id(byte) is not None for byte in ByteLevel.alphabet()
+    )
+    cut: bool = (
+        (type(model).__name__ == "Unigram" or model.unk_token is not None or bytewise)
+        and normalized("a b") == "a b"
+        and all(normalized(letter).strip() for letter in letters)
+        and not any(re.search(f"[{_LETTERS}] ", text) for token in added for text in (token, normalized(token)))
+    )
+    return cut
+
+
+def _parts(part: Any, name: str) -> list[dict[str, Any]]:
+    """Return what the steps of a normalizer or pre-tokenizer say of themselves."""
+    state = {} if part is None else json.loads(part.__getstate__())
+    steps: list[dict[str, Any]] = state.get(name, [state] if state else [])
+    return steps
+
+
 class _Shortener:
     """Makes long texts shorter without a change of their first tokens.
 
@@ -193,8 +335,7 @@ class _Shortener:
         from tokenizers import models, pre_tokenizers
 
         normalizer = tokenizer.normalizer
-        state = {} if normalizer is None else json.loads(normalizer.__getstate__())
-        *before, last = state.get("normalizers") or [state]
+        *before, last = _parts(normalizer, "normalizers") or [{}]
         if not (
             last.get("type") == "BertNormalizer"
             and all(step["type"] == "Lowercase" for step in before)
