@@ -14,6 +14,7 @@ import pytest
 
 import mp_core as mp
 from mp_core.core import cpu
+from mp_core.layers.forms import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,9 +23,12 @@ MODULES = [info.name for info in pkgutil.walk_packages(mp.__path__, "mp_core.") 
 
 @pytest.fixture(autouse=True)
 def settings():
-    """Examples may change the settings of the process."""
+    """Examples may change the settings of the process, and the table of forms."""
     before = cpu.isa(), mp.config.floatx(), mp.config.dtype_policy()
+    forms = dict(FORMS)
     yield
+    FORMS.clear()
+    FORMS.update(forms)
     cpu.set_isa(before[0])
     mp.config.set_floatx(before[1])
     mp.config.set_dtype_policy(before[2])
@@ -53,7 +57,7 @@ def test_examples_of_pages_run(page):
     assert not failures(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/quickstart.md"])
 def test_pages_that_must_have_examples_have_them(page):
     assert len(doctest.DocTestParser().get_examples((ROOT / page).read_text())) >= 5
 
