@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtype_policies
 from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
-from mp_core.dtype_policies import DTypePolicy
-from mp_core.dtype_policies.map import unquantized
+from mp_core.checkpoint import save_folder
+from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.layers import Dense, Layer
-from mp_core.models.model import Model
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool
 from mp_core.models.tokenizer import Tokenizer
-from mp_core.models.weights import Weights, fill, layers_of, names_of
+from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
 
 __all__ = ["BertEncoder", "TextError", "list_of_texts"]
@@ -68,7 +66,7 @@ class BertEncoder:
     (2, 384)
     """
 
-    def __init__(self, folder: Path, modules: Modules, tokenizer: Tokenizer, policy: DTypePolicy) -> None:
+    def __init__(self, folder: Path, modules: Modules, tokenizer: Tokenizer, policy: DTypePolicy | None) -> None:
         self._folder = folder
         self._modules = modules
         self._tokenizer = tokenizer
@@ -79,11 +77,11 @@ class BertEncoder:
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 
     def __repr__(self) -> str:
-        size = f"{self.weight_bytes / 1e6:.1f} MB"
-        return f"<BertEncoder {str(self._folder)!r}: dim={self.dim}, policy={self._policy.name}, {size} of weights>"
+        size, policy = f"{self.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
+        return f"<BertEncoder {str(self._folder)!r}: dim={self.dim}, policy={policy}, {size} of weights>"
 
     @classmethod
-    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy = "float32") -> "BertEncoder":
+    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "BertEncoder":
         """Load a model.
 
         Parameters
@@ -93,8 +91,11 @@ class BertEncoder:
             today's layout or in the one with ``0_Transformer``: ``config.json``, ``model.safetensors``,
             ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist, ``modules.json``,
             ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
-        policy : str or DTypePolicy
-            The keys of a DTypePolicyMap are paths such as ``encoder/layer_0/attention/query``.
+        policy : str or DTypePolicy, optional
+            Default: under which the files are stored, float32 if they do not say it. Another one is a conversion: codes
+            of its scheme stay as they are, all others are made anew from the numbers that they stand for. A scheme
+            alone, such as ``"int8"``, means that over ``mixed_bfloat16``. The keys of a DTypePolicyMap are paths such
+            as ``encoder/layer_0/attention/query``.
 
         Raises
         ------
@@ -108,7 +109,7 @@ class BertEncoder:
         """
         folder = path_of(path, "path")
         modules = read_modules(folder)
-        return cls(folder, modules, Tokenizer(modules), _float_policy(policy))
+        return cls(folder, modules, Tokenizer(modules), None if policy is None else _float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
         """Return the model under another policy, with its weights read anew from the folder.
@@ -133,18 +134,37 @@ class BertEncoder:
         other._read_weights(_float_policy(policy))
         return other
 
-    def _read_weights(self, policy: DTypePolicy) -> None:
-        modules = self._modules
-        self.model = Model(modules.config, name="model", dtype=unquantized(policy))
-        self.model.build()
-        weights = Weights.open(modules.network, self.model)
-        fill(self.model, weights)
-        self.model.dtype_policy = policy
+    def _read_weights(self, policy: DTypePolicy | None) -> None:
+        self.model, weights = read_model(self._modules.network, self._modules.config, policy)
         names = names_of(self.model)
         kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
         self.tensor_names = {path: f"{weights.prefix}{name}." for path, name in names.items()}
         self.kernel_names = {path: weights.name(f"{names[path]}.weight") for path in names if path in kernels}
-        self._policy = policy
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the encoder as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
+
+        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. What else
+        there is in the folder that the encoder was read from is copied, weights in another form excepted.
+
+        Parameters
+        ----------
+        path : path
+            A folder other than that one.
+        force : bool
+            Whether to replace a folder that is there, if this would write every file in it.
+
+        Raises
+        ------
+        OSError
+            A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
+        ValueError
+            `path` is the folder that the encoder was read from, or lies in it; or that folder has changed and does not
+            fit any more; or there are groups of a length that files do not hold.
+        """
+        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
+        tensors, policy, policies = tensors_of(self.model, weights)
+        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
 
     @property
     def max_length(self) -> int:
@@ -317,7 +337,7 @@ def _pad(rows: list[Array]) -> tuple[Array, Array]:
 
 
 def _float_policy(policy: Any) -> DTypePolicy:
-    found = dtype_policies.get(policy)
+    found = policy_of(policy)
     if "float" not in found.compute_dtype:
         raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")
     return found

@@ -8,12 +8,12 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
+from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.models.settings import Settings
 
 __all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend"]
 
-Take = Callable[..., Array]
 Shape = tuple[int | None, ...]
 
 _FARTHEST = 128  # from there on all relative positions share a bucket
@@ -38,6 +38,17 @@ class Part(Layer):
         """Return a Dense layer of zeros."""
         shape = None, None, inputs
         layer: Dense = self.part(Dense, units, activation, bias, shape=shape, kernel_initializer="zeros", name=name)
+        return layer
+
+    def vocabulary(self, name: str) -> Embedding:
+        """Return the table of the vocabulary, of zeros; of floats under float8 scaling, which tables do not have."""
+        rows, width = self.settings.vocab_size, self.settings.hidden_size
+        layer = Embedding(rows, width, embeddings_initializer="zeros", name=name, dtype=self.dtype_policy)
+        try:
+            layer.build()
+        except NotImplementedError:
+            layer.dtype_policy = unquantized(policy_at(self.dtype_policy, f"{self.path}/{name}"))
+            layer.build()
         return layer
 
     def normalization(self, name: str, bias: bool = True) -> LayerNormalization:
@@ -75,15 +86,6 @@ class Positions(Part):
         shape = self.types, self.settings.max_position_embeddings, self.settings.hidden_size
         self.table = self.add_weight(shape, "zeros", name="table")
 
-    def load(self, take: Take) -> None:
-        """Sum the tensors that `take` returns by path and shape."""
-        s = self.settings
-        sums = take("embeddings/position", s.max_position_embeddings, s.hidden_size)[np.newaxis]
-        if s.type_vocab_size:
-            types = take("embeddings/token_type", s.type_vocab_size, s.hidden_size)
-            sums = sums + types[: self.types, np.newaxis]
-        self.table.assign(sums)
-
     def call(self, ids: Array, types: Array | None = None) -> Array:
         """Return what is to be added, broadcastable to shape (n, length, width)."""
         rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
@@ -116,7 +118,7 @@ class Embeddings(Part):
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""
         s = self.settings
-        self.word = self.part(Embedding, s.vocab_size, s.hidden_size, embeddings_initializer="zeros", name="word")
+        self.word = self.vocabulary("word")
         self.position = self.part(Positions, s, types=self.types, name="position")
         self.norm = self.normalization("norm")
 
@@ -207,10 +209,6 @@ class PositionBias(Part):
         """Create the table."""
         shape = self.settings.position_buckets, self.settings.num_attention_heads
         self.table = self.add_weight(shape, "zeros", name="table")
-
-    def load(self, take: Take) -> None:
-        """Take the table from `take`, a function of path and shape."""
-        self.table.assign(take("encoder/position_bias", *self.table.shape))
 
     def call(self, hidden: Array) -> Array:
         """Return the biases of all pairs of positions in float32, shape (1, heads, length, length)."""

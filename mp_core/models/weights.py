@@ -1,20 +1,33 @@
-"""From the tensors of a checkpoint to the weights of a model."""
+"""From the tensors of a checkpoint to the weights of a model, and back."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mp_core import dtypes
-from mp_core.arrays import Array
-from mp_core.checkpoint import open_tensors
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.checkpoint import open_tensors, stored_policies
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
+from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
+from mp_core.layers.forms import Inputs
+from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.model import Model
+from mp_core.models.settings import Settings
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["Weights", "fill", "layers_of", "names_of"]
+__all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
+
+Tensor = Array | QuantizedArray
+
+_FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias")
+"""Layers with a table that is added, whatever the policy says as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,7 @@ class Weights:
 
     Attributes
     ----------
+    architecture : Architecture
     path : Path
         The file, for messages.
     tensors : mapping of str to ndarray or QuantizedArray
@@ -30,51 +44,101 @@ class Weights:
         How the names of the network's tensors begin.
     names : mapping of str to str
         What `transformers` calls a tensor today -> its name in the file, prefixes included.
+    stored : tuple of (str or None, mapping of str to str)
+        The policy of the checkpoint, and those of tensors that have another one.
     """
 
+    architecture: Architecture
     path: Path
-    tensors: Mapping[str, Array | QuantizedArray]
+    tensors: Mapping[str, Tensor]
     prefix: str
     names: Mapping[str, str]
+    stored: tuple[str | None, Mapping[str, str]]
 
     @classmethod
-    def open(cls, folder: Path, model: Model) -> "Weights":
+    def open(cls, folder: Path, architecture: Architecture, settings: Settings) -> "Weights":
         """Map ``model.safetensors``, or the shards of its index."""
         index, path = folder / "model.safetensors.index.json", folder / "model.safetensors"
         path = index if index.exists() else path
         tensors = open_tensors(path)
-        architecture, blocks = model.architecture, model.settings.num_hidden_layers
-        entry = architecture.entries.get("num_hidden_layers", "num_hidden_layers")
+        entry, blocks = architecture.entry("num_hidden_layers"), settings.num_hidden_layers
         prefix = architecture.prefix if any(name.startswith(architecture.prefix) for name in tensors) else ""
         for name in tensors:
             number = architecture.block_of(name.removeprefix(prefix))
             if number is not None and number >= blocks:
                 raise ValueError(f"{path}: tensor {name} is left over; expected {entry}={blocks}")
-        return cls(path, tensors, prefix, {_today(name): name for name in tensors})
+        names = {_today(name): name for name in tensors}
+        return cls(architecture, path, tensors, prefix, names, stored_policies(path))
 
     def name(self, name: str) -> str:
         """Return the name of a tensor of the network in the file."""
         return self.names.get(self.prefix + name, self.prefix + name)
 
-    def take(self, name: str, *shape: int) -> Array:
-        """Return a floating-point tensor of exactly this shape; codes as the float32 numbers that they stand for."""
+    def find(self, name: str, *shape: int) -> tuple[Tensor, Inputs | None]:
+        """Return a tensor of exactly this shape, floats or codes, and what quantizes the inputs beside it."""
         name = self.name(name)
         if name not in self.tensors:
             raise ValueError(f"{self.path}: tensor {name} is missing; expected shape {shape}")
         tensor = self.tensors[name]
         if tensor.shape != shape:
             raise ValueError(f"{self.path}: tensor {name} has shape {tensor.shape}; expected {shape}")
-        if isinstance(tensor, QuantizedArray):
-            return dequantize(tensor)
-        if not dtypes.is_float(tensor.dtype):
-            raise ValueError(f"{self.path}: tensor {name} has dtype {tensor.dtype}; expected a floating-point type")
-        return tensor
+        if not isinstance(tensor, QuantizedArray):
+            if not dtypes.is_float(tensor.dtype):
+                raise ValueError(f"{self.path}: tensor {name} has dtype {tensor.dtype}; expected a floating-point type")
+            return tensor, None
+        scale: Any = self.tensors.get(f"{name}.inputs_scale")
+        return tensor, None if scale is None else Inputs(scale, self.tensors.get(f"{name}.inputs_zero_point"))
+
+    def take(self, name: str, *shape: int) -> Array:
+        """Return a floating-point tensor of exactly this shape; codes as the float32 numbers that they stand for."""
+        tensor, inputs = self.find(name, *shape)
+        if not isinstance(tensor, QuantizedArray):
+            return tensor
+        floats: Array = dequantize(tensor)
+        return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
+
+    def give(self, layer: Layer, name: str) -> None:
+        """Give a layer that has been built its tensors: codes as they are, where they are those of its policy."""
+        _GIVERS[type(layer)](self, layer, name)
+
+    def policy(self, names: Mapping[str, str]) -> DTypePolicy:
+        """Return under which policy the checkpoint is stored, a map if layers have several.
+
+        Parameters
+        ----------
+        names : mapping of str to str
+            The path of each layer -> how the names of its tensors begin, without the prefix.
+        """
+        default, others = self.stored
+        base = policy_of("float32" if default is None else default)
+        found: dict[str, DTypePolicy] = {}
+        for path, start in names.items():
+            name = self.name(f"{start}.weight")
+            policy, tensor = policy_of(others.get(name, base)), self.tensors.get(name)
+            if isinstance(tensor, QuantizedArray):
+                if policy.scheme is not None and not policy.scheme.describes(tensor):
+                    raise ValueError(f"{self.path}: tensor {name} is {tensor!r}; expected codes of '{policy.scheme}'")
+            elif tensor is not None and tensor.ndim == 2 and path not in _FLOATS:
+                policy = unquantized(policy)  # it was kept
+            if policy != base:
+                found[re.escape(path)] = policy
+        return DTypePolicyMap(base, found) if found else base
 
 
-def names_of(model: Model) -> dict[str, str]:
-    """Return the path of each layer with weights of its own -> how its tensors' names begin, without the prefix."""
-    tensor = model.architecture.tensor
-    return {str(layer.path): tensor(str(layer.path)) for layer in layers_of(model) if layer.own_variables()}
+def read_model(
+    folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, types: int = 1
+) -> tuple[Model, Weights]:
+    """Return the model in a folder under a policy, by default that of its files, and the tensors that it was given."""
+    architecture = architecture_of(config, folder / "config.json")
+    settings = architecture.read(config, folder / "config.json")
+    weights = Weights.open(folder, architecture, settings)
+    names = architecture.names(settings)
+    model = Model(config, types, name="model", dtype=weights.policy(names) if policy is None else policy)
+    model.build()
+    for layer in layers_of(model):
+        if type(layer) in _GIVERS:
+            weights.give(layer, names[str(layer.path)])
+    return model, weights
 
 
 def layers_of(model: Model) -> list[Layer]:
@@ -82,39 +146,71 @@ def layers_of(model: Model) -> list[Layer]:
     return [layer for layer in model.flatten() if isinstance(layer, Layer)]
 
 
-def fill(model: Model, weights: Weights) -> None:
-    """Give every layer of a model that has just been built its tensors, without a copy where they can be kept."""
-    tensor = model.architecture.tensor
-
-    def take(path: str, *shape: int) -> Array:
-        return weights.take(f"{tensor(path)}.weight", *shape)
-
-    for layer in layers_of(model):
-        if type(layer) in _FILLERS:
-            _FILLERS[type(layer)](layer, tensor(str(layer.path)), weights)
-        elif isinstance(layer, Positions | PositionBias):
-            layer.load(take)
+def names_of(model: Model) -> dict[str, str]:
+    """Return the path of each layer with weights of its own -> how its tensors' names begin, without the prefix."""
+    names = model.architecture.names(model.settings)
+    return {str(layer.path): names[str(layer.path)] for layer in layers_of(model) if type(layer) in _GIVERS}
 
 
-def _dense(layer: Dense, name: str, weights: Weights) -> None:
-    kernel = weights.take(f"{name}.weight", layer.units, layer.depth).T
-    biases = [] if layer.bias is None else [weights.take(f"{name}.bias", layer.units)]
-    layer.set_weights([kernel, *biases], copy=False)
+# ---- layers get tensors
 
 
-def _embedding(layer: Embedding, name: str, weights: Weights) -> None:
-    layer.set_weights([weights.take(f"{name}.weight", layer.input_dim, layer.output_dim)], copy=False)
+def _matrix(weights: Weights, layer: Any, name: str, fixed: bool, *shape: int) -> None:
+    scheme = policy_at(layer.dtype_policy, layer.path).scheme
+    value, inputs = weights.find(name, *shape)
+    fits = isinstance(value, QuantizedArray) and scheme is not None and scheme.describes(value)
+    if fits and fixed == (inputs is not None):
+        layer.set_matrix(value, inputs)
+    else:
+        layer.set_matrix(weights.take(name, *shape))
 
 
-def _normalization(layer: LayerNormalization, name: str, weights: Weights) -> None:
-    parts = [("weight", layer.gamma), ("bias", layer.beta)]
-    layer.set_weights([weights.take(f"{name}.{part}", *v.shape) for part, v in parts if v is not None], copy=False)
+def _dense(weights: Weights, layer: Dense, name: str) -> None:
+    scheme = policy_at(layer.dtype_policy, layer.path).scheme
+    fixed = scheme is not None and scheme.inputs == "fixed"
+    _matrix(weights, layer, f"{name}.weight", fixed, layer.units, layer.depth)
+    if layer.bias is not None:
+        layer.bias.assign(weights.take(f"{name}.bias", layer.units))
 
 
-_FILLERS: dict[type[Layer], Callable[[Any, str, Weights], None]] = {
+def _embedding(weights: Weights, layer: Embedding, name: str) -> None:
+    _matrix(weights, layer, f"{name}.weight", False, layer.input_dim, layer.output_dim)
+
+
+def _normalization(weights: Weights, layer: LayerNormalization, name: str) -> None:
+    for part, variable in (("weight", layer.gamma), ("bias", layer.beta)):
+        if variable is not None:
+            variable.assign(weights.take(f"{name}.{part}", *variable.shape))
+
+
+def _positions(weights: Weights, layer: Positions, name: str) -> None:
+    layer.table.assign(_sums(weights, layer, name))
+
+
+def _sums(weights: Weights, layer: Positions, name: str) -> Array:
+    """Return what is added for each type and position."""
+    s = layer.settings
+    sums = weights.take(f"{name}.weight", s.max_position_embeddings, s.hidden_size)[np.newaxis]
+    if s.type_vocab_size:
+        types = weights.take(_types(weights), s.type_vocab_size, s.hidden_size)
+        sums = sums + types[: layer.types, np.newaxis]
+    return sums
+
+
+def _types(weights: Weights) -> str:
+    return f"{weights.architecture.tensors['embeddings/token_type']}.weight"
+
+
+def _position_bias(weights: Weights, layer: PositionBias, name: str) -> None:
+    layer.table.assign(weights.take(f"{name}.weight", *layer.table.shape))
+
+
+_GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     Dense: _dense,
     Embedding: _embedding,
     LayerNormalization: _normalization,
+    Positions: _positions,
+    PositionBias: _position_bias,
 }
 
 
@@ -124,3 +220,91 @@ def _today(name: str) -> str:
 
 
 _PARTS = {"gamma": "weight", "beta": "bias"}
+
+
+# ---- and tensors are made of layers
+
+
+def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, dict[str, str]]:
+    """Return the tensors of a checkpoint with those of a model in their place, and under which policies they are.
+
+    Returns
+    -------
+    tensors : dict of str to ndarray or QuantizedArray
+    policy : str
+        That of most matrices.
+    policies : dict of str to str
+        Of tensors that have another one.
+    """
+    tensors = dict(weights.tensors)
+    matrices: dict[str, str] = {}
+    others: dict[str, str] = {}
+    names = names_of(model)
+    for layer in layers_of(model):
+        if type(layer) in _GIVERS:
+            start = names[str(layer.path)]
+            own = _MAKERS[type(layer)](weights, layer, start)
+            policies = matrices if type(layer) in (Dense, Embedding) else others
+            weight = weights.name(f"{start}.weight")
+            for part in ("inputs_scale", "inputs_zero_point"):
+                tensors.pop(f"{weight}.{part}", None)
+            tensors |= own
+            policies |= dict.fromkeys(own.keys() & {weight, weights.name(f"{start}.bias")}, _policy_name(layer))
+    default = Counter(matrices.values()).most_common(1)[0][0]
+    plain = unquantized(policy_of(default)).name
+    found = {name: policy for name, policy in matrices.items() if policy != default}
+    return tensors, default, found | {name: policy for name, policy in others.items() if policy != plain}
+
+
+def _policy_name(layer: Any) -> str:
+    """Return the policy under which a layer gets what it holds: Keras' forms are schemes then, or floats."""
+    policy = policy_at(layer.dtype_policy, layer.path)
+    plain, value = unquantized(policy).name, getattr(layer, "matrix", None)
+    if not isinstance(value, QuantizedArray):
+        return plain
+    scheme, fixed = policy.scheme, layer.inputs is not None
+    if scheme is None or not scheme.describes(value):
+        scheme = Scheme.of(value, "fixed" if fixed else "float")
+    return f"{scheme}_from_{plain}"
+
+
+def _of_matrix(weights: Weights, layer: Any, name: str) -> dict[str, Tensor]:
+    weight = weights.name(f"{name}.weight")
+    tensors: dict[str, Tensor] = {weight: layer.matrix}
+    if layer.inputs is not None:
+        parts = {"inputs_scale": layer.inputs.scale, "inputs_zero_point": layer.inputs.zero_point}
+        tensors |= {f"{weight}.{part}": value for part, value in parts.items() if value is not None}
+    if getattr(layer, "bias", None) is not None:
+        tensors[weights.name(f"{name}.bias")] = layer.bias.numpy()
+    return tensors
+
+
+def _of_normalization(weights: Weights, layer: LayerNormalization, name: str) -> dict[str, Tensor]:
+    parts = (("weight", layer.gamma), ("bias", layer.beta))
+    return {weights.name(f"{name}.{part}"): variable.numpy() for part, variable in parts if variable is not None}
+
+
+def _of_positions(weights: Weights, layer: Positions, name: str) -> dict[str, Tensor]:
+    """Return nothing if the table is the sum of what the checkpoint has, which stays then."""
+    table = layer.table.numpy()
+    if ops.cast(_sums(weights, layer, name), table.dtype).tobytes() == table.tobytes():
+        return {}
+    tensors: dict[str, Tensor] = {weights.name(f"{name}.weight"): table[0]}
+    if layer.settings.type_vocab_size:
+        tensors[weights.name(_types(weights))] = np.zeros(
+            (layer.settings.type_vocab_size, table.shape[-1]), table.dtype
+        )
+    return tensors
+
+
+def _of_position_bias(weights: Weights, layer: PositionBias, name: str) -> dict[str, Tensor]:
+    return {weights.name(f"{name}.weight"): layer.table.numpy()}
+
+
+_MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
+    Dense: _of_matrix,
+    Embedding: _of_matrix,
+    LayerNormalization: _of_normalization,
+    Positions: _of_positions,
+    PositionBias: _of_position_bias,
+}

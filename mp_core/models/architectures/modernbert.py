@@ -17,7 +17,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.layers import Embedding, activations
+from mp_core.layers import activations
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.blocks import Embeddings, Encoder, Part, Shape
 from mp_core.models.settings import Settings, unexpected
@@ -63,7 +63,7 @@ class ModernEmbeddings(Embeddings):
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
         s = self.settings
-        self.word = self.part(Embedding, s.vocab_size, s.hidden_size, embeddings_initializer="zeros", name="word")
+        self.word = self.vocabulary("word")
         self.norm = self.normalization("norm", s.norm_bias)
 
     def call(self, ids: Array, types: Array | None = None) -> Array:

@@ -57,23 +57,27 @@ class Architecture:
         kinds = get_type_hints(self.settings)
         for setting in fields(self.settings):
             if setting.name not in values:
-                entry = self.entries.get(setting.name, setting.name)
+                entry = self.entry(setting.name)
                 values[setting.name] = _checked(config.get(entry, self.defaults.get(setting.name)), entry,
                     "activation" if setting.name == "hidden_act" else kinds[setting.name], path)  # fmt: skip
         settings = self.settings(**values)
         if settings.hidden_size % settings.num_attention_heads:
-            width, heads = (self.entries.get(name, name) for name in ("hidden_size", "num_attention_heads"))
+            width, heads = map(self.entry, ("hidden_size", "num_attention_heads"))
             expected = f"a multiple of {heads}, {settings.num_attention_heads}"
             raise unexpected(path, width, settings.hidden_size, expected)
         if settings.max_length < 1:
             raise unexpected(path, "max_position_embeddings", settings.max_position_embeddings, "room for a token")
         return settings
 
-    def tensor(self, path: str) -> str:
-        """Return how the names of the tensors of a layer begin, without the prefix."""
-        number = re.search(r"layer_(\d+)", path)
-        template = self.tensors[re.sub(r"layer_\d+", "layer_{}", path)]
-        return template.format(number[1]) if number else template
+    def entry(self, setting: str) -> str:
+        """Return what ``config.json`` calls a setting."""
+        return self.entries.get(setting, setting)
+
+    def names(self, settings: Settings) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors begin, without the prefix."""
+        blocks = range(settings.num_hidden_layers)
+        found = {path.format(i): name.format(i) for path, name in self.tensors.items() if "{}" in path for i in blocks}
+        return {path: name for path, name in self.tensors.items() if "{}" not in path} | found
 
     def block_of(self, name: str) -> int | None:
         """Return the number of the block that a tensor belongs to, by its name without the prefix."""
