@@ -57,7 +57,7 @@ def test_examples_of_pages_run(page):
     assert not failures(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/quantization.md", "docs/quickstart.md"])
 def test_pages_that_must_have_examples_have_them(page):
     assert len(doctest.DocTestParser().get_examples((ROOT / page).read_text())) >= 5
 
@@ -89,6 +89,14 @@ def test_benchmarks_list_the_instruction_sets_and_formats(benchmarks):
     assert cpu.isas() == common.ISAS
     floats = {name for name, dtype in mp.dtypes.ALLOWED.items() if mp.dtypes.is_float(dtype)}
     assert set(common.FORMATS) == floats - {"float64"}
+
+
+def test_quantization_has_the_rows_that_its_script_prints(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "asv_bench")
+    schemes = importlib.import_module("minilm_accuracy").SCHEMES
+    page = (ROOT / "docs/quantization.md").read_text()
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \|.*\| (.+?) \|$", page, re.MULTILINE)
+    assert [(scheme, *told) for scheme, told in schemes.items()] == rows
 
 
 def test_stated_block_lengths_are_those_of_the_header(benchmarks):
