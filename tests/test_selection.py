@@ -10,6 +10,7 @@ from tiny_bert import TEXTS
 from mp_core import choose_policy, layers, selection, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
+from mp_core.selection import search, trial
 
 INT8 = "int8_from_mixed_bfloat16"
 
@@ -208,11 +209,11 @@ def test_what_has_the_methods_of_a_layer_is_a_model(rng):
 
 def test_errors_of_outputs_that_have_no_direction_or_no_end():
     zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
-    assert selection._error([zero], [zero]) == selection.OutputError(0.0, 0.0, 0.0)
-    assert selection._error([zero], [one]) == selection.OutputError(1.0, 1.0, 1.0)
-    assert selection._error([one], [zero]) == selection.OutputError(1.0, 1.0, np.inf)
-    assert selection._error([-one], [one]).max == 2.0
-    assert selection._error([one * np.nan], [one]) == selection.OutputError(np.inf, np.inf, np.inf)
+    assert trial.error_of([zero], [zero]) == selection.OutputError(0.0, 0.0, 0.0)
+    assert trial.error_of([zero], [one]) == selection.OutputError(1.0, 1.0, 1.0)
+    assert trial.error_of([one], [zero]) == selection.OutputError(1.0, 1.0, np.inf)
+    assert trial.error_of([-one], [one]).max == 2.0
+    assert trial.error_of([one * np.nan], [one]) == selection.OutputError(np.inf, np.inf, np.inf)
 
 
 # ---- the choice
@@ -261,7 +262,7 @@ def test_what_overflows_is_refused(rng):
 
 def test_the_same_call_gives_the_same_choice(encoder, monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(selection.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(search, "perf_counter", lambda: float(next(ticks)))
     first, second = (choose_policy(encoder, TEXTS, max_error=1e-4) for _ in range(2))
     assert first == second
 
@@ -273,7 +274,7 @@ def test_of_maps_of_one_size_the_fastest_wins(rng, monkeypatch, fast):
     def times(_, runs):
         return [1.0 if run.map.default_policy.name == fast else 2.0 for run in runs]
 
-    monkeypatch.setattr(selection._Search, "_times", times)
+    monkeypatch.setattr(search._Search, "_times", times)
     choice = choose_policy(model, x, max_error=1e-2, policies=["float16", "bfloat16"])
     assert {row.policy for row in choice.table} == {fast}
     assert (choice.map.default_policy.name, choice.seconds, choice.reference_seconds) == (fast, 1.0, 2.0)

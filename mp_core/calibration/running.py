@@ -42,6 +42,8 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
     ------
     TypeError
         `model` cannot be run, or `sample` is None.
+    ValueError
+        A layer of `model` is quantized.
 
     Examples
     --------
@@ -54,6 +56,9 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
             "`model` must be a Layer, or have its methods `__call__`, `flatten`, `weight_bytes` and `with_policy`; "
             f"received {type(model).__name__}"
         )
+    for layer in model.flatten():
+        if isinstance(layer, Layer) and layer.quantized:
+            raise ValueError(f"`model` must have unquantized weights; layer '{layer.path}' is quantized")
     inputs = list(sample) if isinstance(sample, list | Iterator) else [sample]
     if any(arguments is None for arguments in inputs):
         raise TypeError("`sample` must be the inputs of a call, or a list of them; received None")

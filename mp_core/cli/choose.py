@@ -2,17 +2,19 @@
 
 import argparse
 import math
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from mp_core import dtype_policies, selection
-from mp_core.checkpoint.output import new_file
+from mp_core.checkpoint.output import check_free, new_file
 from mp_core.cli.common import DONE, as_json, check_output
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.policies import policy
+from mp_core.dtype_policies import serialize
 from mp_core.models import BertEncoder
+from mp_core.selection import METRICS, POLICIES, PolicyChoice, choose_policy
 
 __all__ = ["add_command"]
 
@@ -23,17 +25,19 @@ def add_command(commands: Any) -> None:
     choose.add_argument("model", metavar="DIR", help="folder with config.json and model.safetensors")
     choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
     choose.add_argument("--max-error", type=_budget, required=True, metavar="E", help="the most that --metric may be")
-    choose.add_argument("--metric", choices=selection.METRICS, default="max", help="default: %(default)s")
+    choose.add_argument("--metric", choices=METRICS, default="max", help="default: %(default)s")
     choose.add_argument(
         "--policies",
         nargs="+",
         type=policy,
-        default=selection.POLICIES,
+        default=POLICIES,
         metavar="POLICY",
-        help=f"default: {' '.join(selection.POLICIES)}",
+        help=f"default: {' '.join(POLICIES)}",
     )
-    choose.add_argument("--output", metavar="FILE", help="write the map here, for --map of embed and convert")
-    choose.add_argument("--force", action="store_true", help="replace FILE")
+    choose.add_argument(
+        "--output", metavar="OUT", help="write the model here, or if the name ends in .json the map, for --map"
+    )
+    choose.add_argument("--force", action="store_true", help="replace OUT")
     choose.add_argument("--json", action="store_true", help="write one JSON object")
     choose.set_defaults(run=_choose)
 
@@ -49,25 +53,30 @@ def _budget(text: str) -> float:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    if not arguments.output:
-        return _chosen(arguments, None)
-    check_output("--output", arguments.output)
-    inputs = input_files(arguments.model, arguments.texts)
-    with new_file(Path(arguments.output), force=arguments.force, inputs=inputs) as stream:
-        return _chosen(arguments, stream)
+    output, inputs = arguments.output, input_files(arguments.model, arguments.texts)
+    if output is None:
+        _, choice = _chosen(arguments)
+    elif output.endswith(".json"):
+        check_output("--output", output)
+        with new_file(Path(output), force=arguments.force, inputs=inputs) as stream:
+            _, choice = _chosen(arguments)
+            stream.write(f"{as_json(serialize(choice.map))}\n".encode())
+    else:
+        files = {path.relative_to(arguments.model).as_posix() for path in Path(arguments.model).rglob("*")}
+        check_free(Path(os.path.realpath(output)), files, inputs, force=arguments.force)
+        encoder, choice = _chosen(arguments)
+        encoder.with_policy(choice.map).save(output, force=arguments.force)
+    print(as_json(asdict(choice) | {"map": serialize(choice.map)}) if arguments.json else choice)
+    return DONE
 
 
-def _chosen(arguments: argparse.Namespace, stream: BinaryIO | None) -> int:
-    choice = selection.choose_policy(
-        BertEncoder.from_folder(arguments.model),
+def _chosen(arguments: argparse.Namespace) -> tuple[BertEncoder, PolicyChoice]:
+    encoder = BertEncoder.from_folder(arguments.model, "float32")
+    return encoder, choose_policy(
+        encoder,
         list(read_texts(arguments.texts)),
         max_error=arguments.max_error,
         metric=arguments.metric,
         policies=arguments.policies,
         show_progress=sys.stderr.isatty(),
     )
-    report = asdict(choice) | {"map": dtype_policies.serialize(choice.map)}
-    if stream is not None:
-        stream.write(f"{as_json(report['map'])}\n".encode())
-    print(as_json(report) if arguments.json else choice)
-    return DONE

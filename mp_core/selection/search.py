@@ -1,132 +1,23 @@
-"""Which layers of a model bear which policy, measured on a sample of its inputs."""
+"""Which layers of a model bear which policy: one at a time, and the smallest map within a budget."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from re import escape
-from typing import Any, Literal, get_args
+from time import perf_counter
+from typing import Any
 
-import numpy as np
-
-from mp_core import dtypes
 from mp_core.arguments import number
-from mp_core.arrays import Array
-from mp_core.calibration.running import Model, calls_of, layers_by_path
-from mp_core.dtype_policies import DTypePolicyMap, policy_of
-from mp_core.ops import cast
-from mp_core.progress import progress
-from mp_core.tables import aligned
+from mp_core.calibration.running import Model
+from mp_core.dtype_policies import policy_of
+from mp_core.selection.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
+from mp_core.selection.trial import REFERENCE, Run, Trial
 
-__all__ = [
-    "METRICS", "POLICIES", "LayerChoice", "OutputError", "PolicyChoice", "Sensitivity", "choose_policy", "sensitivity",
-]  # fmt: skip
+__all__ = ["POLICIES", "choose_policy", "sensitivity"]
 
-Metric = Literal["max", "mean", "rmse"]
-
-METRICS = get_args(Metric)
 POLICIES = ("bfloat16", "float16", "int8", "int8/weight_only", "int4/64")
 """What layers are tried under by default."""
 
-_REFERENCE = "float32"
 _ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class OutputError:
-    """How far outputs are from those in float32: all that belongs to one index of the first axis, or has no other axis.
-
-    Attributes
-    ----------
-    max, mean : float
-        Over the sample, of ``1 - cosine`` of an output with the one in float32.
-    rmse : float
-        Root of the mean square of the differences, divided by that of the outputs in float32.
-    """
-
-    max: float
-    mean: float
-    rmse: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """What one layer's policy does to a model that is in float32 otherwise.
-
-    Attributes
-    ----------
-    path : str
-        The layer.
-    policy : str
-    saved : int
-        Bytes by which the weights of the model become smaller.
-    error : OutputError
-    """
-
-    path: str
-    policy: str
-    saved: int
-    error: OutputError
-
-
-@dataclass(frozen=True, slots=True)
-class LayerChoice:
-    """What a layer got, and why.
-
-    Attributes
-    ----------
-    path, policy : str
-    saved : int
-        Bytes by which the weights of the model become smaller.
-    error : float
-        In the metric of the budget, of this layer alone.
-    reason : str
-    """
-
-    path: str
-    policy: str
-    saved: int
-    error: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChoice:
-    """The result of :func:`choose_policy`; as a string, a table.
-
-    Attributes
-    ----------
-    map : DTypePolicyMap
-        A policy for the path of every layer with weights. The default is that of layers without any.
-    error : OutputError
-        Of the whole map, measured on the sample.
-    nbytes, reference_nbytes : int
-        Bytes of the weights under the map, and in float32.
-    seconds, reference_seconds : float
-        Time of a run over the sample, the best of a few.
-    table : tuple of LayerChoice
-        In the order of the model's layers.
-    """
-
-    map: DTypePolicyMap
-    error: OutputError
-    nbytes: int
-    reference_nbytes: int
-    seconds: float
-    reference_seconds: float
-    table: tuple[LayerChoice, ...]
-
-    def __str__(self) -> str:
-        rows = [["layer", "policy", "kB saved", "error alone", "why"]]
-        rows += [[c.path, c.policy, f"{c.saved / 1e3:.1f}", f"{c.error:.1e}", c.reason] for c in self.table]
-        smaller = self.reference_nbytes / self.nbytes
-        return (
-            f"{aligned(rows, left=(0, 1, 4))}\n"
-            f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32\n"
-            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster\n"
-            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}"
-        )
 
 
 def sensitivity(
@@ -174,7 +65,7 @@ def sensitivity(
     dense float16 272 True
     dense int8_from_float32 352 True
     """
-    return _Trial(model, sample).rows(_names(policies), show_progress)
+    return Trial(model, sample).rows(_names(policies), show_progress)
 
 
 def choose_policy(
@@ -230,76 +121,21 @@ def choose_policy(
     if metric not in METRICS:
         raise ValueError(f"`metric` must be one of {', '.join(METRICS)}; received {metric!r}")
     names = _names(policies)
-    trial = _Trial(model, sample)
+    trial = Trial(model, sample)
     search = _Search(trial, trial.rows(names, show_progress), metric, max_error)
     search.shrink()
-    return search.fastest((_REFERENCE, *names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A map of policies, tried on the sample."""
-
-    map: DTypePolicyMap
-    model: Model
-    error: OutputError
-
-
-class _Trial:
-    """A model on a sample: its outputs in float32, and how far those under other policies are from them."""
-
-    def __init__(self, model: Model, sample: Any) -> None:
-        self._model = model
-        self._calls = calls_of(model, sample)
-        self._expected = self.outputs(model.with_policy(_REFERENCE))
-        finite = all(bool(np.isfinite(outputs).all()) for outputs in self._expected)
-        if not (finite and any(outputs.size for outputs in self._expected)):
-            shapes = ", ".join(str(outputs.shape) for outputs in self._expected) or "no call"
-            raise ValueError(
-                f"`sample` must give finite outputs in {_REFERENCE}; received outputs of shape {shapes}"
-                f"{'' if finite else ' with Inf or NaN'}"
-            )
-        self.reference = self.run({})
-        self.paths = [path for path, layer in layers_by_path(model).items() if layer._variables]
-        if not self.paths:
-            raise ValueError(f"`model` must have layers with weights; {model!r} has none")
-
-    def run(self, policies: Mapping[str, str], default: str = _REFERENCE) -> _Run:
-        """Run the model under policies by path; layers without weights get the default."""
-        policy_map = DTypePolicyMap(default, {escape(path): policy for path, policy in policies.items()})
-        model = self._model.with_policy(policy_map)
-        return _Run(policy_map, model, _error(self.outputs(model), self._expected))
-
-    def outputs(self, model: Model) -> list[Array]:
-        """Return the outputs of every call in float64, a row for each output."""
-        return [_rows(model(*call.args, **call.kwargs)) for call in self._calls]
-
-    def rows(self, names: Sequence[str], show_progress: bool) -> tuple[Sensitivity, ...]:
-        """Try every policy on every layer alone."""
-        pairs = [(path, name) for path in self.paths for name in names]
-        tried = [self._row(*pair) for pair in progress(pairs, show=show_progress, total=len(pairs), unit="run")]
-        return tuple(row for row in tried if row is not None)
-
-    def _row(self, path: str, name: str) -> Sensitivity | None:
-        """Return what the policy does to the layer; None where the layer has no such implementation."""
-        try:
-            run = self.run({path: name})
-        except NotImplementedError:
-            return None
-        if policy_of(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
-            return None
-        return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
+    return search.fastest((REFERENCE, *names))
 
 
 class _Search:
     """What every layer has got so far, and the errors of what was refused."""
 
-    def __init__(self, trial: _Trial, rows: Sequence[Sensitivity], metric: Metric, max_error: float) -> None:
+    def __init__(self, trial: Trial, rows: Sequence[Sensitivity], metric: Metric, max_error: float) -> None:
         self._trial = trial
         self._rows = rows
         self._error = attrgetter(f"error.{metric}")
         self._max_error = max_error
-        self._chosen = {path: Sensitivity(path, _REFERENCE, 0, OutputError(0.0, 0.0, 0.0)) for path in trial.paths}
+        self._chosen = {path: Sensitivity(path, REFERENCE, 0, OutputError(0.0, 0.0, 0.0)) for path in trial.paths}
         self._refused = {row: self._error(row) for row in rows if not self._error(row) <= max_error}
 
     def shrink(self) -> None:
@@ -348,7 +184,7 @@ class _Search:
     def _with(self, steps: Sequence[Sensitivity]) -> dict[str, Sensitivity]:
         return self._chosen | {step.path: step for step in steps}
 
-    def _run(self, steps: Sequence[Sensitivity], default: str = _REFERENCE) -> _Run:
+    def _run(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> Run:
         """Run the model under what is chosen so far and these steps."""
         return self._trial.run({path: row.policy for path, row in self._with(steps).items()}, default)
 
@@ -363,7 +199,7 @@ class _Search:
         steps = [row for row in self._rows if row.saved > chosen[row.path].saved and row not in self._refused]
         return min(steps, key=price, default=None)
 
-    def _longest(self, steps: Sequence[Sensitivity], default: str = _REFERENCE) -> tuple[int, _Run | None]:
+    def _longest(self, steps: Sequence[Sensitivity], default: str = REFERENCE) -> tuple[int, Run | None]:
         """Return how many of the steps fit together, by bisection, and the run with them: None where not even 0 do."""
         low, high, best = -1, len(steps), None
         while low < high:
@@ -375,14 +211,14 @@ class _Search:
                 high = middle - 1
         return low, best
 
-    def _times(self, runs: Sequence[_Run]) -> list[float]:
+    def _times(self, runs: Sequence[Run]) -> list[float]:
         """Return the seconds of each run, the best of rounds in which all take their turn."""
         best = [math.inf] * len(runs)
         for _ in range(_ROUNDS):
             for index, run in enumerate(runs):
-                start = time.perf_counter()
+                start = perf_counter()
                 self._trial.outputs(run.model)
-                best[index] = min(best[index], time.perf_counter() - start)
+                best[index] = min(best[index], perf_counter() - start)
         return best
 
     def _reason(self, chosen: Sensitivity) -> str:
@@ -405,31 +241,3 @@ def _names(policies: Iterable[str]) -> tuple[str, ...]:
             raise ValueError(f"`policies` must compute in floating-point dtypes; received {word!r}")
         names.append(policy.name)
     return tuple(dict.fromkeys(names))
-
-
-def _rows(outputs: Any) -> Array:
-    """Return what a call returned in float64, a row for each index of the first axis; one axis alone is one row."""
-    if not isinstance(outputs, np.ndarray) or not outputs.ndim or not dtypes.is_float(outputs.dtype):
-        raise TypeError(f"`model` must return one floating-point array with axes; it returned {outputs!r}")
-    rows = outputs if outputs.ndim > 1 else outputs[np.newaxis]
-    return cast(rows, "float64").reshape(len(rows), math.prod(rows.shape[1:]))
-
-
-def _error(outputs: Sequence[Array], reference: Sequence[Array]) -> OutputError:
-    if not all(bool(np.isfinite(x).all()) for x in outputs):
-        return OutputError(math.inf, math.inf, math.inf)
-    distances = np.concatenate([_distances(*pair) for pair in zip(outputs, reference, strict=True)])
-    difference = math.hypot(*(float(np.linalg.norm(x - y)) for x, y in zip(outputs, reference, strict=True)))
-    scale = math.hypot(*(float(np.linalg.norm(x)) for x in reference))
-    rmse = difference / scale if scale else math.inf if difference else 0.0
-    return OutputError(float(distances.max()), float(distances.mean()), rmse)
-
-
-def _distances(outputs: Array, reference: Array) -> Array:
-    """Return ``1 - cosine`` of the rows: 1 if one of two is zero, 0 if both are."""
-    lengths, expected = (np.linalg.norm(x, axis=1, keepdims=True) for x in (outputs, reference))
-    units = [np.divide(x, n, out=np.zeros_like(x), where=n > 0) for x, n in ((outputs, lengths), (reference, expected))]
-    # 1 - cos of unit vectors is half the square of their distance, without the cancellation.
-    squares = ((units[0] - units[1]) ** 2).sum(axis=1)
-    distances: Array = squares / np.where((lengths > 0) & (expected > 0), 2, 1)[:, 0]
-    return distances

@@ -1,0 +1,109 @@
+"""What the choice of policies finds out."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.tables import aligned
+
+__all__ = ["METRICS", "LayerChoice", "Metric", "OutputError", "PolicyChoice", "Sensitivity"]
+
+Metric = Literal["max", "mean", "rmse"]
+
+METRICS = get_args(Metric)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """How far outputs are from those in float32: all that belongs to one index of the first axis, or has no other axis.
+
+    Attributes
+    ----------
+    max, mean : float
+        Over the sample, of ``1 - cosine`` of an output with the one in float32.
+    rmse : float
+        Root of the mean square of the differences, divided by that of the outputs in float32.
+    """
+
+    max: float
+    mean: float
+    rmse: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What one layer's policy does to a model that is in float32 otherwise.
+
+    Attributes
+    ----------
+    path : str
+        The layer.
+    policy : str
+    saved : int
+        Bytes by which the weights of the model become smaller.
+    error : OutputError
+    """
+
+    path: str
+    policy: str
+    saved: int
+    error: OutputError
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChoice:
+    """What a layer got, and why.
+
+    Attributes
+    ----------
+    path, policy : str
+    saved : int
+        Bytes by which the weights of the model become smaller.
+    error : float
+        In the metric of the budget, of this layer alone.
+    reason : str
+    """
+
+    path: str
+    policy: str
+    saved: int
+    error: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """The result of :func:`choose_policy`; as a string, a table.
+
+    Attributes
+    ----------
+    map : DTypePolicyMap
+        A policy for the path of every layer with weights. The default is that of layers without any.
+    error : OutputError
+        Of the whole map, measured on the sample.
+    nbytes, reference_nbytes : int
+        Bytes of the weights under the map, and in float32.
+    seconds, reference_seconds : float
+        Time of a run over the sample, the best of a few.
+    table : tuple of LayerChoice
+        In the order of the model's layers.
+    """
+
+    map: DTypePolicyMap
+    error: OutputError
+    nbytes: int
+    reference_nbytes: int
+    seconds: float
+    reference_seconds: float
+    table: tuple[LayerChoice, ...]
+
+    def __str__(self) -> str:
+        rows = [["layer", "policy", "kB saved", "error alone", "why"]]
+        rows += [[c.path, c.policy, f"{c.saved / 1e3:.1f}", f"{c.error:.1e}", c.reason] for c in self.table]
+        smaller = self.reference_nbytes / self.nbytes
+        return (
+            f"{aligned(rows, left=(0, 1, 4))}\n"
+            f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32\n"
+            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster\n"
+            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}"
+        )
