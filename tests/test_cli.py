@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from mp_core import benchmark, cli, config, demo, dtype_policies
 from mp_core.checkpoint import open_tensors
 from mp_core.cli import embed
+from mp_core.cli.common import BAD_INPUT
 from mp_core.dtype_policies import SPELLINGS
 from mp_core.models import BertEncoder
 
@@ -547,7 +548,8 @@ def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
     capsys.readouterr()
     (tmp_path / "small" / "mine").touch()
     assert "it is not replaced" in usage_error(capsys, *arguments, "--output", folder, "--force")
-    assert "no folder" in usage_error(capsys, *arguments, "--output", str(tmp_path / "none" / "small"))
+    assert cli.main([*arguments, "--output", str(tmp_path / "none" / "small")]) == BAD_INPUT
+    assert "none: No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def sensitivity(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from mp_core.layers import Dense
     >>> rng = np.random.default_rng(0)
     >>> layer = Dense(8, name="dense")
@@ -107,6 +108,7 @@ def choose_policy(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from mp_core.layers import Dense, Sequential
     >>> rng = np.random.default_rng(0)
     >>> model = Sequential([Dense(64, name="wide"), Dense(2, name="narrow")], name="model")
