@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
 
-from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify
+from mp_core.checkpoint import RequestError, conversion, convert, inspect, open_tensors, verify, work
 from mp_core.checkpoint.folder import open_checkpoint
 from mp_core.checkpoint.output import new_file
 
@@ -129,7 +129,7 @@ def test_no_thread_uses_a_file_that_closes(tmp_path, target, monkeypatch):
             raise OSError("disk")
 
     close = conversion.OutFile.__exit__
-    monkeypatch.setattr(conversion._Work, "_write", write)
+    monkeypatch.setattr(work.Work, "_write", write)
     monkeypatch.setattr(
         conversion.OutFile, "__exit__", lambda *a: (closed.append(len(begun) - len(ended)), close(*a))[1]
     )
@@ -153,8 +153,8 @@ def test_a_failure_leaves_everything_as_it_was(source, target, monkeypatch, erro
             raise error
         return original(*_)
 
-    original = conversion._Work._write
-    monkeypatch.setattr(conversion._Work, "_write", fail)
+    original = work.Work._write
+    monkeypatch.setattr(work.Work, "_write", fail)
     with pytest.raises(error):
         convert(source, target, "int8", force=force)
     assert os.listdir(target.parent) == (["out.safetensors"] if force else [])

@@ -3,21 +3,17 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mp_core.arguments import path_of
-from mp_core.arrays import F32, F64, FORMATS, I8, Array, cast
-from mp_core.checkpoint.coding import BOX, SUFFIXES, Box, Coding, boxes
-from mp_core.checkpoint.errors import Sums, Threshold, count
+from mp_core.checkpoint.coding import SUFFIXES
+from mp_core.checkpoint.errors import Sums, Threshold
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.loading import policies_of
@@ -26,10 +22,8 @@ from mp_core.checkpoint.output import OutFile, check_free, check_space, replace,
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File, metadata_of
-from mp_core.core import pointwise
-from mp_core.dtypes import is_float
+from mp_core.checkpoint.work import Work, steps
 from mp_core.progress import progress
-from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 __all__ = ["MAX_MEMORY", "convert"]
 
@@ -158,9 +152,9 @@ def convert(
             return report
         check_space(target.parent, report["new_bytes"])
         with temporary_beside(target) as temporary:
-            steps = _convert(checkpoint, shards, temporary, rows, rules.policy.name, saturate, pool)
-            total = sum(_steps(plan) for shard in shards for plan in shard.plans)
-            for _ in progress(steps, show=show_progress, total=total, unit="block"):
+            written = _convert(checkpoint, shards, temporary, rows, rules.policy.name, saturate, pool)
+            total = sum(steps(plan) for shard in shards for plan in shard.plans)
+            for _ in progress(written, show=show_progress, total=total, unit="block"):
                 pass
             report["failed"] = [
                 f"{row['name']}: {threshold.measure} is {row[threshold.measure]:.6g}, which is {threshold}"
@@ -278,7 +272,7 @@ def _convert(
             out.write(shard.head, 0)
             for plan in shard.plans:
                 sums = Sums()
-                with closing(_Work(plan, source, out, shard.entries, saturate).parts(pool)) as parts:
+                with closing(Work(plan, source, out, shard.entries, saturate).parts(pool)) as parts:
                     for part in parts:
                         sums += part
                         yield
@@ -310,148 +304,3 @@ def _index(index: Index, shards: Sequence[_Shard]) -> bytes:
     size = sum(plan.nbytes for shard in shards for plan in shard.plans)
     content = index.content | {"metadata": index.content["metadata"] | {"total_size": size}, "weight_map": files}
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One tensor on its way."""
-
-    plan: Planned
-    source: File
-    out: OutFile
-    entries: dict[str, Entry]
-    saturate: bool
-
-    def parts(self, pool: Pool) -> Generator[Sums]:
-        """Write the tensor and yield what its parts have lost."""
-        tensor, coding = self.plan.tensor, self.plan.coding
-        if self.plan.dtype is not None:
-            yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
-        elif coding is None:
-            for name, entry in tensor.parts.items():
-                yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
-        elif _passes(self.plan) == 1:
-            yield from pool.each(partial(self._quantize, coding), _boxes(self.plan))
-        else:
-            ends = np.zeros((prod(coding.scale_shape), 2), F32)
-            for lines, least, most in pool.each(self._ends, _boxes(self.plan)):
-                np.minimum.at(ends[:, 0], lines // coding.lines_per_scale, least)
-                np.maximum.at(ends[:, 1], lines // coding.lines_per_scale, most)
-                yield Sums()
-            q, bound = self._scales(coding, ends)
-            self._write_scales(q, 0)
-            yield from pool.each(partial(self._quantize_by, coding, q, bound), _boxes(self.plan))
-
-    def _copy(self, name: str, box: Box) -> Sums:
-        entry = self.plan.tensor.parts[name]
-        size = entry.dtype.itemsize
-        content = self.source.bytes(entry.start + box.begin * size, (box.end - box.begin) * size).view(entry.dtype)
-        self._write(name, content, box.begin)
-        if entry.dtype.kind in "biu":
-            return Sums()
-        return Sums(nan=count(np.isnan(_widened(content) if is_float(entry.dtype) else content)))
-
-    def _cast(self, dtype: np.dtype[Any], box: Box) -> Sums:
-        tensor = self.plan.tensor
-        x = self.source.box(tensor, box)
-        y = cast(x, dtype)
-        x, restored, overflow = _widened(x), _widened(y), 0
-        if self.saturate:
-            overflow = count(~np.isfinite(restored) & ~np.isnan(x))
-            if overflow:
-                y = cast(x, dtype, saturate=True)
-                restored = _widened(y)
-        self._write(tensor.name, y, box.first * tensor.length + box.begin)
-        return Sums.of(x, restored, overflow)
-
-    def _ends(self, box: Box) -> tuple[Array, Array, Array]:
-        """Return the numbers of the lines and the least and the largest finite numbers in them, or 0 beyond."""
-        x = cast(self._finite(box), F32)
-        finite = np.isfinite(x)
-        least, most = x.min(axis=1, initial=0, where=finite), x.max(axis=1, initial=0, where=finite)
-        return np.arange(box.first, box.last), least, most
-
-    def _scales(self, coding: Coding, ends: Array) -> tuple[QuantizedArray, Array]:
-        """Return codes with the scales of numbers between these ends, and the magnitude that no number may exceed."""
-        if not self.plan.symmetric:  # the codes of what exceeds them are the outermost ones
-            return quantize(ends, axis=0, dtype=coding.dtype, symmetric=False), np.full((len(ends), 1), np.inf, F32)
-        # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
-        peaks = np.abs(ends).max(axis=1, keepdims=True)
-        largest = quantize(np.where(peaks, peaks, np.float32(np.inf)), axis=0, dtype=coding.dtype)
-        return largest, dequantize(largest)
-
-    def _quantize(self, coding: Coding, box: Box) -> Sums:
-        """Quantize lines that hold all that their scales depend on."""
-        x = self._finite(box)
-        shape = x.shape if coding.group_size else (-1, coding.lines_per_scale, x.shape[1])
-        q = quantize(
-            cast(x, F32).reshape(shape),
-            axis=0,
-            dtype=coding.dtype,
-            symmetric=self.plan.symmetric,
-            group_size=coding.group_size,
-        )
-        row = box.first // coding.lines_per_scale
-        column = box.begin // coding.group_size if coding.group_size else 0
-        self._write_scales(q, row * coding.groups + column)
-        return self._write_codes(coding, box, x, q)
-
-    def _quantize_by(self, coding: Coding, scales: QuantizedArray, bound: Array, box: Box) -> Sums:
-        """Quantize lines by scales that are known, no number beyond the bound."""
-        x = self.source.box(self.plan.tensor, box)
-        rows = np.arange(box.first, box.last) // coding.lines_per_scale
-        clipped = np.clip(cast(x, F32), -bound[rows], bound[rows])
-        zeros = None if scales.zero_point is None else scales.zero_point[rows]
-        q = quantize(clipped, axis=0, dtype=coding.dtype, scale=scales.scale[rows], zero_point=zeros)
-        return self._write_codes(coding, box, x, q)
-
-    def _finite(self, box: Box) -> Array:
-        """Return a box of a tensor that is to be quantized; raise ValueError if it holds a NaN or infinity."""
-        tensor = self.plan.tensor
-        x = self.source.box(tensor, box)
-        if not (np.isfinite(x).all() if x.dtype == F64 else pointwise.all_finite(FORMATS[x.dtype], x)):
-            line, column = np.argwhere(~np.isfinite(x))[0]
-            place = np.unravel_index((box.first + line) * tensor.length + box.begin + column, tensor.shape)
-            raise ValueError(
-                f"{self.source.path}: {tensor.name!r} must be finite to be quantized; received {x[line, column]} at "
-                f"{tuple(map(int, place))}: keep (--keep) it"
-            )
-        return x
-
-    def _write_codes(self, coding: Coding, box: Box, x: Array, q: QuantizedArray) -> Sums:
-        width = coding.stored[1][-1]
-        self._write(self.plan.tensor.name, q.values, box.first * width + box.begin // coding.codes_per_element)
-        return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
-
-    def _write_scales(self, q: QuantizedArray, index: int) -> None:
-        """Write scales and zero points from this one on."""
-        name = self.plan.tensor.name
-        self._write(f"{name}.scale", q.scale, index)
-        if q.zero_point is not None:
-            self._write(f"{name}.zero_point", q.zero_point.astype(I8), index)
-
-    def _write(self, name: str, array: Array, index: int) -> None:
-        """Write the elements of a tensor of the file from this index on."""
-        entry = self.entries[name]
-        self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
-
-
-def _boxes(plan: Planned) -> Iterator[Box]:
-    return boxes(plan.tensor.lines, plan.tensor.length, plan.coding.lines_per_scale if plan.coding else 1)
-
-
-def _passes(plan: Planned) -> int:
-    """How often the values are read: twice if no box holds all that one scale depends on."""
-    coding = plan.coding
-    return 2 if coding and not coding.group_size and coding.lines_per_scale * plan.tensor.length > BOX else 1
-
-
-def _steps(plan: Planned) -> int:
-    if plan.is_copy:
-        return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape)))
-    return _passes(plan) * sum(1 for _ in _boxes(plan))
-
-
-def _widened(x: Array) -> Array:
-    """Return floats in a type in which NumPy is fast, and exactly."""
-    return x if x.dtype == F64 else cast(x, F32)

@@ -9,15 +9,23 @@ import numpy as np
 
 from mp_core.checkpoint.coding import Coding, Kind
 from mp_core.checkpoint.tensors import Tensor
-from mp_core.dtype_policies import DTypePolicy, QuantizedDTypePolicy, Scheme, policy_of
+from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, Scheme, policy_of
 from mp_core.dtypes import ALLOWED, WIDE, is_float
 from mp_core.patterns import matcher
 
-__all__ = ["Planned", "RequestError", "Rules", "stored_as", "strings"]
+__all__ = ["Planned", "RequestError", "Rules", "one_policy", "stored_as", "strings"]
 
 
 class RequestError(ValueError):
     """What was asked for does not fit the checkpoint; other arguments may."""
+
+
+def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
+    """Return what :func:`policy_of` does; raise TypeError for a map of policies."""
+    found = policy_of(word, argument)
+    if isinstance(found, DTypePolicyMap):
+        raise TypeError(f"`{argument}` must be one policy; received {word!r}")
+    return found
 
 
 def stored_as(policy: str | DTypePolicy) -> str | Scheme:
@@ -31,7 +39,7 @@ def stored_as(policy: str | DTypePolicy) -> str | Scheme:
     Raises
     ------
     TypeError
-        `policy` is neither a policy nor a string.
+        `policy` is neither a policy nor a string, or a map of policies.
     ValueError
         It names no policy, or one under which files hold no weights.
 
@@ -40,7 +48,7 @@ def stored_as(policy: str | DTypePolicy) -> str | Scheme:
     >>> stored_as("mixed_bfloat16"), str(stored_as("int4/32_from_mixed_bfloat16"))
     ('float32', 'int4/32')
     """
-    found = policy_of(policy)
+    found = one_policy(policy, "policy")
     if found.scheme is not None:
         found.scheme.check_stored()
         return found.scheme

@@ -17,9 +17,9 @@ from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.header import CODES, Entry, Header, write_header
 from mp_core.checkpoint.mark import copy_files, marked
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
-from mp_core.checkpoint.plan import RequestError
+from mp_core.checkpoint.plan import RequestError, one_policy
 from mp_core.checkpoint.tensors import metadata_of, positive, tensors_of
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, policy_of
+from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.quantization import QuantizedArray, check_unchanged
 
 __all__ = ["save_folder", "save_tensors"]
@@ -217,9 +217,7 @@ class _Content:
 
 def _policy(value: Any, argument: str) -> str:
     """Return the name of a policy, by which a reader finds it."""
-    if isinstance(value, DTypePolicyMap):
-        raise TypeError(f"`{argument}` must be one policy; received {value!r}: a map is written tensor by tensor")
-    return policy_of(policy_of(value, argument).name, argument).name
+    return policy_of(one_policy(value, argument).name, argument).name
 
 
 def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, dict[str, Array]]:

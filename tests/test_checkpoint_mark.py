@@ -1,0 +1,127 @@
+"""Conversion of models: how the folder says that it holds codes, and who opens it."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tiny_bert
+from safetensors.numpy import load_file, save_file
+from tensors import normal, raw, safetensors
+
+from mp_core.checkpoint import convert
+from mp_core.models import BertEncoder
+
+PLAIN = ("float32", "float16", "bfloat16")
+CODES = ("int8", "int8/tensor", "int8/weight_only/64", "int4/32", "int4/-1", "float8_e4m3fn", "float8_e5m2/32768")
+
+# ---- the mark in config.json
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A random BERT as transformers writes it, and its outputs."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=16, dtype="float32",
+    )  # fmt: skip
+    torch.manual_seed(4)
+    model = transformers.BertModel(config).eval()
+    folder = tmp_path_factory.mktemp("bert") / "model"
+    model.save_pretrained(folder)
+    return folder, outputs(model)
+
+
+def outputs(model):
+    import torch
+
+    with torch.no_grad():
+        return model(torch.arange(12).reshape(2, 6)).last_hidden_state.numpy()
+
+
+@pytest.mark.parametrize("policy", CODES)
+def test_transformers_refuses_codes_and_opens_what_float32_makes_of_them(bert, tmp_path, policy):
+    import transformers
+
+    folder, expected = bert
+    report = convert(folder, tmp_path / "small", policy)
+    before, config = (json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "small"))
+    mark = config.pop("quantization_config")
+    assert config == before
+    assert report["codes"] == len(json.loads(raw(tmp_path / "small" / "model.safetensors")[1]["mp_core.quantization"]))
+    assert mark == {
+        "method": "mp_core",
+        "policy": f"{policy}_from_mixed_bfloat16",
+        "policies": {},
+        "scales": "{name}.scale",
+        "metadata": "mp_core.quantization",
+        "to_numbers": "mp-core convert --policy float32",
+    }
+    with pytest.raises(ValueError, match="no `quant_method`"):
+        transformers.BertModel.from_pretrained(tmp_path / "small")
+    assert convert(tmp_path / "small", tmp_path / "back", "float32")["codes"] == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == before
+    assert load_file(tmp_path / "back" / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
+    found = outputs(transformers.BertModel.from_pretrained(tmp_path / "back").eval())
+    assert np.abs(found - expected).max() < (1.0 if "int4" in policy else 0.2)
+    convert(folder, tmp_path / "same", "float32")
+    assert (tmp_path / "same" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+
+
+def test_the_mark_stays_while_codes_do_and_that_of_another_tool_goes_with_its_codes(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}, "x": "ä"}))
+    x = normal(4, 64).astype(ml_dtypes.float8_e4m3fn)
+    header = {"a.weight": {"dtype": "F8_E4M3", "shape": [4, 64], "data_offsets": [0, 256]},
+              "a.weight_scale_inv": {"dtype": "F32", "shape": [], "data_offsets": [256, 260]}}  # fmt: skip
+    (folder / "model.safetensors").write_bytes(safetensors(header, x.tobytes() + np.float32(2).tobytes()))
+
+    def mark(path):
+        return json.loads((path / "config.json").read_text()).get("quantization_config")
+
+    convert(folder, tmp_path / "kept", "float32", keep=["a"])
+    assert mark(tmp_path / "kept") == {"quant_method": "fp8"}
+    convert(folder, tmp_path / "floats", "float32")
+    assert (tmp_path / "floats" / "config.json").read_text() == '{\n  "x": "ä"\n}\n'
+    convert(tmp_path / "floats", tmp_path / "int8", "int8")
+    convert(tmp_path / "int8", tmp_path / "again", "float32", keep=["a"])
+    assert (
+        mark(tmp_path / "int8")["policy"] == "int8_from_mixed_bfloat16"
+        and mark(tmp_path / "again")["method"] == "mp_core"
+    )
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff", b'{"x": "\\ud800"}', b"[" * 10**5])
+def test_what_is_no_configuration_is_copied(tmp_path, content):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file({"w": normal(64, 8)}, folder / "model.safetensors")
+    (folder / "config.json").write_bytes(content)
+    convert(folder, tmp_path / "out", "int8")
+    written = (tmp_path / "out" / "config.json").read_bytes()
+    assert written == content or b"mp_core" in written
+
+
+# ---- a model
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("policy", (*PLAIN, *CODES))
+def test_a_model_loads_what_is_written(tmp_path, policy, sharded):
+    folder = tiny_bert.write(tmp_path / "model")
+    if sharded:
+        tensors = load_file(folder / "model.safetensors")
+        files = {name: f"part{i % 2}.safetensors" for i, name in enumerate(tensors)}
+        for file in set(files.values()):
+            save_file({name: x for name, x in tensors.items() if files[name] == file}, folder / file)
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    report = convert(folder, tmp_path / "small", policy)
+    reference = BertEncoder.from_folder(folder).encode(["a b c", "d e"])
+    for compute in ("float32", "mixed_bfloat16", "int8_from_float32"):
+        found = BertEncoder.from_folder(tmp_path / "small", compute).encode(["a b c", "d e"])
+        cosines = (found * reference).sum(axis=1)
+        assert cosines.min() > (0.9 if "int4" in policy else 0.99), compute
+    assert report["failed"] == []
