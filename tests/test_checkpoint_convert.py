@@ -230,6 +230,18 @@ def test_keep_wins_over_map_and_the_first_map_wins(source, target):
     }
 
 
+def test_tables_that_are_added_stay_numbers(tmp_path, target):
+    added = ("bert.embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight",
+             "encoder.relative_attention_bias.weight")  # fmt: skip
+    tensors = {name: normal(4, 64) for name in (*added, "embeddings.word_embeddings.weight")}
+    save_file(tensors, tmp_path / "in.safetensors")
+    convert(tmp_path / "in.safetensors", target, "int8", map=[("position", "int4/64")])
+    opened = open_tensors(target)
+    assert [opened[name].dtype.name for name in tensors] == ["float32"] * 3 + ["int8"]
+    convert(tmp_path / "in.safetensors", target, "float16", force=True)
+    assert {x.dtype.name for x in open_tensors(target).values()} == {"float16"}
+
+
 def test_patterns_and_conditions_may_come_from_generators(source, target):
     report = convert(source, target, "float16", keep=(p for p in ["^layer"]), fail_if=(c for c in ["sqnr<1"]))
     assert row_of(report, "layer.weight")["new_dtype"] == "float32"

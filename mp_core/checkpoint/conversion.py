@@ -13,7 +13,7 @@ from typing import Any
 
 from mp_core.arguments import path_of
 from mp_core.checkpoint.coding import SUFFIXES
-from mp_core.checkpoint.errors import Sums, Threshold
+from mp_core.checkpoint.errors import Sums, Threshold, failures
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.loading import policies_of
@@ -107,7 +107,7 @@ def convert(
     Raises
     ------
     TypeError
-        A path is of another type, such as bytes, or a masked array is among the moments.
+        A path is of another type, such as bytes.
     OSError
         A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
     ValueError
@@ -156,12 +156,7 @@ def convert(
             total = sum(steps(plan) for shard in shards for plan in shard.plans)
             for _ in progress(written, show=show_progress, total=total, unit="block"):
                 pass
-            report["failed"] = [
-                f"{row['name']}: {threshold.measure} is {row[threshold.measure]:.6g}, which is {threshold}"
-                for row in rows
-                for threshold in thresholds
-                if threshold.fails(row)
-            ]
+            report["failed"] = failures(rows, thresholds)
             if not report["failed"]:
                 replace(temporary, target, names, inputs, force=force)
     return report

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import inf, isnan, log10, nan, sqrt
 from typing import Any, Self
@@ -11,7 +11,7 @@ import numpy as np
 
 from mp_core.arrays import F64, Array, cast
 
-__all__ = ["Sums", "Threshold", "as_float64", "count"]
+__all__ = ["Sums", "Threshold", "as_float64", "count", "failures"]
 
 _LOST = 1e-290  # a sum of squares below has lost digits, or all of it, to underflow
 
@@ -135,3 +135,13 @@ class Threshold:
 
     def __str__(self) -> str:
         return f"{self.measure} {self.comparison} {self.bound:g}"
+
+
+def failures(rows: Sequence[Mapping[str, Any]], thresholds: Sequence[Threshold]) -> list[str]:
+    """Return a line for each measure of a tensor that meets a condition."""
+    return [
+        f"{row['name']}: {threshold.measure} is {row[threshold.measure]:.6g}, which is {threshold}"
+        for row in rows
+        for threshold in thresholds
+        if threshold.fails(row)
+    ]

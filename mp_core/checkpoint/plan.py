@@ -1,5 +1,6 @@
 """What is to become of each tensor."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +14,11 @@ from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePo
 from mp_core.dtypes import ALLOWED, WIDE, is_float
 from mp_core.patterns import matcher
 
-__all__ = ["Planned", "RequestError", "Rules", "one_policy", "stored_as", "strings"]
+__all__ = ["Planned", "RequestError", "Rules", "one_policy", "plain_name", "stored_as", "strings"]
+
+
+_ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attention_bias\.weight$")
+"""The names of tables whose rows are added to others: no layer multiplies them, so they stay numbers."""
 
 
 class RequestError(ValueError):
@@ -168,13 +173,13 @@ class Rules:
             return Planned(tensor)
         if kept:
             return Planned(
-                tensor, _plain(self.policy) if tensor.coding is None else before or self._guessed(tensor.coding)
+                tensor, plain_name(self.policy) if tensor.coding is None else before or self._guessed(tensor.coding)
             )
         stored = stored_as(policy)
         if isinstance(stored, str):
             same = tensor.coding is None and tensor.dtype == stored
             return Planned(tensor, policy.name, None if same else ALLOWED[stored])
-        if len(tensor.shape) < 2 or 0 in tensor.shape:
+        if len(tensor.shape) < 2 or 0 in tensor.shape or _ADDED.search(tensor.name):
             return Planned(tensor, policy.name)
         if tensor.coding and not self.allow_requantize:
             raise RequestError(
@@ -191,10 +196,10 @@ class Rules:
             scheme = Scheme(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
         except ValueError:
             return None
-        return f"{scheme}_from_{_plain(self.policy)}"
+        return f"{scheme}_from_{plain_name(self.policy)}"
 
 
-def _plain(policy: DTypePolicy) -> str:
+def plain_name(policy: DTypePolicy) -> str:
     """Return the name of a policy without its scheme."""
     return policy.source_name if isinstance(policy, QuantizedDTypePolicy) else policy.name
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from mp_core import checkpoint, demo
 from mp_core.checkpoint import Threshold
+from mp_core.cli import calibrated
 from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, printable, write_json
 from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.dtype_policies import SPELLINGS
@@ -81,6 +82,12 @@ def _add_convert(commands: Any) -> None:
         help="leave out files whose paths end so, such as '*.txt', as weights in other forms are anyway",
     )
     convert.add_argument(
+        "--calibrate",
+        nargs="+",
+        metavar="FILE",
+        help="texts, one a line: fit the layers of the encoder IN to what they get for these",
+    )
+    convert.add_argument(
         "--saturate",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -91,9 +98,8 @@ def _add_convert(commands: Any) -> None:
     convert.add_argument(
         "--max-memory",
         type=_size,
-        default=f"{checkpoint.MAX_MEMORY >> 20}MiB",
         metavar="SIZE",
-        help="default: %(default)s",
+        help=f"default: {checkpoint.MAX_MEMORY >> 20}MiB",
     )
     convert.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
     convert.add_argument("--report", metavar="FILE", help="write the report as JSON")
@@ -172,24 +178,10 @@ def _convert(arguments: argparse.Namespace) -> int:
     if arguments.report is not None:
         source = Path(arguments.source)
         is_index = source.name.endswith(".safetensors.index.json")
-        _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output))
+        texts = map(Path, arguments.calibrate or ())
+        _check_report(arguments.report, source.parent if is_index else source, Path(arguments.output), *texts)
     policy, pairs = _policies(arguments)
-    report = checkpoint.convert(
-        arguments.source,
-        arguments.output,
-        policy,
-        map=pairs,
-        keep=arguments.keep,
-        exclude=arguments.exclude,
-        saturate=arguments.saturate,
-        force=arguments.force,
-        dry_run=arguments.dry_run,
-        max_memory=_beyond_own(arguments.max_memory),
-        threads=arguments.threads,
-        fail_if=arguments.fail_if,
-        allow_requantize=arguments.allow_requantize,
-        show_progress=_shows(arguments),
-    )
+    report = (calibrated.convert if arguments.calibrate else _streamed)(arguments, policy, pairs)
     if not arguments.quiet:
         print(_sizes(report) if arguments.dry_run else _losses(report))
         if report["left_out"]:
@@ -199,6 +191,26 @@ def _convert(arguments: argparse.Namespace) -> int:
     if arguments.report is not None:
         write_json(arguments.report, report)
     return _judged(report)
+
+
+def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    max_memory = checkpoint.MAX_MEMORY if arguments.max_memory is None else arguments.max_memory
+    return checkpoint.convert(
+        arguments.source,
+        arguments.output,
+        policy,
+        map=pairs,
+        keep=arguments.keep,
+        exclude=arguments.exclude,
+        saturate=arguments.saturate,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+        max_memory=_beyond_own(max_memory),
+        threads=arguments.threads,
+        fail_if=arguments.fail_if,
+        allow_requantize=arguments.allow_requantize,
+        show_progress=_shows(arguments),
+    )
 
 
 def _check_report(report: str, *others: Path) -> None:

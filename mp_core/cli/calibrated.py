@@ -1,0 +1,112 @@
+"""``mp-core convert --calibrate``: an encoder fitted to a sample of texts, saved, and reported on as a conversion."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from mp_core import checkpoint
+from mp_core.calibration import calibrate
+from mp_core.checkpoint import RequestError, Threshold
+from mp_core.checkpoint.errors import failures
+from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.checkpoint.output import check_free, replace, temporary_beside
+from mp_core.checkpoint.plan import plain_name
+from mp_core.cli.embed import read_texts
+from mp_core.config import num_threads
+from mp_core.dtype_policies import DTypePolicyMap, policy_of
+from mp_core.models import BertEncoder
+from mp_core.patterns import matcher
+
+__all__ = ["convert"]
+
+_NOT_HERE: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "--exclude": lambda given: bool(given.exclude),
+    "--no-saturate": lambda given: not given.saturate,
+    "--dry-run": lambda given: given.dry_run,
+    "--max-memory": lambda given: given.max_memory is not None,
+}
+"""Options that mean nothing where the encoder is in memory and is saved whole."""
+
+
+def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Do what the arguments of ``mp-core convert`` say and return the report of :func:`mp_core.checkpoint.convert`.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        With texts in `calibrate`.
+    policy : str
+        Of all layers but those below.
+    pairs : sequence of (str, str)
+        Patterns for names of tensors, and policies.
+
+    Raises
+    ------
+    argparse.ArgumentError
+        An option is there that means nothing here.
+    RequestError
+        A pattern matches the weights of no layer, or the target cannot be.
+    OSError, ValueError
+        As :meth:`BertEncoder.from_folder` and :func:`mp_core.calibrate`.
+    """
+    for option, is_given in _NOT_HERE.items():
+        if is_given(arguments):
+            raise argparse.ArgumentError(None, f"argument {option}: not allowed with argument --calibrate")
+    thresholds = [Threshold.parse(condition) for condition in arguments.fail_if]
+    target = Path(arguments.output).resolve()
+    source = open_checkpoint(Path(arguments.source))
+    if source.folder.resolve() in target.parents:
+        raise RequestError(f"the target {target} lies inside the folder that is converted")
+    check_free(target, _names(source), source.paths, force=arguments.force)
+    with num_threads(arguments.threads) if arguments.threads else nullcontext():
+        encoder = BertEncoder.from_folder(arguments.source, "float32" if arguments.allow_requantize else None)
+        policies = _by_layer(encoder, policy, pairs, arguments.keep)
+        fitted = calibrate(encoder, list(read_texts(arguments.calibrate)), policies)
+        with temporary_beside(target) as temporary:
+            fitted.save(temporary)
+            report = _report(source, temporary, thresholds)
+            if not report["failed"]:
+                saved = {path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file()}
+                replace(temporary, target, saved, source.paths, force=arguments.force)
+    named = {"source": arguments.source, "target": arguments.output, "policy": policies.default_policy.name}
+    return named | report
+
+
+def _names(source: Checkpoint) -> set[str]:
+    """Return all names that the files of the new folder may have."""
+    return source.files | {Path(name).with_name("model.safetensors").as_posix() for name in source.shards}
+
+
+def _by_layer(
+    encoder: BertEncoder, policy: str, pairs: Sequence[tuple[str, str]], keep: Sequence[str]
+) -> DTypePolicyMap:
+    """Return the policy of every layer, by what matches the name of its weights."""
+    default = policy_of(policy)
+    rules = [(pattern, plain_name(default)) for pattern in keep]
+    rules += [(pattern, policy_of(mapped).name) for pattern, mapped in pairs]
+    matchers: list[tuple[Callable[[str], object], str]] = [(matcher(pattern, "search"), own) for pattern, own in rules]
+    names = {path: encoder.kernel_names.get(path, f"{start}weight") for path, start in encoder.tensor_names.items()}
+    for (pattern, _), (matches, _) in zip(rules, matchers, strict=True):
+        if not any(map(matches, names.values())):
+            raise RequestError(f"the pattern {pattern!r} matches the weights of no layer")
+    found = {path: next((own for matches, own in matchers if matches(name)), None) for path, name in names.items()}
+    return DTypePolicyMap(default, {path: own for path, own in found.items() if own is not None})
+
+
+def _report(source: Checkpoint, folder: Path, thresholds: Sequence[Threshold]) -> dict[str, Any]:
+    """Compare the model in a folder with the one that it was made of."""
+    saved = open_checkpoint(folder)
+    name = next(name for name, shard in saved.shards.items() if "mp_core.policy" in shard.header.metadata)
+    index = f"{name}.index.json"
+    before = index if any(known.name == index for known in source.indices) else name
+    rows = checkpoint.verify(source.folder / before, folder / name)["tensors"]
+    return {
+        "bytes": sum(row["bytes"] for row in rows),
+        "new_bytes": sum(row["new_bytes"] for row in rows),
+        "left_out": source.left_out,
+        "codes": sum(tensor.coding is not None for tensor in saved.shards[name].tensors.values()),
+        "failed": failures(rows, thresholds),
+        "tensors": [{"name": row["name"], "file": name} | row for row in rows],
+    }
