@@ -14,7 +14,7 @@ import pytest
 
 import mp_core as mp
 from mp_core.core import cpu
-from mp_core.layers.forms import FORMS
+from mp_core.forms import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,8 +14,8 @@ from mp_core.calibration.running import Model, calls_of, layers_by_path
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
 from mp_core.dtype_policies.map import policy_at
 from mp_core.dtypes import finfo
+from mp_core.forms import Inputs
 from mp_core.layers import Dense, EinsumDense
-from mp_core.layers.forms import Inputs
 from mp_core.ops import cast
 from mp_core.quantization import QuantizedArray
 

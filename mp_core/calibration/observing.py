@@ -6,7 +6,7 @@ import numpy as np
 
 from mp_core.arrays import F32, Array
 from mp_core.calibration.running import Call, Model, mask_of
-from mp_core.layers.forms import Float
+from mp_core.forms import Float
 from mp_core.ops import cast, matmul
 
 __all__ = ["Seen", "observe"]

@@ -24,6 +24,7 @@ from mp_core.dtype_policies import (
 from mp_core.dtype_policies.lookup import check_depth
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.dtype_policies.quantized import parse_quantized
+from mp_core.forms import Form
 from mp_core.layers import activations
 from mp_core.layers.building import (
     build_for,
@@ -34,10 +35,9 @@ from mp_core.layers.building import (
     unique_name,
 )
 from mp_core.layers.configuration import arguments_of, check_without_use
-from mp_core.layers.forms import Form
-from mp_core.layers.forms.keras import floating_inputs
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
+from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.tree import map_leaves
 
 __all__ = ["Layer", "quantize_where"]

@@ -10,17 +10,17 @@ from mp_core.autocast.memory import is_shared
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
+from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.building import stated_forms
-from mp_core.layers.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
-from mp_core.layers.forms.keras import floating_inputs
 from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
+from mp_core.quantizers.quantizer import floating_inputs
 
 __all__ = ["MatrixLayer"]
 
 
 class MatrixLayer(Layer):
-    """A layer with one matrix, which it holds in a :class:`~mp_core.layers.forms.Form`.
+    """A layer with one matrix, which it holds in a :class:`~mp_core.forms.Form`.
 
     The variables of the form are attributes of the layer: ``kernel``, ``kernel_scale``, ``codes`` ...
 
@@ -91,7 +91,7 @@ class MatrixLayer(Layer):
             return
         form = Codes(geometry, policy)
         form.check(floats)
-        form.add(self.add_weight, values=form.encoded(floats, self.variable_dtype))
+        form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
         self._hold(form)
 
     def _set_codes(self, value: QuantizedArray, inputs: Inputs | None) -> None:
@@ -107,7 +107,7 @@ class MatrixLayer(Layer):
         except ValueError as error:
             raise self._unfit(str(error)) from None
         owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
-        form.add(self.add_weight, values=owned)
+        form.add(self.add_weight, owned)
         self._hold(form)
         if policy != self._policy():
             self._set_policy(policy)
@@ -135,7 +135,7 @@ class MatrixLayer(Layer):
         if stated is not None:
             self._set_policy(self._get_policy(stated.get("policy")))
         self.form = self._new_form(geometry, self._policy(), stated=stated)
-        self.form.add(self.add_weight, initializer)
+        self.form.add(self.add_weight, {self._matrix_name: initializer})
         self.quantized = not self.form.is_float
 
     def _add_kernel(self, bias_shape: tuple[int, ...] | None, *geometry: Any) -> None:
@@ -145,7 +145,7 @@ class MatrixLayer(Layer):
         self.bias = None
         if bias_shape is not None:
             self.bias = self.add_weight(shape=bias_shape, initializer=layer.bias_initializer, name="bias")
-        self.form.add_rest(self.add_weight)
+        self.form.add(self.add_weight, late=True)
 
     def _new_form(
         self, geometry: Geometry, policy: DTypePolicy, *, ours: bool = False, stated: dict[str, Any] | None = None
@@ -156,7 +156,7 @@ class MatrixLayer(Layer):
             form = FORMS.get(str(stated.get("form")))
             if form is None or not form.makes(policy):
                 raise ValueError(f"layer '{geometry.owner}' cannot have form {stated} under '{policy.name}'")
-        if form is None or (geometry.is_table and not form.looks_up):
+        if form is None or (geometry.axis and not form.looks_up):
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {self._modes}. "
                 f"Received: quantization_mode={policy.quantization_mode}"

@@ -14,8 +14,8 @@ from mp_core.arrays import F32, Array
 from mp_core.checkpoint import open_tensors, stored_policies
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
 from mp_core.dtype_policies.map import policy_at, unquantized
+from mp_core.forms import Inputs
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
-from mp_core.layers.forms import Inputs
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.model import Model

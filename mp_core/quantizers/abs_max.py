@@ -177,3 +177,15 @@ def increasing(value_range: Any) -> tuple[int, int]:
     if not good:
         raise ValueError(f"`value_range` must be two increasing numbers; received {value_range!r}")
     return low, high
+
+
+def abs_max_within(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str) -> tuple[Array, Array]:
+    """Return codes and scales, of which none is beyond the range of `dtype`: in float16, 127 / 0.001 would be."""
+    codes, scale = abs_max_quantize(matrix, axis, value_range)
+    largest = scale.dtype.type(dtypes.finfo(dtype).max)
+    beyond = scale > largest
+    if beyond.any():
+        with np.errstate(over="ignore"):  # of what is not small
+            coarse = np.rint(cast(matrix, scale.dtype) * largest)
+        codes, scale = np.where(beyond, coarse, codes).astype(codes.dtype), np.where(beyond, largest, scale)
+    return codes, scale

@@ -158,3 +158,40 @@ def get(identifier: Any, **kwargs: Any) -> Any:
             f"None. Received: {identifier!r}"
         )
     return found(**kwargs) if isinstance(found, type) else found
+
+
+def floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
+    """Whether a ``quantization_config`` of Keras leaves the inputs of an int8 layer as they are.
+
+    Parameters
+    ----------
+    config : dict or None
+    scale_axes : tuple of (set of int, int)
+        The axes of the matrix whose elements share scales, and how many axes it has.
+
+    Raises
+    ------
+    ValueError
+        `config` is neither a dict nor None, or has quantizers that mp_core does not have.
+    """
+    if config is None:
+        return False
+    if not isinstance(config, dict):
+        raise ValueError(f"`quantization_config` must be a dict of Keras or None; received {config!r}")
+    given = config["config"] if config.get("config") is not None else {}
+    if not isinstance(given, dict):
+        raise ValueError(f"the `config` of a `quantization_config` must be a dict; received {given!r}")
+    int8 = config.get("class_name") == "Int8QuantizationConfig"
+    axes, ndim = scale_axes
+    expected = AbsMaxQuantizer(sorted(axes), (-127, 127) if int8 else (-8, 7))
+    weights = given.get("weight_quantizer") and deserialize(given["weight_quantizer"])
+    if isinstance(weights, AbsMaxQuantizer):
+        chosen = tuple(sorted(axis % max(ndim, 1) for axis in weights.axis or (-1,)))
+        weights = AbsMaxQuantizer(chosen, weights.value_range, weights.epsilon, weights.output_dtype)
+    if weights not in (None, expected):
+        raise ValueError(f"mp_core quantizes with `weight_quantizer` None or {expected}; received {weights}")
+    inputs = given.get("activation_quantizer") and deserialize(given["activation_quantizer"])
+    allowed = (None, AbsMaxQuantizer(), AbsMaxQuantizer(-1)) if int8 else (None,)
+    if inputs not in allowed:
+        raise ValueError(f"mp_core quantizes with `activation_quantizer` {allowed[-1]}; received {inputs}")
+    return int8 and "activation_quantizer" in given and inputs is None

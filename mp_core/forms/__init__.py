@@ -1,9 +1,10 @@
 """How layers hold their matrices: one form a row of ``FORMS``."""
 
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy
-from mp_core.layers.forms.codes import Codes
-from mp_core.layers.forms.form import Float, Form, Geometry, Inputs, Variable
-from mp_core.layers.forms.keras import KerasFloat8, KerasInt4, KerasInt8
+from mp_core.forms.codes import Codes
+from mp_core.forms.form import Float, Form, Geometry, Variable
+from mp_core.forms.keras import KerasFloat8, KerasInt4, KerasInt8
+from mp_core.forms.products import Inputs
 
 __all__ = ["FORMS", "Codes", "Float", "Form", "Geometry", "Inputs", "Variable", "add_form", "form_of", "modes"]
 

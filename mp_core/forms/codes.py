@@ -1,0 +1,146 @@
+"""Our own form: the codes, scales and zero points of any QuantizedArray, lines-major as files have them."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import boolean
+from mp_core.arrays import Array, asarray
+from mp_core.codes import CODES
+from mp_core.core.quantize import positive_and_finite
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies.schemes import Scheme
+from mp_core.forms.form import Form, Geometry, Variable
+from mp_core.forms.products import Inputs
+from mp_core.quantization import QuantizedArray
+
+__all__ = ["Codes"]
+
+
+class Codes(Form):
+    """Codes of a :class:`~mp_core.dtype_policies.Scheme`: ``x ~ scale * (q - zero_point)``.
+
+    Its variables are ``codes`` (n, k), those of int4 two to a byte along k; ``scale`` and, where there are any,
+    ``zero_point``, of shape (n, 1), (n, groups) or (1, 1); and for fixed inputs ``inputs_scale`` and
+    ``inputs_zero_point`` (k,), of float8 ``inputs_scale`` () alone. With fixed inputs, the codes stand for the weights
+    times the scales of their inputs.
+    """
+
+    name = "codes"
+
+    def __init__(self, geometry: Geometry, policy: DTypePolicy, config: dict[str, Any] | None = None) -> None:
+        super().__init__(geometry, policy)
+        zeros = not self.scheme.symmetric if config is None else boolean(config.get("zero_point"), "zero_point")
+        self.zero_point = zeros and not self._codes.is_float
+        self.rounds_bias = self.fixes_inputs and self._codes.is_float
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether `policy` names a scheme."""
+        return policy.scheme is not None
+
+    def config(self) -> dict[str, Any]:
+        """Return whether there are zero points."""
+        return {"zero_point": self.zero_point}
+
+    @property
+    def scheme(self) -> Scheme:
+        """That of the policy."""
+        assert self.policy.scheme is not None
+        return self.policy.scheme
+
+    @property
+    def _codes(self) -> Any:
+        return CODES[self.scheme.codes]
+
+    @property
+    def fixes_inputs(self) -> bool:
+        """Whether there are scales of the inputs; a table has none."""
+        return self.scheme.inputs == "fixed" and not self.geometry.axis
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return codes, scales and zero points, and those of fixed inputs."""
+        (n, k), size = self.geometry.lines_shape, self.scheme.group_size
+        shape = (1, 1) if self.scheme.per == "tensor" else (n, 1 if size is None else -(-k // size))
+        variables = {
+            "codes": Variable((n, (k + 1) // 2 if self._codes.packed else k), self._codes.storage.name, "zeros"),
+            "scale": Variable(shape, "float32", "ones"),
+        }
+        if self.zero_point:
+            variables["zero_point"] = Variable(shape, "int8", "zeros")
+        if self.fixes_inputs:
+            variables["inputs_scale"] = Variable(() if self._codes.is_float else (k,), "float32", "ones")
+            if not self._codes.is_float:
+                variables["inputs_zero_point"] = Variable((k,), "int8", "zeros")
+        return variables
+
+    def check(self, floats: Array) -> None:
+        """Raise ValueError if floats are not finite, or inputs are to be fixed, which floats do not say how."""
+        if self.fixes_inputs:
+            raise ValueError(
+                f"layer '{self.geometry.owner}' cannot be quantized to '{self.scheme}' without scales of its inputs: "
+                "`mp_core.calibrate` finds them in a sample"
+            )
+        super().check(floats)
+
+    def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
+        """Return codes and scales by the formulas of :func:`mp_core.quantize`."""
+        return self.values_of(self.scheme.quantize(self.geometry.transposed(self.geometry.arranged(floats))))
+
+    def values_of(self, q: QuantizedArray, inputs: Inputs | None = None) -> dict[str, Array]:
+        """Return the values of the variables for codes, which are not copied.
+
+        Raises
+        ------
+        ValueError
+            The codes, their granularity or shape are others than those of the form; a scale is not positive and
+            finite; `inputs` is missing, or not wanted.
+        """
+        (n, k), is_float = self.geometry.lines_shape, self._codes.is_float
+        if q.shape != (n, k):
+            raise ValueError(f"it must be a matrix of shape {(n, k)}; received {q.shape}")
+        if not self.scheme.describes(q):
+            size = "" if q.group_size is None else f" in groups of {q.group_size}"
+            raise ValueError(f"its policy names '{self.scheme}'; received codes of {q.dtype}{size}, axis={q.axis}")
+        values = {"codes": q.values, "scale": _checked("scale", q.scale, q.scale.shape)}
+        if self.zero_point:
+            values["zero_point"] = np.zeros(q.scale.shape, np.int8) if q.zero_point is None else q.zero_point
+        if self.fixes_inputs != (inputs is not None):
+            wanted = "have the scales of inputs" if self.fixes_inputs else "be None"
+            raise ValueError(f"`inputs` must {wanted} for '{self.scheme}'; received {inputs!r}")
+        if inputs is not None:
+            scale, zero_point = inputs
+            values["inputs_scale"] = _checked("inputs.scale", scale, () if is_float else (k,))
+            if is_float != (zero_point is None):
+                raise ValueError(f"`inputs.zero_point` must be {'None' if is_float else 'int8'} for '{self.scheme}'")
+            if not is_float:
+                values["inputs_zero_point"] = asarray(zero_point, "inputs.zero_point")
+        return values
+
+    @property
+    def matrix(self) -> QuantizedArray:
+        """The codes with their scales."""
+        scale = _checked("scale", self.variables["scale"].numpy(), self.variables["scale"].shape)
+        zero = self.variables["zero_point"].numpy() if self.zero_point else None
+        axis, size, shape = self.scheme.axis(), self.scheme.group_size, self.geometry.lines_shape
+        return QuantizedArray(self.variables["codes"].numpy(), scale, zero, axis, size, self.scheme.dtype, shape)
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """Scales and zero points of fixed inputs."""
+        if not self.fixes_inputs:
+            return None
+        scale, zero = self.variables["inputs_scale"], self.variables.get("inputs_zero_point")
+        return Inputs(_checked("inputs_scale", scale.numpy(), scale.shape), None if zero is None else zero.numpy())
+
+
+def _checked(name: str, scale: Any, shape: tuple[int, ...]) -> Array:
+    """Return scales as float32 of that shape; raise ValueError unless they are positive and finite."""
+    array = asarray(scale, name)
+    if array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape}; received {array.shape}")
+    array = np.require(ops.cast(array, "float32"), requirements="C")
+    if not positive_and_finite(array):
+        raise ValueError(f"`{name}` must be positive and finite; received {array.min()} to {array.max()}")
+    return array

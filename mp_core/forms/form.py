@@ -1,0 +1,328 @@
+"""What a form is: how a layer holds its matrix, multiplies by it, and says what it is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import state_of
+from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.memory import is_shared
+from mp_core.core.names import Activation
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.forms.products import Inputs, packed, product_of
+from mp_core.loss_scale import all_finite
+from mp_core.quantization import QuantizedArray, dequantize
+
+__all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite"]
+
+
+AddWeight = Callable[..., AutoCastVariable]
+Values = Mapping[str, Any]
+Bias = AutoCastVariable | None
+
+
+class Variable(NamedTuple):
+    """What a form creates; a dtype of None is the policy's.
+
+    What is `late` comes after the bias in Keras' files.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str | None
+    initializer: Any
+    trainable: bool = False
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The matrix of a layer, and how its float variable lies in it.
+
+    Attributes
+    ----------
+    owner : str
+        The layer, for messages.
+    name, shape : str, tuple of int
+        The float variable's.
+    rows, columns : int
+        Its shape as a matrix.
+    axis : int
+        The axis of the matrix whose elements share scales: 0 for a kernel, 1 for a table.
+    scale_shape : tuple of int
+        The shape in which Keras stores the scales of int8 codes.
+    order : tuple of int
+        The axes of the variable as they follow each other in the matrix: first those of its rows.
+    """
+
+    owner: str
+    name: str
+    shape: tuple[int, ...]
+    rows: int
+    columns: int
+    axis: int
+    scale_shape: tuple[int, ...]
+    order: tuple[int, ...] = (0, 1)
+
+    @property
+    def lines_shape(self) -> tuple[int, int]:
+        """The shape of the matrix lines-major: (outputs, inputs), of a table (rows, columns)."""
+        return (self.rows, self.columns) if self.axis else (self.columns, self.rows)
+
+    def arranged(self, stored: Array) -> Array:
+        """Return the matrix of what has the elements of the variable, in its own order."""
+        return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
+
+    def restored(self, matrix: Array) -> Array:
+        """Return the variable of a matrix: the inverse of :meth:`arranged`."""
+        parts = matrix.reshape([self.shape[axis] for axis in self.order])
+        return parts.transpose(np.argsort(self.order))
+
+    def transposed(self, matrix: Any) -> Any:
+        """Return a matrix lines-major, or a lines-major one as rows and columns."""
+        return matrix if self.axis else matrix.T
+
+
+class Form:
+    """How a layer holds its matrix.
+
+    A subclass says which variables there are (:meth:`variables_of`), how floats become them (:meth:`encoded`), and what
+    they stand for (:attr:`matrix`). What multiplies is made of that once per value of the variables.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    policy : DTypePolicy
+        Under which the form is made.
+    config : dict, optional
+        What :meth:`config` returned.
+    """
+
+    name: ClassVar[str]
+    """That of its row in the table; for Keras' doors, the quantization mode."""
+    is_float: ClassVar[bool] = False
+    """Whether it holds floats that lose nothing."""
+    looks_up: ClassVar[bool] = True
+    """Whether a table can have this form."""
+    rounds_bias: bool = False
+    """Whether the bias of a float32 layer is rounded to bfloat16, as in Keras' float8 layers."""
+
+    def __init__(self, geometry: Geometry, policy: DTypePolicy, config: dict[str, Any] | None = None) -> None:
+        self.geometry = geometry
+        self.variables: dict[str, AutoCastVariable] = {}
+        self.follow(policy)
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether a policy can make this form."""
+        return policy.quantization_mode == cls.name and policy.scheme is None
+
+    def fits(self, policy: DTypePolicy) -> bool:
+        """Whether a layer that holds this form may get `policy`, because that makes the same variables."""
+        if not self.makes(policy):
+            return False
+        other = type(self)(self.geometry, policy, self.config())
+        return [v[:2] for v in self.variables_of().values()] == [v[:2] for v in other.variables_of().values()]
+
+    def follow(self, policy: DTypePolicy) -> None:
+        """Take from a policy that the form fits whether rows of inputs are quantized as they come."""
+        self.policy, scheme = policy, policy.scheme
+        self.dynamic = scheme is not None and scheme.inputs == "dynamic"
+
+    def config(self) -> dict[str, Any]:
+        """Return what the constructor needs beside geometry and policy, for ``json.dumps``."""
+        return {}
+
+    # ---- variables
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return the variables by name, in their order."""
+        raise NotImplementedError
+
+    def check(self, floats: Array) -> None:
+        """Raise ValueError if floats of the shape of the layer's own variable cannot be brought into this form."""
+        check_finite(floats, self.geometry)
+
+    def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
+        """Return the values of the variables for checked floats; `dtype` is that of variables without one."""
+        raise NotImplementedError
+
+    def add(self, add_weight: AddWeight, values: Values = MappingProxyType({}), late: bool = False) -> None:
+        """Create the variables, or those that are `late`, by the layer's method; `values` are not copied.
+
+        A value is an array, or for a variable without an initializer of its own an initializer.
+        """
+        for name, variable in self.variables_of().items():
+            if variable.late == late:
+                value = values.get(name)
+                self.variables[name] = add_weight(
+                    shape=variable.shape, dtype=variable.dtype, trainable=variable.trainable, name=name,
+                    initializer=_constant(value) if isinstance(value, np.ndarray) else variable.initializer or value,
+                    autocast=variable.dtype is None,
+                )  # fmt: skip
+
+    def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
+        """Create the variables in place of the float variable of a layer."""
+        self.add(add_weight, self.encoded(floats.numpy(), dtype))
+        self.add(add_weight, late=True)
+
+    def assign(self, floats: Array, dtype: str) -> None:
+        """Give the variables the values of floats; arrays that nobody can write to are not copied."""
+        self.check(floats)
+        for name, value in self.encoded(floats, dtype).items():
+            self.variables[name].assign(value, copy=is_shared(value))
+
+    def attribute(self, name: str) -> Any:
+        """Return what a layer has as the attribute of this name."""
+        return self.variables[name]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the variables as they are stored."""
+        return sum(variable.nbytes for variable in self.variables.values())
+
+    # ---- what they stand for, and its products
+
+    @property
+    def matrix(self) -> QuantizedArray | Array:
+        """What products multiply, lines-major: (outputs, inputs), of a table (rows, columns)."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What quantizes the inputs, where that is fixed."""
+        return None
+
+    def multiply(
+        self,
+        rows: Array,
+        bias: AutoCastVariable | None,
+        activation: Activation | None,
+        compute: Any,
+        training: bool = False,
+    ) -> Array:
+        """Return ``activation(rows @ kernel + bias)``, for a layer that computes in the dtype `compute`."""
+        rows = floating(rows, compute)
+        key = "dynamic" if self.dynamic else ("product", rows.dtype)
+        multiply = self._made(key, lambda: product_of(self.matrix, self.inputs, self.dynamic, rows.dtype))
+        product: Array = multiply(rows, self._vector(bias), activation, compute)
+        return product
+
+    def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
+        """Return the rows at `indices` of a table, in `compute`; only they are brought into it."""
+        q, index = self._made("matrix", lambda: self.matrix), indices.reshape(-1)
+        if isinstance(q, QuantizedArray):
+            scale, zero = (x if x is None or not q.axis else x[index] for x in (q.scale, q.zero_point))
+            shape = (index.size, self.geometry.columns)
+            q = QuantizedArray(q.values[index], scale, zero, q.axis, q.group_size, q.dtype, shape)
+            return dequantize(q, compute).reshape(*indices.shape, self.geometry.columns)
+        return ops.cast(q[indices], compute)
+
+    def read_bias(self, bias: AutoCastVariable) -> Array:
+        """Return the bias as it is added here."""
+        value: Array = bias.read_value()
+        rounds = self.rounds_bias and value.dtype.name == "float32"
+        return ops.cast(ops.cast(value, "bfloat16"), "float32") if rounds else value
+
+    def _vector(self, bias: Bias) -> Array | None:
+        """Return the bias flat, and widened for the float32 sums (float64 as it is)."""
+        if bias is None:
+            return None
+
+        def widen(_: Array) -> Array:
+            vector = self.read_bias(bias).reshape(-1)
+            return vector if vector.dtype.name == "float64" else ops.cast(vector, "float32")
+
+        return bias.derived((self.rounds_bias, bias.dtype), widen)
+
+    def _made(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return ``make()``, made once per value of all variables; it is kept by the first of them."""
+        variables = self.variables.values()
+        kept: dict[str, Any] = next(iter(variables)).derived(key, _nothing)
+        last = kept.get("last")
+        if last is not None:
+            for variable, version in last[0]:
+                if variable.version != version:
+                    break
+            else:
+                return last[1]
+        # Without the first itself: that would be a cycle, and a model's memory would wait for the garbage collector.
+        versions = [(variable, variable.version) for variable in list(variables)[1:]]
+        kept["last"] = last = versions, make()  # one at a time: an assigned scale replaces it
+        return last[1]
+
+    def __setstate__(self, state: Any) -> None:
+        owner = f"a pickled {type(self).__name__}"
+        vars(self).update(state_of(state, {"geometry": Geometry, "policy": DTypePolicy, "variables": dict}, owner))
+        state_of(self.variables, dict.fromkeys(self.variables_of(), AutoCastVariable), owner)
+
+
+class Float(Form):
+    """Floats as they are, in the dtype of the policy's variables."""
+
+    name = "float"
+    is_float = True
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether `policy` is a plain one."""
+        return policy.quantization_mode is None
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return the layer's own variable."""
+        return {self.geometry.name: Variable(self.geometry.shape, None, None, trainable=True)}
+
+    def check(self, floats: Array) -> None:
+        """All floats can."""
+
+    def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
+        """Return the floats themselves."""
+        return {self.geometry.name: floats}
+
+    @property
+    def matrix(self) -> QuantizedArray | Array:
+        """The stored floats."""
+        stored: Array = self.geometry.transposed(self.geometry.arranged(self.variables[self.geometry.name].numpy()))
+        return stored
+
+    def multiply(
+        self,
+        rows: Array,
+        bias: AutoCastVariable | None,
+        activation: Activation | None,
+        compute: Any,
+        training: bool = False,
+    ) -> Array:
+        """Return the product with the kernel as it reads here, packed once."""
+        kernel = self.variables[self.geometry.name]
+        read = kernel.dtype
+        made = kernel.derived(("packed", read), lambda stored: packed(self.geometry.arranged(stored), read))
+        product: Array = ops.matmul(floating(rows, compute), made, bias=self._vector(bias), activation=activation)
+        return product
+
+
+def check_finite(values: Array, geometry: Geometry) -> None:
+    """Raise ValueError, with the index of the first, if there is a NaN or infinity among what is to be quantized."""
+    if not all_finite(values):
+        index = tuple(map(int, np.argwhere(~np.isfinite(values))[0]))
+        raise ValueError(
+            f"the {geometry.name} of layer '{geometry.owner}' must be finite to be quantized; "
+            f"received {float(values[index])} at {index}"
+        )
+
+
+def floating(rows: Array, compute: Any) -> Array:
+    """Return the inputs of a product as floats."""
+    return ops.cast(rows, compute) if rows.dtype.kind in "iub" else rows
+
+
+def _nothing(_: Array) -> dict[str, Any]:
+    return {}
+
+
+def _constant(value: Array) -> Callable[..., Array]:
+    return lambda *_: value

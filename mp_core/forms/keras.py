@@ -1,0 +1,239 @@
+"""Keras' forms: the variables of its files, whose int8 scales are reciprocals (``q / scale``).
+
+- int8: ``name`` int8 of its own shape and ``name_scale``, for ``name / name_scale``.
+- int4 by channel: ``name`` int8, two codes to a byte along the columns, and ``name_scale``, for the same.
+- int4 in blocks: also ``name_zero``, int8, and ``g_idx``, the block of each place: ``(name - name_zero) * name_scale``.
+- float8: ``name`` as it was; a scale and a history of maxima each for inputs, kernel and gradients.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable
+from mp_core.core.names import Activation
+from mp_core.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
+from mp_core.dtype_policies.schemes import LARGEST_GROUP
+from mp_core.forms.form import AddWeight, Float, Form, Variable, check_finite, floating
+from mp_core.forms.products import Inputs
+from mp_core.quantization import QuantizedArray, dequantize, quantize
+from mp_core.quantizers import (
+    abs_max_quantize_grouped_with_zero_point,
+    compute_float8_amax_history,
+    compute_float8_scale,
+    pack_int4,
+    unpack_int4,
+)
+from mp_core.quantizers.abs_max import abs_max_within
+
+__all__ = ["KerasFloat8", "KerasInt4", "KerasInt8"]
+
+_INT4 = dtypes.STORED["int4"]
+_E4M3_MAX = float(dtypes.finfo("float8_e4m3fn").max)
+
+
+class _Integers(Form):
+    """What the forms of int8 and int4 share."""
+
+    @property
+    def scale_name(self) -> str:
+        """The name of the variable of the scales."""
+        return f"{self.geometry.name}_scale"
+
+    @property
+    def stored(self) -> Array:
+        """The codes as they are stored."""
+        return self.variables[self.geometry.name].numpy()
+
+    @property
+    def scale(self) -> Array:
+        """The scales, in float32."""
+        return ops.cast(self.variables[self.scale_name].numpy(), "float32")
+
+
+class KerasInt8(_Integers):
+    """int8 codes with one scale for each output, or each row of a table."""
+
+    name = "int8"
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether `policy` is Keras' or leaves the inputs as they are."""
+        return str(policy.scheme) in ("int8", "int8/weight_only")
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return codes and scales."""
+        g = self.geometry
+        return {g.name: Variable(g.shape, "int8", "zeros"), self.scale_name: Variable(g.scale_shape, None, "ones")}
+
+    def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
+        """Return codes and scales, by Keras' formulas."""
+        g = self.geometry
+        codes, scale = abs_max_within(g.arranged(floats), g.axis, (-127, 127), dtype)
+        return {g.name: g.restored(codes), self.scale_name: scale.reshape(g.scale_shape)}
+
+    @property
+    def matrix(self) -> QuantizedArray:
+        """The codes, with the reciprocals of Keras' scales."""
+        codes = self.geometry.transposed(self.geometry.arranged(self.stored))
+        return QuantizedArray(codes, 1.0 / self.scale.reshape(-1, 1), None, (0,))
+
+
+class KerasInt4(_Integers):
+    """int4 codes, two to a byte, with a scale for each channel, or for each of its blocks a scale and a zero point."""
+
+    name = "int4"
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether `policy` is one of int4."""
+        return policy.quantization_mode == "int4"
+
+    @property
+    def block(self) -> int:
+        """The length of a block, -1 for a whole channel."""
+        return getattr(self.policy, "block_size", -1)
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return codes and scales, and those of blocks."""
+        g = self.geometry
+        channels, shared = g.lines_shape
+        codes = {g.name: Variable((g.rows, (g.columns + 1) // 2), "int8", "zeros")}
+        if self.block < 0:
+            return codes | {self.scale_name: Variable((channels,), None, "ones")}
+        size = min(self.block, max(shared, 1))
+        blocks = -(-shared // size)
+        shape = (channels, blocks) if g.axis else (blocks, channels)
+        return codes | {
+            self.scale_name: Variable(shape, None, "ones"),
+            f"{g.name}_zero": Variable(shape, "int8", "zeros"),
+            "g_idx": Variable((shared,), "float32", lambda *_: (np.arange(shared) // size).astype(np.float32)),
+        }
+
+    def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
+        """Return codes, scales and zero points, by Keras' formulas."""
+        g = self.geometry
+        matrix = floats.reshape(g.rows, g.columns)
+        if self.block < 0:
+            codes, scale = abs_max_within(matrix, g.axis, (-8, 7), dtype)
+            return {g.name: pack_int4(codes, axis=-1)[0], self.scale_name: scale.reshape(-1)}
+        parts = abs_max_quantize_grouped_with_zero_point(matrix.T if g.axis else matrix, self.block)
+        codes, scale, zero = (part.T for part in parts) if g.axis else parts
+        return {g.name: pack_int4(codes, axis=-1)[0], self.scale_name: scale, f"{g.name}_zero": zero}
+
+    def attribute(self, name: str) -> Any:
+        """Return what a layer has as the attribute of this name: of the codes an array, int8 and read-only."""
+        if name != self.geometry.name:
+            return super().attribute(name)
+        codes = unpack_int4(self.stored, self.geometry.columns, axis=-1).reshape(self.geometry.shape)
+        codes.flags.writeable = False
+        return codes
+
+    @property
+    def matrix(self) -> QuantizedArray | Array:
+        """The codes, with zero points where they are not zero; floats where they are in another order than lines."""
+        g, q = self.geometry, self._as_stored()
+        if isinstance(q, QuantizedArray) and g.order == tuple(range(len(g.order))):
+            turned: QuantizedArray | Array = g.transposed(q)
+        else:
+            turned = g.transposed(g.arranged(dequantize(q) if isinstance(q, QuantizedArray) else q))
+        return turned
+
+    def _as_stored(self) -> QuantizedArray | Array:
+        """Return the codes of the variable in its own order, cut into the rows of its matrix, or floats."""
+        g, scale = self.geometry, self.scale
+        shape, axis, packed = (g.rows, g.columns), (1 - g.axis,), self.stored.view(np.uint8)
+        if self.block < 0:
+            return QuantizedArray(packed, 1.0 / np.expand_dims(scale, g.axis), None, axis, None, _INT4, shape)
+        zero, group = self.variables[f"{g.name}_zero"].numpy(), min(self.block, LARGEST_GROUP)
+        block, in_runs = self.variables["g_idx"].derived(("blocks", scale.shape), self._blocks(scale.shape[g.axis]))
+        if in_runs and zero.size and -8 <= zero.min() <= zero.max() <= 7:
+            return QuantizedArray(packed, scale, zero if zero.any() else None, axis, group, _INT4, shape)
+        codes = unpack_int4(self.stored, g.columns, axis=-1).astype(np.int16) - zero.take(block, g.axis)
+        if in_runs and codes.size and -128 <= codes.min() <= codes.max() <= 127:
+            return QuantizedArray(codes.astype(np.int8), scale, None, axis, group)
+        floats: Array = codes * scale.take(block, g.axis)
+        return floats
+
+    def _blocks(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:
+        """Return what reads the block of each place from ``g_idx``, and whether blocks are runs as they were made."""
+
+        def read(stored: Array) -> tuple[Array, bool]:
+            with np.errstate(invalid="ignore"):
+                index = stored.astype(np.intp)
+            if not np.array_equal(index, stored) or (index.size and not 0 <= index.min() <= index.max() < blocks):
+                raise ValueError(f"`g_idx` of layer '{self.geometry.owner}' must hold integers from 0 to {blocks - 1}")
+            size = min(self.block, max(index.size, 1))
+            return index, np.array_equal(index, np.arange(index.size) // size)
+
+        return read
+
+
+class KerasFloat8(Float):
+    """Delayed scaling: floats, which products round to float8 by scales that training moves on."""
+
+    name = "float8"
+    is_float = False
+    looks_up = False
+    rounds_bias = True
+
+    @classmethod
+    def makes(cls, policy: DTypePolicy) -> bool:
+        """Whether `policy` is that of delayed scaling."""
+        return policy.quantization_mode == "float8" and policy.scheme is None
+
+    def variables_of(self) -> dict[str, Variable]:
+        """Return the floats, and scales and histories; the part of the gradients is there for Keras' files alone."""
+        length = getattr(self.policy, "amax_history_length", QuantizedFloat8DTypePolicy.default_amax_history_length)
+        if length < 1:
+            raise ValueError(f"`amax_history_length` must be positive; received {length}")
+        variables = super().variables_of()
+        for part in ("inputs", "kernel", "outputs_grad"):
+            variables[f"{part}_scale"] = Variable((), "float32", "ones", trainable=True, late=True)
+            variables[f"{part}_amax_history"] = Variable((length,), "float32", "zeros", trainable=True, late=True)
+        return variables
+
+    def check(self, floats: Array) -> None:
+        """Raise ValueError if floats are not finite."""
+        check_finite(floats, self.geometry)
+
+    def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
+        """Keep the float variable, and add scales and histories."""
+        self.variables[self.geometry.name] = floats
+        self.add(add_weight, late=True)
+
+    @property
+    def matrix(self) -> QuantizedArray:
+        """The codes of the floats, with both scales."""
+        stored = self.variables[self.geometry.name].numpy()
+        check_finite(stored, self.geometry)  # it may have been assigned since it was quantized
+        scale = self.variables["kernel_scale"].numpy()
+        q = quantize(self.geometry.arranged(stored), dtype="float8_e4m3fn", scale=scale)
+        return QuantizedArray(q.values.T, q.scale * self.inputs.scale, None, ())
+
+    @property
+    def inputs(self) -> Inputs:
+        """The scale of the inputs."""
+        return Inputs(self.variables["inputs_scale"].numpy())
+
+    def multiply(
+        self,
+        rows: Array,
+        bias: AutoCastVariable | None,
+        activation: Activation | None,
+        compute: Any,
+        training: bool = False,
+    ) -> Array:
+        """Return the product of float8 codes; `training` moves the scales on afterwards."""
+        outputs = Form.multiply(self, rows, bias, activation, compute)
+        if training:
+            parts = {"inputs": floating(rows, compute), "kernel": self.variables[self.geometry.name].numpy()}
+            for part, x in parts.items():
+                scale, history = self.variables[f"{part}_scale"], self.variables[f"{part}_amax_history"]
+                past = history.numpy()  # of which the scale is set, before the maximum of `x` goes into it
+                scale.assign(compute_float8_scale(past.max(initial=0), scale.numpy(), _E4M3_MAX))
+                history.assign(compute_float8_amax_history(x, past))
+        return outputs

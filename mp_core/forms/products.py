@@ -1,0 +1,88 @@
+"""What multiplies: a matrix, made ready once for many products."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import Array
+from mp_core.ops import PackedMatrix
+from mp_core.quantization import QuantizedArray, dequantize, for_each_element, quantize, unpacked_codes
+
+__all__ = ["Inputs", "Product", "packed", "product_of"]
+
+Product = Callable[..., Array]
+"""Of rows, bias, activation and the dtype in which the layer computes."""
+
+
+class Inputs(NamedTuple):
+    """What quantizes the inputs of products: ``x_j ~ scale_j * (q_j - zero_point_j)``.
+
+    Of int8 float32 and int8 arrays of shape (inputs,); of float8 one scale, shape (), and no zero point.
+    """
+
+    scale: Any
+    zero_point: Any = None
+
+
+def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any]) -> Product:
+    """Return the product with a lines-major matrix, for rows of a float type.
+
+    They are multiplied as they are, or quantized: by `inputs`, or if `dynamic` each row as it comes.
+    """
+    if inputs is None:
+        multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
+        kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
+        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation)
+    assert isinstance(lines, QuantizedArray)
+    scale, packed_codes = inputs.scale, ops.pack(lines.T)
+    if inputs.zero_point is None:
+        codes = dtypes.name_of(lines.dtype)
+
+        def multiply_float8(rows: Array, bias: Any, activation: Any, compute: np.dtype[Any]) -> Array:
+            left = ops.cast(quantize(rows, dtype=codes, scale=scale).values, "bfloat16")  # exact, as its products are
+            product: Array = ops.matmul(left, packed_codes, out_dtype=compute, bias=bias, activation=activation)
+            return product
+
+        return multiply_float8
+    zero_point = inputs.zero_point.astype(np.int32)
+    sums = ops.matmul(lines.values, inputs.zero_point).astype(np.int64)
+    if lines.zero_point is not None:
+        sums -= lines.zero_point.reshape(-1) * zero_point.sum(dtype=np.int64)
+    offset = ops.cast(-sums * lines.scale.reshape(-1).astype(np.float64), "float32")  # what the zero points add
+
+    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any) -> Array:
+        vector = offset if bias is None else offset + bias
+        return ops.fixed_matmul(rows, packed_codes, scale, zero_point, bias=vector, activation=activation)
+
+    return multiply_fixed
+
+
+def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
+    """Return floats as rows of `dtype` are multiplied by them: float64 as they are, others packed."""
+    return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)
+
+
+def _weight_only(lines: QuantizedArray | Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
+    """Return what rows of `dtype` are multiplied by: codes where a product applies their scales, else floats."""
+    wide = dtypes.name_of(dtype) in dtypes.WIDE
+    if not isinstance(lines, QuantizedArray):
+        return packed(lines.T, dtype)
+    q = _without_zeros(lines)
+    if q.group_size is not None and q.scale.shape[1] == 1:
+        q = replace(q, group_size=None)  # one group is the whole line
+    if wide and q.zero_point is None and (q.group_size is None or q.group_size % 8 == 0):
+        return ops.pack(q.T)
+    return packed(dequantize(q, "float32" if wide else dtype).T, dtype)
+
+
+def _without_zeros(q: QuantizedArray) -> QuantizedArray:
+    """Return `q` less its zero points, in int8, where the differences fit in; `q` itself where they do not."""
+    if q.zero_point is None or not q.zero_point.any():
+        return replace(q, zero_point=None)
+    codes = unpacked_codes(q) - for_each_element(q.zero_point, q).astype(np.int16)
+    if codes.size and not -128 <= codes.min() <= codes.max() <= 127:
+        return q
+    return QuantizedArray(codes.astype(np.int8), q.scale, None, q.axis, q.group_size)
