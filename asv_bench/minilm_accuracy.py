@@ -32,16 +32,7 @@ SCHEMES = {
     "int4/32": ("1/2 + 5/32", "the same, a little larger and more accurate"),
 }
 """Scheme -> bytes per weight, when to use it."""
-HEAD = (
-    "scheme",
-    "bytes per weight",
-    "MB",
-    "cosine",
-    "calibrated",
-    "ms, 32 at once",
-    "ms, one by one",
-    "when to use it",
-)
+HEAD = ("scheme", "bytes per weight", "MB", "cosine", "calibrated", "ms in 32", "ms alone", "when to use it")
 ALPHAS = (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
 SAMPLE, JUDGED = slice(200), slice(200, 240)
 ROUNDS = 5
