@@ -243,13 +243,13 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
     for layer in layers_of(model):
         if type(layer) in _GIVERS:
             start = names[str(layer.path)]
-            own = _MAKERS[type(layer)](weights, layer, start)
             policies = matrices if type(layer) in (Dense, Embedding) else others
             weight = weights.name(f"{start}.weight")
-            for part in ("inputs_scale", "inputs_zero_point"):
-                tensors.pop(f"{weight}.{part}", None)
-            tensors |= own
-            policies |= dict.fromkeys(own.keys() & {weight, weights.name(f"{start}.bias")}, _policy_name(layer))
+            for scale in ("inputs_scale", "inputs_zero_point"):
+                tensors.pop(f"{weight}.{scale}", None)
+            tensors |= _MAKERS[type(layer)](weights, layer, start)
+            parts = weight, weights.name(f"{start}.bias")
+            policies |= {name: _policy_name(layer) for name in parts if name in tensors}
     default = Counter(matrices.values()).most_common(1)[0][0]
     plain = unquantized(policy_of(default)).name
     found = {name: policy for name, policy in matrices.items() if policy != default}
