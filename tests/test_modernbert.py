@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mp_core.dtype_policies import policy_of
+from mp_core.models import Model
 from mp_core.models.architectures import modernbert
 from mp_core.models.weights import read_model
 
@@ -54,7 +55,7 @@ def written(library, folder, **settings):
 def read(folder, policy="float32", **entries):
     config = json.loads((folder / "config.json").read_text()) | entries
     kept = {name: value for name, value in config.items() if value != "removed"}
-    model, _ = read_model(folder, kept, policy_of("float32"))
+    model, _ = read_model(folder, kept, policy_of("float32"), Model)
     return model if policy == "float32" else model.with_policy(policy)
 
 

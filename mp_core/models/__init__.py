@@ -2,5 +2,6 @@
 
 from mp_core.models.bert import BertEncoder
 from mp_core.models.model import Model
+from mp_core.models.reranker import Reranker
 
-__all__ = ["BertEncoder", "Model"]
+__all__ = ["BertEncoder", "Model", "Reranker"]

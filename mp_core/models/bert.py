@@ -13,13 +13,14 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.checkpoint import save_folder
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.layers import Dense, Layer
+from mp_core.models.model import Model
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
 
-__all__ = ["BertEncoder", "TextError", "list_of_texts"]
+__all__ = ["BertEncoder", "TextError", "float_policy", "list_of_texts", "pad"]
 
 
 class TextError(ValueError):
@@ -109,7 +110,7 @@ class BertEncoder:
         """
         folder = path_of(path, "path")
         modules = read_modules(folder)
-        return cls(folder, modules, Tokenizer(modules), None if policy is None else _float_policy(policy))
+        return cls(folder, modules, Tokenizer(modules), None if policy is None else float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
         """Return the model under another policy, with its weights read anew from the folder.
@@ -131,11 +132,11 @@ class BertEncoder:
             Its files have changed and do not fit, or `policy` is not a policy.
         """
         other = copy(self)
-        other._read_weights(_float_policy(policy))
+        other._read_weights(float_policy(policy))
         return other
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
-        self.model, weights = read_model(self._modules.network, self._modules.config, policy)
+        self.model, weights = read_model(self._modules.network, self._modules.config, policy, Model)
         names = names_of(self.model)
         kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
         self.tensor_names = {path: f"{weights.prefix}{name}." for path, name in names.items()}
@@ -246,7 +247,7 @@ class BertEncoder:
         batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         embeddings = np.empty((len(rows), dim), np.float32)
         for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
-            pooled = self._embed(*_pad([rows[index] for index in batch]), unpooled)
+            pooled = self._embed(*pad([rows[index] for index in batch]), unpooled)
             if normalize is None and self._modules.normalize:
                 pooled = _unit(pooled)
             pooled = pooled[:, :dim]
@@ -327,7 +328,7 @@ def _unit(rows: Array) -> Array:
     return scaled
 
 
-def _pad(rows: list[Array]) -> tuple[Array, Array]:
+def pad(rows: list[Array]) -> tuple[Array, Array]:
     """Return `rows` as one array, padded on the right, and the mask of their tokens."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
@@ -336,7 +337,8 @@ def _pad(rows: list[Array]) -> tuple[Array, Array]:
     return ids, mask
 
 
-def _float_policy(policy: Any) -> DTypePolicy:
+def float_policy(policy: Any) -> DTypePolicy:
+    """Return a policy; raise ValueError unless it computes in floats."""
     found = policy_of(policy)
     if "float" not in found.compute_dtype:
         raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")

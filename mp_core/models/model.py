@@ -68,14 +68,22 @@ class Model(Layer):
         around = str(self._path)[: -len(self.name)].rstrip("/")
         token = enclosing_path.set(around)
         try:
-            self.embeddings = self.architecture.embeddings(
-                self.settings, types=self.types, name="embeddings", dtype=self.dtype_policy
-            )
-            self.embeddings.build(input_shape)
-            self.encoder = self.architecture.encoder(self.settings, name="encoder", dtype=self.dtype_policy)
-            self.encoder.build((*input_shape, self.settings.hidden_size))
+            self._build_parts(input_shape)
         finally:
             enclosing_path.reset(token)
+
+    def _build_parts(self, input_shape: Shape) -> None:
+        """Create the layers, at paths of which the model's name is no part."""
+        self.embeddings = self.architecture.embeddings(
+            self.settings, types=self.types, name="embeddings", dtype=self.dtype_policy
+        )
+        self.embeddings.build(input_shape)
+        self.encoder = self.architecture.encoder(self.settings, name="encoder", dtype=self.dtype_policy)
+        self.encoder.build((*input_shape, self.settings.hidden_size))
+
+    def names(self) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors in checkpoints begin, without any prefix."""
+        return self.architecture.names(self.settings)
 
     def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
         """Return the vectors of tokens.

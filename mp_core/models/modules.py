@@ -13,7 +13,7 @@ from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
 from mp_core.models.settings import Settings, choices
 
-__all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_modules", "token_limit"]
+__all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_cross", "read_modules", "token_limit"]
 
 _ORDER = ("Transformer", "Pooling", "Normalize")
 
@@ -74,6 +74,19 @@ _MODEL: dict[str, Rule] = {
         lambda value: value is None or (type(value) is int and value > 0),
         "a positive integer or null",
     ),
+}
+_CROSS_TRANSFORMER: dict[str, Rule] = _SENTENCE_BERT | {
+    "transformer_task": only("sequence-classification"),
+    "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
+    "module_output_name": only("scores"),
+}
+_CROSS: dict[str, Rule] = {
+    "__version__": _ANY,
+    "model_type": only("CrossEncoder"),
+    "prompts": _ANY,  # none is used
+    "default_prompt_name": only(None),
+    "activation_fn": _ANY,  # checked as the other entries that may say it
+    "keep_in_fp32_modules": only(None, []),
 }
 _NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), only("sentence_embedding"))
 _MODULE: dict[str, Rule] = {
@@ -155,6 +168,32 @@ def read_modules(folder: Path) -> Modules:
     )
 
 
+def read_cross(folder: Path) -> tuple[Modules, Any]:
+    """Read the files of a cross-encoder; return them and what they call the activation of its scores, if anything."""
+    modules = _listed(folder, ("Transformer",)) or [folder]
+    path = modules[0] / "config.json"
+    config = read_object(path)
+    settings = architecture_of(config, path).read(config, path)
+    transformer = _read(modules[0] / "sentence_bert_config.json", _CROSS_TRANSFORMER)
+    said = _read(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
+    if said is None:
+        library = config.get("sentence_transformers")
+        said = library.get("activation_fn") if isinstance(library, dict) else None
+    return Modules(
+        network=modules[0],
+        config=config,
+        settings=settings,
+        poolings=(),
+        include_prompt=True,
+        normalize=False,
+        max_length=token_limit(modules[0] / "sentence_bert_config.json", transformer, "max_seq_length"),
+        lower_case=transformer.get("do_lower_case", False),
+        prompts={},
+        default_prompt_name=None,
+        truncate_dim=None,
+    ), config.get("sbert_ce_default_activation_function") if said is None else said
+
+
 def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None:
     """Return the most tokens of a text that a file states, if it does."""
     limit = settings.get(key)
@@ -167,19 +206,10 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
 
 def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
     """Return where the settings of the network, of the pooling and, where there is one, of the normalization are."""
-    path = folder / "modules.json"
-    if not path.exists():
+    folders = _listed(folder, _ORDER)
+    if not folders:
         return folder, folder / "1_Pooling", None
-    folders = []
-    for place, module in enumerate(read_list(path)):
-        if not isinstance(module, dict):
-            raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
-        check(path, module, _MODULE)
-        kind = module.get("type", "")
-        expected = _ORDER[place] if place < len(_ORDER) else "nothing"
-        if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] != expected:
-            raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected!r} of sentence_transformers")
-        folders.append(folder / module.get("path", ""))
+    path = folder / "modules.json"
     if len(folders) < 2:
         raise ValueError(
             f"{path} lists {len(folders)} modules; expected 'Transformer', 'Pooling' and maybe 'Normalize'"
@@ -188,6 +218,26 @@ def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
     for normalize in rest:
         _read(normalize / "config.json", _NORMALIZE)
     return network, pooling, rest[0] if rest else None
+
+
+def _listed(folder: Path, order: tuple[str, ...]) -> list[Path]:
+    """Return the folders of the modules that ``modules.json`` lists, which must be of these kinds; none without it."""
+    path = folder / "modules.json"
+    if not path.exists():
+        return []
+    folders = []
+    for place, module in enumerate(read_list(path)):
+        if not isinstance(module, dict):
+            raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
+        check(path, module, _MODULE)
+        kind = module.get("type", "")
+        expected = order[place] if place < len(order) else "nothing"
+        if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] != expected:
+            raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected!r} of sentence_transformers")
+        folders.append(folder / module.get("path", ""))
+    if not folders:
+        raise ValueError(f"{path} lists 0 modules; expected {choices(order)}")
+    return folders
 
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:

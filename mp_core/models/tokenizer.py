@@ -26,6 +26,9 @@ _SHORT = 8
 # The classes of transformers that take the settings of their normalizer from tokenizer_config.json.
 _BERT_CLASSES = (None, *(f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "MPNet") for fast in ("", "Fast")))
 
+# Those of them that tell a network the types of tokens, unless tokenizer_config.json says what tokenizers tell it.
+_TYPED = (None, "BertTokenizer", "BertTokenizerFast")
+
 # The entries of tokenizer_config.json that matter, except the length limit, and the values they may have.
 _RULES: dict[str, Rule] = {
     "truncation_side": only("right"),
@@ -84,6 +87,8 @@ class Tokenizer:
         self.max_length = min(stated or longest, longest)
         self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
         _set_normalizer(self._tokenizer, config, modules.lower_case)
+        names = config.get("model_input_names", ["token_type_ids"] if config.get("tokenizer_class") in _TYPED else [])
+        self._typed = isinstance(names, list) and "token_type_ids" in names
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._frame = _frame(self._tokenizer)
@@ -103,7 +108,8 @@ class Tokenizer:
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array]]:
         """Return the vocabulary indices of each pair of texts, and the types of its tokens.
 
-        A pair that is too long loses tokens at the end of the longer text, or if both are, of both.
+        Types are 0 where the tokenizer's class, or its configuration, tells a network none. A pair that is too long
+        loses tokens at the end of the longer text, or if both are, of both.
 
         Raises
         ------
@@ -127,7 +133,7 @@ class Tokenizer:
             kept = [tokens[text][:count] for text, count in zip(pair, _longest_first(n, m, room), strict=True)]
             parts = [ids if place is None else kept[place] for place, ids, _ in self._frame]
             rows.append(np.concatenate(parts))
-            kinds = [kind for _, _, kind in self._frame]
+            kinds = [kind if self._typed else 0 for _, _, kind in self._frame]
             types.append(np.concatenate([np.full(len(part), kind) for part, kind in zip(parts, kinds, strict=True)]))
         return rows, types
 

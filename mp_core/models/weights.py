@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from mp_core.quantization import QuantizedArray, dequantize
 __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 
 Tensor = Array | QuantizedArray
+M = TypeVar("M", bound=Model)
 
 _FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias")
 """Layers with a table that is added, whatever the policy says as floats."""
@@ -71,8 +72,8 @@ class Weights:
         return cls(architecture, path, tensors, prefix, names, stored_policies(path))
 
     def name(self, name: str) -> str:
-        """Return the name of a tensor of the network in the file."""
-        return self.names.get(self.prefix + name, self.prefix + name)
+        """Return the name of a tensor in the file; those of the layers after the network have no prefix."""
+        return self.names.get(self.prefix + name, self.names.get(name, self.prefix + name))
 
     def find(self, name: str, *shape: int) -> tuple[Tensor, Inputs | None]:
         """Return a tensor of exactly this shape, floats or codes, and what quantizes the inputs beside it."""
@@ -125,15 +126,13 @@ class Weights:
         return DTypePolicyMap(base, found) if found else base
 
 
-def read_model(
-    folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, types: int = 1
-) -> tuple[Model, Weights]:
+def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, kind: type[M]) -> tuple[M, Weights]:
     """Return the model in a folder under a policy, by default that of its files, and the tensors that it was given."""
     architecture = architecture_of(config, folder / "config.json")
     settings = architecture.read(config, folder / "config.json")
     weights = Weights.open(folder, architecture, settings)
-    names = architecture.names(settings)
-    model = Model(config, types, name="model", dtype=weights.policy(names) if policy is None else policy)
+    names = kind(config, dtype="float32").names()
+    model = kind(config, name="model", dtype=weights.policy(names) if policy is None else policy)
     model.build()
     for layer in layers_of(model):
         if type(layer) in _GIVERS:
@@ -148,7 +147,7 @@ def layers_of(model: Model) -> list[Layer]:
 
 def names_of(model: Model) -> dict[str, str]:
     """Return the path of each layer with weights of its own -> how its tensors' names begin, without the prefix."""
-    names = model.architecture.names(model.settings)
+    names = model.names()
     return {str(layer.path): names[str(layer.path)] for layer in layers_of(model) if type(layer) in _GIVERS}
 
 

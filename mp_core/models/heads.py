@@ -1,0 +1,150 @@
+"""From the vectors of a text's tokens to its scores: the heads of the architectures, in one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array, as_mask
+from mp_core.models.blocks import Part, Shape
+from mp_core.models.model import Model
+from mp_core.models.pooling import pool
+from mp_core.models.settings import ACTIVATIONS, Settings, choices, unexpected
+
+__all__ = ["Classifier"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The layers between a network and its scores, as ``transformers`` writes them.
+
+    Attributes
+    ----------
+    tensors : mapping of str to str
+        The path of a layer -> how the names of its tensors begin.
+    activation : str
+        That of the first product.
+    pooling : str
+        How one vector comes from those of the tokens.
+    dense_bias, norm_bias : bool
+        Whether the first product and the normalization after it add a vector.
+    entries : mapping of str to tuple of (str, mapping)
+        Attribute -> the entry of ``config.json`` that says it, and what its values mean; the first is the default.
+    """
+
+    tensors: Mapping[str, str]
+    activation: str = "tanh"
+    pooling: str = "cls"
+    dense_bias: bool = True
+    norm_bias: bool = False
+    entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], path: Any) -> "Head":
+        """Return the head that ``config.json`` says; raise ValueError if mp_core does not compute it."""
+        head = _HEADS[config.get("model_type", "bert")]
+        said = {}
+        for attribute, (entry, meanings) in head.entries.items():
+            value = config.get(entry, next(iter(meanings)))
+            if not any(type(value) is type(known) and value == known for known in meanings):
+                raise unexpected(path, entry, value, choices(meanings))
+            said[attribute] = meanings[value]
+        return replace(head, **said)
+
+
+_SWITCH = {False: False, True: True}
+_AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
+_HEADS = {
+    "bert": Head(tensors={"head/dense": "pooler.dense", "head/output": "classifier"}),
+    "roberta": Head(tensors=_AFTER),
+    "xlm-roberta": Head(tensors=_AFTER),
+    "camembert": Head(tensors=_AFTER),
+    "mpnet": Head(tensors=_AFTER),
+    "distilbert": Head(tensors={"head/dense": "pre_classifier", "head/output": "classifier"}, activation="relu"),
+    "modernbert": Head(
+        tensors={"head/dense": "head.dense", "head/norm": "head.norm", "head/output": "classifier"},
+        entries={
+            "activation": ("classifier_activation", ACTIVATIONS),
+            "pooling": ("classifier_pooling", {"cls": "cls", "mean": "mean"}),
+            "dense_bias": ("classifier_bias", _SWITCH),
+            "norm_bias": ("norm_bias", _SWITCH),
+        },
+    ),
+}
+"""``model_type`` in ``config.json`` -> the head of its sequence classification."""
+
+
+class Scores(Part):
+    """A perceptron of two layers, maybe with a normalization between them."""
+
+    def __init__(self, settings: Settings, head: Head, labels: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.head = head
+        self.labels = labels
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the layers."""
+        head, width = self.head, self.settings.hidden_size
+        self.inner = self.dense("dense", width, width, head.activation, head.dense_bias)
+        self.norm = self.normalization("norm", head.norm_bias) if "head/norm" in head.tensors else None
+        self.output = self.dense("output", self.labels, width)
+
+    def call(self, pooled: Array) -> Array:
+        """Return the scores, shape (n, labels), of vectors of shape (n, width)."""
+        hidden = self.inner(pooled)
+        outputs: Array = self.output(hidden if self.norm is None else self.norm(hidden))
+        return outputs
+
+
+class Classifier(Model):
+    """A network and the head that scores texts, or pairs of them.
+
+    Parameters
+    ----------
+    config : dict
+        What ``config.json`` says; as many scores as ``id2label`` has entries.
+    types, **kwargs
+        Those of :class:`Model`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
+
+    Attributes
+    ----------
+    labels : int
+        The number of scores.
+    """
+
+    def __init__(self, config: Mapping[str, Any], types: int = 2, **kwargs: Any) -> None:
+        super().__init__(config, types, **kwargs)
+        self.types = min(self.types, max(1, self.settings.type_vocab_size))
+        self.labels = _labels(self.config, "`config`")
+        self._head = Head.of(self.config, "`config`")
+
+    def _build_parts(self, input_shape: Shape) -> None:
+        super()._build_parts(input_shape)
+        self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
+        self.head.build((None, self.settings.hidden_size))
+
+    def names(self) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors in checkpoints begin, without any prefix."""
+        return super().names() | dict(self._head.tensors)
+
+    def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
+        """Return the scores before any activation, shape (n, labels).
+
+        Parameters
+        ----------
+        ids, mask, types
+            Those of :meth:`Model.call`.
+        """
+        hidden = super().call(ids, mask=mask, types=types)
+        kept = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
+        outputs: Array = self.head(pool((self._head.pooling,), hidden, kept, kept))
+        return outputs
+
+
+def _labels(config: Mapping[str, Any], path: Any) -> int:
+    """Return how many labels there are: as many as have a name, two where none has."""
+    names = config.get("id2label", dict.fromkeys(range(2)))
+    if not isinstance(names, dict) or not names:
+        raise unexpected(path, "id2label", names, "an object with a name for every label")
+    return len(names)

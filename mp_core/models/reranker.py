@@ -1,0 +1,219 @@
+"""Cross-encoders: pairs of texts in, scores out, from a folder as sentence-transformers or transformers writes it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import path_of, positive_integer
+from mp_core.arrays import F32, Array
+from mp_core.checkpoint import save_folder
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.layers import activations
+from mp_core.models.bert import float_policy, list_of_texts, pad
+from mp_core.models.heads import Classifier
+from mp_core.models.modules import Modules, read_cross
+from mp_core.models.settings import choices, unexpected
+from mp_core.models.tokenizer import Tokenizer
+from mp_core.models.weights import Weights, read_model, tensors_of
+from mp_core.progress import progress
+
+__all__ = ["Reranker"]
+
+_ACTIVATIONS = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+}
+"""What sentence-transformers calls an activation -> its name here."""
+
+
+class Reranker:
+    """A cross-encoder: pairs of texts in, scores out. :meth:`from_folder` builds one.
+
+    Attributes
+    ----------
+    model : Classifier
+        The network and its head.
+    activation : str
+        What :meth:`predict` applies to the scores.
+
+    Examples
+    --------
+    >>> reranker = Reranker.from_folder("ms-marco-MiniLM-L6-v2", policy="mixed_bfloat16")  # doctest: +SKIP
+    >>> reranker.predict([("Who eats?", "A man is eating."), ("Who eats?", "It rains.")])  # doctest: +SKIP
+    array([0.97, 0.01], dtype=float32)
+    """
+
+    def __init__(self, folder: Path, modules: Modules, said: Any, policy: DTypePolicy | None) -> None:
+        self._folder = folder
+        self._modules = modules
+        self._tokenizer = Tokenizer(modules)
+        self.model, _ = read_model(modules.network, modules.config, policy, Classifier)
+        if said is not None and (not isinstance(said, str) or said not in _ACTIVATIONS):
+            raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
+        self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
+
+    def __repr__(self) -> str:
+        size, policy = f"{self.model.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
+        return f"<Reranker {str(self._folder)!r}: labels={self.model.labels}, policy={policy}, {size} of weights>"
+
+    @classmethod
+    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "Reranker":
+        """Load a model.
+
+        Parameters
+        ----------
+        path : path
+            Folder of a sequence classification as transformers, or of a cross-encoder as sentence-transformers saves
+            it: ``config.json``, ``model.safetensors``, ``tokenizer.json`` and what says more about them.
+        policy : str or DTypePolicy, optional
+            As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
+            ``head/norm`` and ``head/output``.
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        ValueError
+            A file holds something else than expected, or a setting that is not known here.
+        ImportError
+            The tokenizers package is missing.
+        """
+        folder = path_of(path, "path")
+        return cls(folder, *read_cross(folder), None if policy is None else float_policy(policy))
+
+    def with_policy(self, policy: str | DTypePolicy) -> "Reranker":
+        """Return the model under another policy, with its weights read anew from the folder.
+
+        Parameters
+        ----------
+        policy : str or DTypePolicy
+            As in :meth:`from_folder`.
+
+        Raises
+        ------
+        OSError
+            The folder is not there any more.
+        ValueError
+            Its files have changed and do not fit, or `policy` is not a policy.
+        """
+        other = copy(self)
+        other.model, _ = read_model(self._modules.network, self._modules.config, float_policy(policy), Classifier)
+        return other
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write a folder from which :meth:`from_folder`, without a policy, reads the same bits.
+
+        Parameters
+        ----------
+        path, force
+            Those of :meth:`mp_core.models.BertEncoder.save`.
+
+        Raises
+        ------
+        OSError
+            A file cannot be read or written, or the folder exists.
+        ValueError
+            `path` is the folder that the model was read from, or lies in it; or that folder has changed.
+        """
+        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
+        tensors, policy, policies = tensors_of(self.model, weights)
+        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens at which pairs are cut, special tokens included."""
+        length: int = self._tokenizer.max_length
+        return length
+
+    def predict(
+        self,
+        pairs: Iterable[Sequence[str]],
+        batch_size: int = 32,
+        show_progress: bool = False,
+        *,
+        activation: str | Callable[[Array], Array] | None = None,
+    ) -> Array:
+        """Score pairs of texts.
+
+        Parameters
+        ----------
+        pairs : iterable of pairs of str
+            What is too long loses tokens at the end of the longer text, or of both if they are equally long.
+        batch_size : int
+            Pairs of similar length that go through the network at once; no result depends on it.
+        show_progress : bool
+            Whether to show a bar on stderr (needs tqdm).
+        activation : str or callable, optional
+            What is applied to the scores, such as ``"sigmoid"``, ``"softmax"`` or ``"linear"``. By default as the
+            folder says: if nothing, the sigmoid for a single label and nothing for several.
+
+        Returns
+        -------
+        ndarray of float32, shape (n,), or (n, labels) for a model of several labels
+
+        Raises
+        ------
+        TypeError
+            A pair or a text of one is something else.
+        ValueError
+            `batch_size` is no positive integer, a pair has not two texts, or a text a character that UTF-8 cannot
+            encode; there is no such `activation`.
+        """
+        batch_size = positive_integer(batch_size, "batch_size")
+        apply = activations.get(self.activation if activation is None else activation)
+        rows, types = self._tokenizer.pairs(_list_of_pairs(pairs))
+        longest_first = np.argsort([-len(row) for row in rows], kind="stable")
+        batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        scores = np.empty((len(rows), self.model.labels), F32)
+        for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
+            ids, mask = pad([rows[index] for index in batch])
+            kinds = pad([types[index] for index in batch])[0] if self.model.types > 1 else None
+            scores[batch] = ops.cast(self.model(ids, mask=mask, types=kinds), F32)
+        scores = np.asarray(apply(scores))
+        return scores[:, 0] if self.model.labels == 1 else scores
+
+    def rank(self, query: str, documents: Iterable[str], top_k: int | None = None) -> list[tuple[int, float]]:
+        """Return the positions of documents and their scores for a query, the best first.
+
+        Parameters
+        ----------
+        query : str
+        documents : iterable of str
+        top_k : int, optional
+            How many of them; default: all.
+
+        Raises
+        ------
+        TypeError
+            A text is something else.
+        ValueError
+            The model has several labels, or `top_k` is no positive integer.
+        """
+        if self.model.labels != 1:
+            raise ValueError(f"`rank` needs a model of one label; this one has {self.model.labels}")
+        count = None if top_k is None else positive_integer(top_k, "top_k")
+        scores = self.predict([(query, document) for document in list_of_texts(documents, "documents")])
+        order = np.argsort(-scores, kind="stable")[:count]
+        return [(int(index), float(scores[index])) for index in order]
+
+
+def _list_of_pairs(pairs: Any) -> list[tuple[str, str]]:
+    """Return the pairs as a list; raise unless all are two str that a tokenizer takes."""
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise TypeError(f"`pairs` must be an iterable of pairs of str; received {type(pairs).__name__}")
+    found = []
+    for position, pair in enumerate(pairs):
+        if isinstance(pair, str) or not isinstance(pair, Sequence):
+            raise TypeError(f"`pairs[{position}]` must be a pair of str; received {type(pair).__name__}")
+        if len(pair) != 2:
+            raise ValueError(f"`pairs[{position}]` must have two texts; received {len(pair)}")
+        first, second = list_of_texts(pair, f"pairs[{position}]")
+        found.append((first, second))
+    return found

@@ -1,0 +1,186 @@
+"""Reranker: the scores of transformers and sentence-transformers for small random networks, and what it promises."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import random_models
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+import mp_core as mp
+from mp_core.models import Reranker
+
+WORDS = random_models.WORDS
+PAIRS = [("a b", "c d e"), ("", "a"), ("h", ""), ("a b c d e f g h " * 3, "b"), ("a " * 50, "b c " * 40), ("a b", "h")]
+# Rounding errors of float32 sums of at most 48 products, in two blocks and a head.
+FLOAT32 = 1e-5
+
+
+def written(folder, name="bert", labels=1, **settings):
+    """Save a random classifier of the library with a tokenizer that tells the texts of a pair apart."""
+    network = random_models.made(name, "ForSequenceClassification", num_labels=labels, **settings)
+    typed = getattr(network.config, "type_vocab_size", 1) > 1 and name == "bert"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [(word, WORDS.index(word)) for word in ("<s>", "</s>")]
+    pair = "<s> $A </s> $B:1 </s>:1" if typed else "<s> $A </s> $B </s>"
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", pair, ends)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    config = {"tokenizer_class": "TokenizersBackend", "model_max_length": 30} | special
+    config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return network
+
+
+def edit(path, **entries):
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def logits(network, folder, pairs, limit=30):
+    """Return what the library makes of each pair alone."""
+    import torch
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(limit)
+    scores = []
+    for pair in pairs:
+        encoding = tokenizer.encode(*pair)
+        given = {"input_ids": torch.tensor([encoding.ids])}
+        if network.config.model_type == "bert":
+            given["token_type_ids"] = torch.tensor([encoding.type_ids])
+        with torch.no_grad():
+            scores.append(network(**given).logits[0].numpy())
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+def test_scores_are_those_of_transformers(tmp_path, name, labels):
+    network = written(tmp_path, name, labels)
+    expected = logits(network, tmp_path, PAIRS)
+    received = Reranker.from_folder(tmp_path).predict(PAIRS, activation="linear")
+    assert received.dtype == np.float32
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(received, expected[:, 0] if labels == 1 else expected, rtol=0, atol=FLOAT32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"classifier_pooling": "mean"}, {"classifier_bias": True, "norm_bias": True}, {"classifier_activation": "relu"}],
+)
+def test_options_of_the_head_of_modernbert(tmp_path, options):
+    network = written(tmp_path, "modernbert", **options)
+    received = Reranker.from_folder(tmp_path).predict(PAIRS, activation="linear")
+    np.testing.assert_allclose(received, logits(network, tmp_path, PAIRS)[:, 0], rtol=0, atol=FLOAT32)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("labels", [1, 3])
+def test_a_saved_cross_encoder_scores_as_in_sentence_transformers(tmp_path, labels, typed):
+    random_models.library()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library = pytest.importorskip("sentence_transformers").CrossEncoder
+        base, saved = tmp_path / "base", tmp_path / "saved"
+        base.mkdir()
+        written(base, labels=labels)
+        if not typed:
+            edit(base / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+        model = library(str(base), device="cpu")
+        model.save_pretrained(str(saved))
+        expected = model.predict(PAIRS)
+        for folder in (base, saved):
+            received = Reranker.from_folder(folder).predict(PAIRS)
+            np.testing.assert_allclose(received, expected, rtol=0, atol=FLOAT32)
+        if labels == 1:
+            ranked = Reranker.from_folder(saved).rank("a b", ["c d e", "h", "a"], top_k=2)
+            library_ranked = model.rank("a b", ["c d e", "h", "a"], top_k=2)
+            assert [index for index, _ in ranked] == [entry["corpus_id"] for entry in library_ranked]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "int8_from_mixed_bfloat16"])
+def test_scores_do_not_depend_on_the_batch(tmp_path, policy):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path, policy)
+    alone = np.concatenate([reranker.predict([pair]) for pair in PAIRS])
+    for batch_size in (1, 2, 100):
+        np.testing.assert_array_equal(reranker.predict(PAIRS, batch_size), alone)
+
+
+# Shares of the spread of the scores: eight bits of every activation, and 127 steps to every row of int8.
+@pytest.mark.parametrize(("policy", "most"), [("mixed_bfloat16", 0.05), ("int8_from_mixed_bfloat16", 0.2)])
+def test_other_policies_stay_near(tmp_path, policy, most):
+    written(tmp_path, labels=3)
+    expected = Reranker.from_folder(tmp_path).predict(PAIRS)
+    received = Reranker.from_folder(tmp_path, policy).predict(PAIRS)
+    assert np.linalg.norm(received - expected) < most * np.linalg.norm(expected)
+
+
+def test_a_converted_and_a_saved_folder_score_with_the_same_bits(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    written(source)
+    quantized = Reranker.from_folder(source, "int8_from_mixed_bfloat16")
+    quantized.save(tmp_path / "saved")
+    mp.checkpoint.convert(source, tmp_path / "converted", policy="int8_from_mixed_bfloat16")
+    expected = quantized.predict(PAIRS)
+    np.testing.assert_array_equal(quantized.with_policy("int8_from_mixed_bfloat16").predict(PAIRS), expected)
+    np.testing.assert_array_equal(Reranker.from_folder(tmp_path / "saved").predict(PAIRS), expected)
+    converted = Reranker.from_folder(tmp_path / "converted")
+    np.testing.assert_array_equal(converted.predict(PAIRS), expected)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "error", "message"),
+    [
+        ("ab", TypeError, "`pairs` must be an iterable of pairs of str; received str"),
+        (None, TypeError, "`pairs` must be an iterable of pairs of str; received NoneType"),
+        (("a", "b"), TypeError, r"`pairs\[0\]` must be a pair of str; received str"),
+        ([("a", "b"), None], TypeError, r"`pairs\[1\]` must be a pair of str; received NoneType"),
+        ([()], ValueError, r"`pairs\[0\]` must have two texts; received 0"),
+        ([("a", "b", "c")], ValueError, r"`pairs\[0\]` must have two texts; received 3"),
+        ([("a", None)], TypeError, r"`pairs\[0\]\[1\]` must be a str; received NoneType"),
+        ([("a", "\ud800")], ValueError, r"`pairs\[0\]\[1\]` must be text that UTF-8 can encode"),
+    ],
+)
+def test_what_is_no_pair_is_named(tmp_path, pairs, error, message):
+    written(tmp_path)
+    with pytest.raises(error, match=message):
+        Reranker.from_folder(tmp_path).predict(pairs)
+
+
+def test_no_pairs_have_no_scores(tmp_path):
+    written(tmp_path)
+    assert Reranker.from_folder(tmp_path).predict([]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"sentence_transformers": {"activation_fn": "custom.Thing"}}, "activation of the scores is 'custom.Thing'"),
+        ({"sbert_ce_default_activation_function": 3}, "activation of the scores is 3; expected 'torch"),
+        ({"id2label": []}, r"id2label is \[\]; expected an object with a name for every label"),
+        ({"id2label": {"0": "a", "1": "b"}}, r"classifier.weight has shape \(1, 32\); expected \(2, 32\)"),
+    ],
+)
+def test_what_a_folder_says_and_is_not_known_is_refused(tmp_path, entries, message):
+    written(tmp_path)
+    edit(tmp_path / "config.json", **entries)
+    with pytest.raises(ValueError, match=message):
+        Reranker.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("entry", ["sentence_transformers", "sbert_ce_default_activation_function"])
+def test_the_activation_of_the_folder_is_applied(tmp_path, entry):
+    written(tmp_path)
+    name = "torch.nn.modules.activation.Tanh"
+    edit(tmp_path / "config.json", **{entry: {"activation_fn": name} if entry == "sentence_transformers" else name})
+    reranker = Reranker.from_folder(tmp_path)
+    np.testing.assert_allclose(
+        reranker.predict(PAIRS), np.tanh(reranker.predict(PAIRS, activation="linear")), atol=1e-6
+    )
