@@ -88,8 +88,8 @@ class BertEncoder:
         Parameters
         ----------
         path : path
-            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or MPNet as sentence-transformers saves it, in
-            today's layout or in the one with ``0_Transformer``: ``config.json``, ``model.safetensors``,
+            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, MPNet or ModernBERT as sentence-transformers
+            saves it, in today's layout or in the one with ``0_Transformer``: ``config.json``, ``model.safetensors``,
             ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist, ``modules.json``,
             ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
