@@ -16,7 +16,7 @@ class Model(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in the form in which a run reads them."""
+        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs."""

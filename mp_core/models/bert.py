@@ -283,7 +283,7 @@ class BertEncoder:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in the form in which a run reads them."""
+        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
         return self.model.weight_bytes
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
