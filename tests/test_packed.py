@@ -1,6 +1,8 @@
 """Packed matrices: what they hold, weigh, refuse, and that they do not change."""
 
 import pickle
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +20,20 @@ def test_unpack_gives_the_matrix_back(isa, dtype, shape, rng):
     assert packed.shape == shape and packed.dtype == b.dtype
     assert_same_bits(packed.unpack(), b)
     assert_same_bits(mp.pack(np.asfortranarray(b)).unpack(), b)
+
+
+FIRST = """
+import pickle, sys
+import numpy as np
+right = pickle.load(sys.stdin.buffer)
+assert (np.ones((2, 8), np.float32) @ right == 8).all()
+"""
+
+
+@pytest.mark.parametrize("make", [mp.pack, lambda b: mp.quantize(b, axis=1)], ids=["packed", "quantized"])
+def test_the_first_thing_that_a_process_does_may_be_to_multiply_what_was_pickled(make):
+    right = pickle.dumps(make(np.ones((8, 3), np.float32)))
+    subprocess.run([sys.executable, "-c", FIRST], input=right, check=True)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])

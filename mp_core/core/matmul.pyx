@@ -1,5 +1,7 @@
 """Matrix products for Python: what the operands are, the short way for most calls, and the long way's last step."""
 
+from importlib import import_module
+
 cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
@@ -99,11 +101,27 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
 # ---- the short way of mp_core.matmul: what it knows of types, and the long way for everything that it does not serve
 
 cdef int _types[MP_PANEL_FORMATS]                    # format -> NumPy's type number; A_U8 stands for uint8
+for _format in range(MP_PANEL_FORMATS):
+    _types[_format] = -1  # until install
 cdef int _results[MP_PANEL_FORMATS][MP_FLOATS + 1]   # formats of a and b (int8 last) -> format of the result, or -1
 cdef dict _out_formats = {}                          # dtype, its name or its scalar type -> format
 cdef dict _activations = ACTIVATIONS
 cdef int _int32
-cdef object _long_way, _long_dynamic
+
+
+def _first_way(*operands):
+    """Import what installs the general path, which is above this module, and take it."""
+    import_module("mp_core.ops")
+    return _long_way(*operands)
+
+
+def _first_dynamic(*operands):
+    """As :func:`_first_way`, of products that quantize their left operand."""
+    import_module("mp_core.ops")
+    return _long_dynamic(*operands)
+
+
+cdef object _long_way = _first_way, _long_dynamic = _first_dynamic
 cdef Py_ssize_t MOST_EXACT = (2**31 - 1) // (255 * 128)  # k, of uint8 by int8 as of int8 by int8
 
 

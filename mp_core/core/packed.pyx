@@ -1,5 +1,6 @@
 """The right operand of products, packed: the layout of include/mp_core.h in an immutable object."""
 
+from importlib import import_module
 from math import prod
 from operator import index as whole_number
 
@@ -161,6 +162,8 @@ def install(dict dtypes not None):
 
 
 def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
+    if not _dtypes:
+        import_module("mp_core.ops")  # which is above this module, and installs them
     return PackedMatrix(shape, _dtypes.get(name), data, column_sums, scale, zero_point, group_size)
 
 
