@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from mp_core.checkpoint.output import check_free, new_file
 from mp_core.cli.common import DONE, as_json, check_output
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.policies import policy
-from mp_core.dtype_policies import serialize
+from mp_core.dtype_policies import policy_of, serialize
 from mp_core.models import BertEncoder
 from mp_core.selection import METRICS, POLICIES, PolicyChoice, choose_policy
 
@@ -64,10 +65,21 @@ def _choose(arguments: argparse.Namespace) -> int:
     else:
         files = {path.relative_to(arguments.model).as_posix() for path in Path(arguments.model).rglob("*")}
         check_free(Path(os.path.realpath(output)), files, inputs, force=arguments.force)
+        _check_stored(arguments.policies)
         encoder, choice = _chosen(arguments)
         encoder.with_policy(choice.map).save(output, force=arguments.force)
     print(as_json(asdict(choice) | {"map": serialize(choice.map)}) if arguments.json else choice)
     return DONE
+
+
+def _check_stored(policies: Iterable[str]) -> None:
+    """Raise before the search if a folder could not hold what it may find."""
+    for scheme in (policy_of(name).scheme for name in policies):
+        try:
+            if scheme is not None:
+                scheme.check_stored()
+        except ValueError as error:
+            raise argparse.ArgumentError(None, f"argument --policies: {error}") from error
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[BertEncoder, PolicyChoice]:

@@ -35,7 +35,7 @@ def add_command(commands: Any) -> None:
     embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
     policies = embed.add_mutually_exclusive_group()
     policies.add_argument("--policy", type=policy, help="as int8 or mixed_bfloat16 (default: as DIR holds its weights)")
-    policies.add_argument("--map", metavar="FILE", help="policies by layer, as `mp-core choose --output` writes them")
+    policies.add_argument("--map", metavar="FILE", help="policies by layer, of `mp-core choose --output NAME.json`")
     embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     prompt = embed.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="what to put before each text (default: what the model says)")
