@@ -64,7 +64,7 @@ def _add_convert(commands: Any) -> None:
         default=[],
         type=_mapping,
         metavar="REGEX=POLICY|FILE",
-        help="another policy for tensors whose names match; the first match counts. Or a map of `choose --output NAME.json`",
+        help="another policy for names that match, the first match counts; or a map of `choose --output NAME.json`",
     )
     convert.add_argument(
         "--keep",
