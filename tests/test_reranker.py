@@ -6,9 +6,11 @@ import warnings
 import numpy as np
 import pytest
 import random_models
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mp_core as mp
+from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import Reranker
 
 WORDS = random_models.WORDS
@@ -184,3 +186,130 @@ def test_the_activation_of_the_folder_is_applied(tmp_path, entry):
     np.testing.assert_allclose(
         reranker.predict(PAIRS), np.tanh(reranker.predict(PAIRS, activation="linear")), atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "entries", "message"),
+    [
+        ("config.json", {"id2label": {}}, r"config\.json: id2label is {}; expected an object with a name"),
+        ("config.json", {"id2label": None, "num_labels": 0}, r"config\.json: num_labels is 0; expected a positive int"),
+        (
+            "config.json",
+            {"sentence_transformers": [1]},
+            r"config\.json: sentence_transformers is \[1\]; expected an obj",
+        ),
+        ("tokenizer_config.json", {"model_input_names": 3}, "model_input_names is 3; expected a list or null"),
+    ],
+)
+def test_an_entry_that_is_refused_is_named_with_its_file(tmp_path, file, entries, message):
+    written(tmp_path)
+    edit(tmp_path / file, **entries)
+    with pytest.raises(ValueError, match=message):
+        Reranker.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("entries", [{"id2label": None}, {"id2label": None, "num_labels": 2}])
+def test_without_names_of_labels_there_are_as_many_as_the_configuration_says(tmp_path, entries):
+    written(tmp_path, labels=2)
+    edit(tmp_path / "config.json", **entries)
+    assert Reranker.from_folder(tmp_path).predict(PAIRS).shape == (len(PAIRS), 2)
+
+
+def test_the_pooling_of_modernbert_is_one_of_two(tmp_path):
+    written(tmp_path, "modernbert")
+    edit(tmp_path / "config.json", classifier_pooling="max")
+    with pytest.raises(ValueError, match=r"config\.json: classifier_pooling is 'max'; expected 'cls' or 'mean'"):
+        Reranker.from_folder(tmp_path)
+
+
+def test_more_types_of_tokens_than_the_network_has_are_refused(tmp_path):
+    written(tmp_path, type_vocab_size=1)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A $B:1", [])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"types of tokens in a pair is 2; expected at most type_vocab_size, 1"):
+        Reranker.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+def test_a_folder_without_a_head_is_refused_by_the_name_of_its_tensor(tmp_path, name):
+    network = written(tmp_path, name)
+    path, start = tmp_path / "model.safetensors", f"{network.base_model_prefix}."
+    tensors = load_file(path)
+    save_file({key: value for key, value in tensors.items() if key.startswith(start)}, path)
+    head = {key for key in tensors if not key.startswith(start) and key.endswith("weight")}
+    with pytest.raises(ValueError, match=r"is missing; expected shape") as refusal:
+        Reranker.from_folder(tmp_path)
+    assert any(f"tensor {key} is missing" in str(refusal.value) for key in head)
+
+
+@pytest.mark.parametrize("policy", ["int8", "int4/8", "int8/weight_only", "float8_e4m3fn", "map"])
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "distilbert", "modernbert"])
+def test_every_form_of_the_head_is_saved_with_the_same_bits(tmp_path, name, policy):
+    source = tmp_path / "source"
+    source.mkdir()
+    written(source, name)
+    if policy == "map":
+        policy = DTypePolicyMap("float32", {"head/output": "int8_from_float32", "encoder/.*": "bfloat16"})
+    reranker = Reranker.from_folder(source).with_policy(policy)
+    reranker.save(tmp_path / "saved")
+    again = Reranker.from_folder(tmp_path / "saved")
+    np.testing.assert_array_equal(again.predict(PAIRS), reranker.predict(PAIRS))
+    assert again.weight_bytes == reranker.weight_bytes
+    assert again.model.head.output.quantized
+
+
+def test_a_calibrated_reranker_is_saved_with_the_same_bits(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    written(source)
+    exact = Reranker.from_folder(source)
+    fitted = mp.calibrate(exact, (PAIRS,), "int8")
+    assert fitted.model.head.output.inputs is not None
+    assert 0 < np.abs(fitted.predict(PAIRS) - exact.predict(PAIRS)).max() < 0.1
+    fitted.save(tmp_path / "saved")
+    np.testing.assert_array_equal(Reranker.from_folder(tmp_path / "saved").predict(PAIRS), fitted.predict(PAIRS))
+
+
+def test_the_tensors_of_the_head_have_their_names_in_the_file(tmp_path):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path)
+    names = load_file(tmp_path / "model.safetensors").keys()
+    assert set(reranker.kernel_names.values()) <= names
+    assert reranker.kernel_names["head/output"] == "classifier.weight"
+    assert reranker.tensor_names["head/dense"] == "bert.pooler.dense."
+
+
+def test_pairs_are_any_sequences_and_a_pair_without_a_token_is_named(tmp_path):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path)
+    for pairs in (map(list, PAIRS), np.array(PAIRS), tuple(PAIRS)):
+        np.testing.assert_array_equal(reranker(pairs), reranker.predict(PAIRS))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A $B:1", [])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"`pairs\[1\]` must have a token; the model's tokenizer gives it none"):
+        Reranker.from_folder(tmp_path).predict([("a", "b"), ("", "")])
+
+
+def test_ranks_keep_the_order_of_equals_and_name_what_is_no_text(tmp_path):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path)
+    assert [place for place, _ in reranker.rank("a", ["b"] * 5, top_k=3)] == [0, 1, 2]
+    assert reranker.rank("a", []) == []
+    with pytest.raises(TypeError, match="`query` must be a str; received NoneType"):
+        reranker.rank(None, [])
+    with pytest.raises(ValueError, match="`top_k` must be"):
+        reranker.rank("a", ["b"], top_k=0)
+
+
+def test_positions_that_were_changed_are_not_saved_without_their_types(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    written(source)
+    reranker = Reranker.from_folder(source)
+    table = reranker.model.embeddings.position.table
+    table.assign(table.numpy() + 1)
+    with pytest.raises(ValueError, match="embeddings/position was changed; files hold positions and types apart"):
+        reranker.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

@@ -1,26 +1,19 @@
 """Sentence encoders of the BERT family, from a folder as the sentence-transformers library writes it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from copy import copy
+from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
-from mp_core.checkpoint import save_folder
-from mp_core.dtype_policies import DTypePolicy, policy_of
-from mp_core.layers import Dense, Layer
-from mp_core.models.model import Model
+from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool
-from mp_core.models.tokenizer import Tokenizer
-from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
-from mp_core.progress import progress
+from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
 
-__all__ = ["BertEncoder", "TextError", "float_policy", "list_of_texts", "pad"]
+__all__ = ["BertEncoder", "TextError"]
 
 
 class TextError(ValueError):
@@ -40,7 +33,7 @@ class TextError(ValueError):
         self.reason = reason
 
 
-class BertEncoder:
+class BertEncoder(TextModel):
     """A sentence encoder: texts in, one float32 vector each out. :meth:`from_folder` builds one.
 
     Attributes
@@ -67,11 +60,8 @@ class BertEncoder:
     (2, 384)
     """
 
-    def __init__(self, folder: Path, modules: Modules, tokenizer: Tokenizer, policy: DTypePolicy | None) -> None:
-        self._folder = folder
-        self._modules = modules
-        self._tokenizer = tokenizer
-        self._read_weights(policy)
+    def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
+        super().__init__(folder, modules, policy)
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
@@ -109,73 +99,7 @@ class BertEncoder:
             The tokenizers package is missing.
         """
         folder = path_of(path, "path")
-        modules = read_modules(folder)
-        return cls(folder, modules, Tokenizer(modules), None if policy is None else float_policy(policy))
-
-    def with_policy(self, policy: str | DTypePolicy) -> "BertEncoder":
-        """Return the model under another policy, with its weights read anew from the folder.
-
-        Parameters
-        ----------
-        policy : str or DTypePolicy
-            As in :meth:`from_folder`.
-
-        Returns
-        -------
-        BertEncoder
-
-        Raises
-        ------
-        OSError
-            The folder is not there any more.
-        ValueError
-            Its files have changed and do not fit, or `policy` is not a policy.
-        """
-        other = copy(self)
-        other._read_weights(float_policy(policy))
-        return other
-
-    def _read_weights(self, policy: DTypePolicy | None) -> None:
-        self.model, weights = read_model(self._modules.network, self._modules.config, policy, Model)
-        names = names_of(self.model)
-        kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
-        self.tensor_names = {path: f"{weights.prefix}{name}." for path, name in names.items()}
-        self.kernel_names = {path: weights.name(f"{names[path]}.weight") for path in names if path in kernels}
-
-    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the encoder as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
-
-        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. What else
-        there is in the folder that the encoder was read from is copied, weights in another form excepted.
-
-        Parameters
-        ----------
-        path : path
-            A folder other than that one.
-        force : bool
-            Whether to replace a folder that is there, if this would write every file in it.
-
-        Raises
-        ------
-        OSError
-            A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
-        ValueError
-            `path` is the folder that the encoder was read from, or lies in it; or that folder has changed and does not
-            fit any more; or there are groups of a length that files do not hold.
-        """
-        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
-        tensors, policy, policies = tensors_of(self.model, weights)
-        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
-
-    @property
-    def max_length(self) -> int:
-        """The number of tokens at which texts are cut."""
-        length: int = self._tokenizer.max_length
-        return length
-
-    def flatten(self) -> Iterator[Layer]:
-        """Yield the model and the layers in it."""
-        return (part for part in self.model.flatten() if isinstance(part, Layer))
+        return cls(folder, read_modules(folder), policy)
 
     def __call__(self, texts: str | Iterable[str]) -> Array:
         """Return :meth:`encode` of `texts`."""
@@ -243,10 +167,8 @@ class BertEncoder:
                 raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
         if cut and on_cut is not None:
             on_cut(cut)
-        longest_first = np.argsort([-len(row) for row in rows], kind="stable")
-        batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         embeddings = np.empty((len(rows), dim), np.float32)
-        for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
+        for batch in batches(rows, batch_size, show_progress):
             pooled = self._embed(*pad([rows[index] for index in batch]), unpooled)
             if normalize is None and self._modules.normalize:
                 pooled = _unit(pooled)
@@ -281,11 +203,6 @@ class BertEncoder:
             raise TypeError(f"`ids` must be integers; received {ids.dtype}")
         return self._embed(ids, np.ones(ids.shape, bool) if mask is None else as_mask(mask))
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
-        return self.model.weight_bytes
-
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
         """Return the pooled vectors of texts, of whose tokens the first `unpooled` are attended to only."""
         hidden = self.model(ids, mask=mask)
@@ -297,49 +214,14 @@ class BertEncoder:
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
-            return _one_text(prompt, "prompt")
+            return one_text(prompt, "prompt")
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
-        return "" if name is None else _one_text(self.prompts[name], f"prompts[{name!r}]")
-
-
-def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
-    """Return one text or several as a list; raise unless all are str that a tokenizer takes."""
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
-    texts = [texts] if isinstance(texts, str) else texts
-    return [_one_text(text, f"{argument}[{position}]") for position, text in enumerate(texts)]
-
-
-def _one_text(text: Any, argument: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"`{argument}` must be text that UTF-8 can encode: {error}") from None
-    return text
+        return "" if name is None else one_text(self.prompts[name], f"prompts[{name!r}]")
 
 
 def _unit(rows: Array) -> Array:
     """Return every row scaled to length 1; rows of zeros stay zeros."""
     scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return scaled
-
-
-def pad(rows: list[Array]) -> tuple[Array, Array]:
-    """Return `rows` as one array, padded on the right, and the mask of their tokens."""
-    lengths = np.array([len(row) for row in rows])
-    mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
-    ids = np.zeros(mask.shape, np.int32)
-    ids[mask] = np.concatenate(rows)
-    return ids, mask
-
-
-def float_policy(policy: Any) -> DTypePolicy:
-    """Return a policy; raise ValueError unless it computes in floats."""
-    found = policy_of(policy)
-    if "float" not in found.compute_dtype:
-        raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")
-    return found

@@ -10,7 +10,7 @@ from mp_core.arrays import Array, as_mask
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.model import Model
 from mp_core.models.pooling import pool
-from mp_core.models.settings import ACTIVATIONS, Settings, choices, unexpected
+from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
 
 __all__ = ["Classifier"]
 
@@ -56,7 +56,7 @@ class Head:
 _SWITCH = {False: False, True: True}
 _AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
 _HEADS = {
-    "bert": Head(tensors={"head/dense": "pooler.dense", "head/output": "classifier"}),
+    "bert": Head(tensors={"head/dense": "bert.pooler.dense", "head/output": "classifier"}),
     "roberta": Head(tensors=_AFTER),
     "xlm-roberta": Head(tensors=_AFTER),
     "camembert": Head(tensors=_AFTER),
@@ -119,14 +119,20 @@ class Classifier(Model):
         self.labels = _labels(self.config, "`config`")
         self._head = Head.of(self.config, "`config`")
 
+    @staticmethod
+    def check(config: Mapping[str, Any], path: Any) -> None:
+        """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
+        _labels(config, path)
+        Head.of(config, path)
+
     def _build_parts(self, input_shape: Shape) -> None:
         super()._build_parts(input_shape)
         self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
         self.head.build((None, self.settings.hidden_size))
 
-    def names(self) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors in checkpoints begin, without any prefix."""
-        return super().names() | dict(self._head.tensors)
+    def names(self, prefix: str) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
+        return super().names(prefix) | dict(self._head.tensors)
 
     def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
         """Return the scores before any activation, shape (n, labels).
@@ -143,8 +149,12 @@ class Classifier(Model):
 
 
 def _labels(config: Mapping[str, Any], path: Any) -> int:
-    """Return how many labels there are: as many as have a name, two where none has."""
-    names = config.get("id2label", dict.fromkeys(range(2)))
-    if not isinstance(names, dict) or not names:
+    """Return how many labels there are: as many as have a name, or else `num_labels`, two by default."""
+    names = config.get("id2label")
+    if names is not None and not (isinstance(names, dict) and names):
         raise unexpected(path, "id2label", names, "an object with a name for every label")
-    return len(names)
+    count = config.get("num_labels", 2) if names is None else len(names)
+    fits, expected = KINDS[int]
+    if not fits(count):
+        raise unexpected(path, "num_labels", count, expected)
+    return int(count)

@@ -81,9 +81,9 @@ class Model(Layer):
         self.encoder = self.architecture.encoder(self.settings, name="encoder", dtype=self.dtype_policy)
         self.encoder.build((*input_shape, self.settings.hidden_size))
 
-    def names(self) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors in checkpoints begin, without any prefix."""
-        return self.architecture.names(self.settings)
+    def names(self, prefix: str) -> dict[str, str]:
+        """Return the path of each layer -> how the names of its tensors begin in a checkpoint with this prefix."""
+        return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
 
     def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
         """Return the vectors of tokens.

@@ -177,8 +177,10 @@ def read_cross(folder: Path) -> tuple[Modules, Any]:
     transformer = _read(modules[0] / "sentence_bert_config.json", _CROSS_TRANSFORMER)
     said = _read(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
     if said is None:
-        library = config.get("sentence_transformers")
-        said = library.get("activation_fn") if isinstance(library, dict) else None
+        library = config.get("sentence_transformers") or {}
+        if not isinstance(library, dict):
+            raise ValueError(f"{path}: sentence_transformers is {library!r}; expected an object")
+        said = library.get("activation_fn")
     return Modules(
         network=modules[0],
         config=config,

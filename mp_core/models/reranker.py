@@ -1,7 +1,6 @@
 """Cross-encoders: pairs of texts in, scores out, from a folder as sentence-transformers or transformers writes it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,12 @@ import numpy as np
 from mp_core import ops
 from mp_core.arguments import path_of, positive_integer
 from mp_core.arrays import F32, Array
-from mp_core.checkpoint import save_folder
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
-from mp_core.models.bert import float_policy, list_of_texts, pad
 from mp_core.models.heads import Classifier
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.settings import choices, unexpected
-from mp_core.models.tokenizer import Tokenizer
-from mp_core.models.weights import Weights, read_model, tensors_of
-from mp_core.progress import progress
+from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
 
 __all__ = ["Reranker"]
 
@@ -33,7 +28,7 @@ _ACTIVATIONS = {
 """What sentence-transformers calls an activation -> its name here."""
 
 
-class Reranker:
+class Reranker(TextModel):
     """A cross-encoder: pairs of texts in, scores out. :meth:`from_folder` builds one.
 
     Attributes
@@ -42,6 +37,10 @@ class Reranker:
         The network and its head.
     activation : str
         What :meth:`predict` applies to the scores.
+    max_length : int
+        The most tokens a pair may have, its special tokens included.
+    tensor_names, kernel_names : dict of str to str
+        As those of :class:`BertEncoder`.
 
     Examples
     --------
@@ -50,11 +49,18 @@ class Reranker:
     array([0.97, 0.01], dtype=float32)
     """
 
-    def __init__(self, folder: Path, modules: Modules, said: Any, policy: DTypePolicy | None) -> None:
-        self._folder = folder
-        self._modules = modules
-        self._tokenizer = Tokenizer(modules)
-        self.model, _ = read_model(modules.network, modules.config, policy, Classifier)
+    kind = Classifier
+    model: Classifier
+
+    def __init__(self, folder: Path, modules: Modules, said: Any, policy: str | DTypePolicy | None) -> None:
+        Classifier.check(modules.config, modules.network / "config.json")
+        super().__init__(folder, modules, policy)
+        given, known = self._tokenizer.types, modules.settings.type_vocab_size
+        if known and given > known:
+            path = modules.network / "tokenizer.json"
+            raise unexpected(
+                path, "the number of types of tokens in a pair", given, f"at most type_vocab_size, {known}"
+            )
         if said is not None and (not isinstance(said, str) or said not in _ACTIVATIONS):
             raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
         self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
@@ -86,51 +92,11 @@ class Reranker:
             The tokenizers package is missing.
         """
         folder = path_of(path, "path")
-        return cls(folder, *read_cross(folder), None if policy is None else float_policy(policy))
+        return cls(folder, *read_cross(folder), policy)
 
-    def with_policy(self, policy: str | DTypePolicy) -> "Reranker":
-        """Return the model under another policy, with its weights read anew from the folder.
-
-        Parameters
-        ----------
-        policy : str or DTypePolicy
-            As in :meth:`from_folder`.
-
-        Raises
-        ------
-        OSError
-            The folder is not there any more.
-        ValueError
-            Its files have changed and do not fit, or `policy` is not a policy.
-        """
-        other = copy(self)
-        other.model, _ = read_model(self._modules.network, self._modules.config, float_policy(policy), Classifier)
-        return other
-
-    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write a folder from which :meth:`from_folder`, without a policy, reads the same bits.
-
-        Parameters
-        ----------
-        path, force
-            Those of :meth:`mp_core.models.BertEncoder.save`.
-
-        Raises
-        ------
-        OSError
-            A file cannot be read or written, or the folder exists.
-        ValueError
-            `path` is the folder that the model was read from, or lies in it; or that folder has changed.
-        """
-        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
-        tensors, policy, policies = tensors_of(self.model, weights)
-        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
-
-    @property
-    def max_length(self) -> int:
-        """The number of tokens at which pairs are cut, special tokens included."""
-        length: int = self._tokenizer.max_length
-        return length
+    def __call__(self, pairs: Iterable[Sequence[str]]) -> Array:
+        """Return :meth:`predict` of `pairs`."""
+        return self.predict(pairs)
 
     def predict(
         self,
@@ -169,10 +135,11 @@ class Reranker:
         batch_size = positive_integer(batch_size, "batch_size")
         apply = activations.get(self.activation if activation is None else activation)
         rows, types = self._tokenizer.pairs(_list_of_pairs(pairs))
-        longest_first = np.argsort([-len(row) for row in rows], kind="stable")
-        batches = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        for position, row in enumerate(rows):
+            if not len(row):
+                raise ValueError(f"`pairs[{position}]` must have a token; the model's tokenizer gives it none")
         scores = np.empty((len(rows), self.model.labels), F32)
-        for batch in progress(batches, show=show_progress, total=len(batches), unit="batch"):
+        for batch in batches(rows, batch_size, show_progress):
             ids, mask = pad([rows[index] for index in batch])
             kinds = pad([types[index] for index in batch])[0] if self.model.types > 1 else None
             scores[batch] = ops.cast(self.model(ids, mask=mask, types=kinds), F32)
@@ -199,6 +166,7 @@ class Reranker:
         if self.model.labels != 1:
             raise ValueError(f"`rank` needs a model of one label; this one has {self.model.labels}")
         count = None if top_k is None else positive_integer(top_k, "top_k")
+        query = one_text(query, "query")
         scores = self.predict([(query, document) for document in list_of_texts(documents, "documents")])
         order = np.argsort(-scores, kind="stable")[:count]
         return [(int(index), float(scores[index])) for index in order]
@@ -210,7 +178,7 @@ def _list_of_pairs(pairs: Any) -> list[tuple[str, str]]:
         raise TypeError(f"`pairs` must be an iterable of pairs of str; received {type(pairs).__name__}")
     found = []
     for position, pair in enumerate(pairs):
-        if isinstance(pair, str) or not isinstance(pair, Sequence):
+        if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray):
             raise TypeError(f"`pairs[{position}]` must be a pair of str; received {type(pair).__name__}")
         if len(pair) != 2:
             raise ValueError(f"`pairs[{position}]` must have two texts; received {len(pair)}")

@@ -33,6 +33,7 @@ _TYPED = (None, "BertTokenizer", "BertTokenizerFast")
 _RULES: dict[str, Rule] = {
     "truncation_side": only("right"),
     "padding_side": only("right"),
+    "model_input_names": (lambda value: value is None or isinstance(value, list), "a list or null"),
     "do_lower_case": SWITCH,
     "tokenize_chinese_chars": SWITCH,
     "strip_accents": (lambda value: value is None or isinstance(value, bool), "true, false or null"),
@@ -67,6 +68,8 @@ class Tokenizer:
     ----------
     max_length : int
         The most tokens a text may have, special tokens included.
+    types : int
+        How many types the tokens of a pair have.
 
     Raises
     ------
@@ -87,11 +90,12 @@ class Tokenizer:
         self.max_length = min(stated or longest, longest)
         self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
         _set_normalizer(self._tokenizer, config, modules.lower_case)
-        names = config.get("model_input_names", ["token_type_ids"] if config.get("tokenizer_class") in _TYPED else [])
-        self._typed = isinstance(names, list) and "token_type_ids" in names
+        names = config.get("model_input_names")
+        typed = config.get("tokenizer_class") in _TYPED if names is None else "token_type_ids" in names
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._frame = _frame(self._tokenizer)
+        self._frame = _frame(self._tokenizer, typed)
+        self.types = 1 + max((kind for _, _, kind in self._frame), default=0)
         self._tokenizer.enable_truncation(self.max_length)
         self._shorten = _shortening(self._tokenizer, self.max_length)
 
@@ -133,7 +137,7 @@ class Tokenizer:
             kept = [tokens[text][:count] for text, count in zip(pair, _longest_first(n, m, room), strict=True)]
             parts = [ids if place is None else kept[place] for place, ids, _ in self._frame]
             rows.append(np.concatenate(parts))
-            kinds = [kind if self._typed else 0 for _, _, kind in self._frame]
+            kinds = [kind for _, _, kind in self._frame]
             types.append(np.concatenate([np.full(len(part), kind) for part, kind in zip(parts, kinds, strict=True)]))
         return rows, types
 
@@ -206,10 +210,10 @@ def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) ->
         tokenizer.normalizer = InTurn([Lowercase(), *([] if normalizer is None else [normalizer])])
 
 
-def _frame(tokenizer: Any) -> list[tuple[int | None, Array, int]]:
+def _frame(tokenizer: Any, typed: bool) -> list[tuple[int | None, Array, int]]:
     """Return the parts of a pair: which text each is or None, the special tokens that stand there, and their type.
 
-    Nothing if the tokenizer does not put two texts side by side.
+    The type is 0 unless tokens are typed. Nothing if the tokenizer does not put two texts side by side.
     """
     for word in itertools.chain(["a"], filter(None, map(tokenizer.id_to_token, range(100)))):
         try:
@@ -222,7 +226,7 @@ def _frame(tokenizer: Any) -> list[tuple[int | None, Array, int]]:
             for part, run in itertools.groupby(tokens, itemgetter(0, 1))
         ]
         if [place for place, *_ in parts if place is not None] == [0, 1]:
-            return [(place, ids, kind) for place, kind, ids in parts]
+            return [(place, ids, kind if typed else 0) for place, kind, ids in parts]
     return []
 
 

@@ -72,8 +72,8 @@ class Weights:
         return cls(architecture, path, tensors, prefix, names, stored_policies(path))
 
     def name(self, name: str) -> str:
-        """Return the name of a tensor in the file; those of the layers after the network have no prefix."""
-        return self.names.get(self.prefix + name, self.names.get(name, self.prefix + name))
+        """Return the name of a tensor in the file."""
+        return self.names.get(name, name)
 
     def find(self, name: str, *shape: int) -> tuple[Tensor, Inputs | None]:
         """Return a tensor of exactly this shape, floats or codes, and what quantizes the inputs beside it."""
@@ -108,7 +108,7 @@ class Weights:
         Parameters
         ----------
         names : mapping of str to str
-            The path of each layer -> how the names of its tensors begin, without the prefix.
+            The path of each layer -> how the names of its tensors begin.
         """
         default, others = self.stored
         base = policy_of("float32" if default is None else default)
@@ -131,7 +131,7 @@ def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | No
     architecture = architecture_of(config, folder / "config.json")
     settings = architecture.read(config, folder / "config.json")
     weights = Weights.open(folder, architecture, settings)
-    names = kind(config, dtype="float32").names()
+    names = kind(config, dtype="float32").names(weights.prefix)
     model = kind(config, name="model", dtype=weights.policy(names) if policy is None else policy)
     model.build()
     for layer in layers_of(model):
@@ -145,9 +145,9 @@ def layers_of(model: Model) -> list[Layer]:
     return [layer for layer in model.flatten() if isinstance(layer, Layer)]
 
 
-def names_of(model: Model) -> dict[str, str]:
-    """Return the path of each layer with weights of its own -> how its tensors' names begin, without the prefix."""
-    names = model.names()
+def names_of(model: Model, weights: Weights) -> dict[str, str]:
+    """Return the path of each layer with weights of its own -> how its tensors' names begin."""
+    names = model.names(weights.prefix)
     return {str(layer.path): names[str(layer.path)] for layer in layers_of(model) if type(layer) in _GIVERS}
 
 
@@ -197,7 +197,7 @@ def _sums(weights: Weights, layer: Positions, name: str) -> Array:
 
 
 def _types(weights: Weights) -> str:
-    return f"{weights.architecture.tensors['embeddings/token_type']}.weight"
+    return f"{weights.prefix}{weights.architecture.tensors['embeddings/token_type']}.weight"
 
 
 def _position_bias(weights: Weights, layer: PositionBias, name: str) -> None:
@@ -238,7 +238,7 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
     tensors = dict(weights.tensors)
     matrices: dict[str, str] = {}
     others: dict[str, str] = {}
-    names = names_of(model)
+    names = names_of(model, weights)
     for layer in layers_of(model):
         if type(layer) in _GIVERS:
             start = names[str(layer.path)]
@@ -288,6 +288,8 @@ def _of_positions(weights: Weights, layer: Positions, name: str) -> dict[str, Te
     table = layer.table.numpy()
     if ops.cast(_sums(weights, layer, name), table.dtype).tobytes() == table.tobytes():
         return {}
+    if layer.types > 1:
+        raise ValueError(f"{layer.path} was changed; files hold positions and types apart, not their sums")
     tensors: dict[str, Tensor] = {weights.name(f"{name}.weight"): table[0]}
     if layer.settings.type_vocab_size:
         tensors[weights.name(_types(weights))] = np.zeros(

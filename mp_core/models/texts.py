@@ -1,0 +1,157 @@
+"""What encoders and rerankers share: a network with its tokenizer, read from a folder and written to one."""
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.checkpoint import save_folder
+from mp_core.dtype_policies import DTypePolicy, policy_of
+from mp_core.layers import Dense, Layer
+from mp_core.models.model import Model
+from mp_core.models.modules import Modules
+from mp_core.models.tokenizer import Tokenizer
+from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
+from mp_core.progress import progress
+
+__all__ = ["TextModel", "batches", "float_policy", "list_of_texts", "one_text", "pad"]
+
+
+class TextModel:
+    """A network with its tokenizer, from a folder.
+
+    Attributes
+    ----------
+    model : Model
+        The network.
+    tensor_names : dict of str to str
+        The path of each layer with weights of its own -> how the names of its tensors in the checkpoint begin.
+    kernel_names : dict of str to str
+        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+    """
+
+    kind: ClassVar[type[Model]] = Model
+
+    def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
+        self._folder = folder
+        self._modules = modules
+        self._tokenizer = Tokenizer(modules)
+        self._read_weights(None if policy is None else float_policy(policy))
+
+    def with_policy(self, policy: str | DTypePolicy) -> Self:
+        """Return the model under another policy, with its weights read anew from the folder.
+
+        Parameters
+        ----------
+        policy : str or DTypePolicy
+            As in :meth:`from_folder`.
+
+        Returns
+        -------
+        object of the same class
+
+        Raises
+        ------
+        OSError
+            The folder is not there any more.
+        ValueError
+            Its files have changed and do not fit, or `policy` is not a policy.
+        """
+        other = copy(self)
+        other._read_weights(float_policy(policy))
+        return other
+
+    def _read_weights(self, policy: DTypePolicy | None) -> None:
+        self.model, weights = read_model(self._modules.network, self._modules.config, policy, self.kind)
+        names = names_of(self.model, weights)
+        kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
+        self.tensor_names = {path: f"{name}." for path, name in names.items()}
+        self.kernel_names = {path: weights.name(f"{names[path]}.weight") for path in names if path in kernels}
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the model as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
+
+        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. What else
+        there is in the folder that the model was read from is copied, weights in another form excepted.
+
+        Parameters
+        ----------
+        path : path
+            A folder other than that one.
+        force : bool
+            Whether to replace a folder that is there, if this would write every file in it.
+
+        Raises
+        ------
+        OSError
+            A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
+        ValueError
+            `path` is the folder that the model was read from, or lies in it; or that folder has changed and does not
+            fit any more; or there are groups of a length that files do not hold, or changed positions of a network
+            that tells types of tokens apart.
+        """
+        weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
+        tensors, policy, policies = tensors_of(self.model, weights)
+        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens at which texts are cut."""
+        length: int = self._tokenizer.max_length
+        return length
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
+        return self.model.weight_bytes
+
+    def flatten(self) -> Iterator[Layer]:
+        """Yield the model and the layers in it."""
+        return (part for part in self.model.flatten() if isinstance(part, Layer))
+
+
+def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
+    """Return one text or several as a list; raise unless all are str that a tokenizer takes."""
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
+    texts = [texts] if isinstance(texts, str) else texts
+    return [one_text(text, f"{argument}[{position}]") for position, text in enumerate(texts)]
+
+
+def one_text(text: Any, argument: str) -> str:
+    """Return a text; raise unless it is a str that a tokenizer takes."""
+    if not isinstance(text, str):
+        raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"`{argument}` must be text that UTF-8 can encode: {error}") from None
+    return text
+
+
+def batches(rows: list[Array], batch_size: int, show_progress: bool) -> Iterator[Array]:
+    """Yield the places of rows of similar length, `batch_size` at a time, the longest first."""
+    longest_first = np.argsort([-len(row) for row in rows], kind="stable")
+    found = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    yield from progress(found, show=show_progress, total=len(found), unit="batch")
+
+
+def pad(rows: list[Array]) -> tuple[Array, Array]:
+    """Return `rows` as one array, padded with zeros on the right, and the mask of their tokens."""
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, np.newaxis]
+    ids = np.zeros(mask.shape, np.int32)
+    ids[mask] = np.concatenate(rows)
+    return ids, mask
+
+
+def float_policy(policy: Any) -> DTypePolicy:
+    """Return a policy of a name or another value; raise ValueError unless it computes in floats."""
+    found = policy_of(policy)
+    if "float" not in found.compute_dtype:
+        raise ValueError(f"`policy` must compute in a floating-point dtype; received {policy!r}")
+    return found
