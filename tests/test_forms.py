@@ -188,6 +188,16 @@ def test_keras_doors_make_keras_variables_and_ours_make_codes():
     np.testing.assert_allclose(layer(x), ours(x), rtol=0, atol=0.1)
 
 
+def test_a_policy_beside_codes_is_that_of_the_layer_from_then_on():
+    layer, other = dense("int8"), dense("int8/weight_only/16")
+    layer.set_matrix(other.matrix, policy=other.dtype_policy)
+    assert layer.dtype_policy == other.dtype_policy
+    other.set_matrix(other.matrix)
+    np.testing.assert_array_equal(layer(np.eye(INPUTS)), other(np.eye(INPUTS)))
+    with pytest.raises(ValueError, match="`policy` goes with codes"):
+        layer.set_matrix(normal(OUTPUTS, INPUTS), policy=other.dtype_policy)
+
+
 def bad_scale(value):
     q = quantize(normal(OUTPUTS, INPUTS), axis=0)
     scale = q.scale.copy()

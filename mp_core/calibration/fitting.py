@@ -10,9 +10,9 @@ from mp_core.arguments import share
 from mp_core.arrays import F32, Array
 from mp_core.calibration.observing import Seen, observe
 from mp_core.calibration.rounding import quantize_for
-from mp_core.calibration.running import Model, calls_of, layers_by_path
-from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
-from mp_core.dtype_policies.map import policy_at
+from mp_core.calibration.running import LayerLike, calls_of, layers_by_path
+from mp_core.dtype_policies import DTypePolicy, Scheme, policy_of
+from mp_core.dtype_policies.map import mapped, policy_at
 from mp_core.dtypes import finfo
 from mp_core.forms import Inputs
 from mp_core.layers import Dense, EinsumDense
@@ -21,27 +21,28 @@ from mp_core.quantization import QuantizedArray
 
 __all__ = ["calibrate"]
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=LayerLike)
 
-# Up to this share of the widest range, an input's range counts as not seen in the sample; its weights likewise.
+# An input whose range is no more than this share of the widest one counts as not seen in the sample. The same holds
+# for the largest weight of an input, beside that of all inputs.
 _UNSEEN = 1e-12
-# The share of the widest range that an input gets in place of a range that was not seen.
+# An input that was not seen gets this share of the widest range, or of the largest weight.
 _ASSUMED = 1e-3
-# If no range, or no weight, is larger, all count as 1, because float32 must hold their quotients.
+# If no range (or no weight) exceeds this, all of them count as 1, because float32 must hold their quotients.
 _TINY = 1e-30
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     """Return the model under a policy, its quantized Dense and EinsumDense layers fitted to a sample.
 
-    The model runs on the sample in float32. Kernels are rounded anew, input by input: the rounding error of the weights
-    of one input is propagated into those of later ones, as the inputs of the sample hang together (GPTQ [1]_). Scales
-    stay as they are.
+    The model runs on the sample in float32. Kernels are then rounded input by input: the rounding error of the weights
+    of one input is propagated into the weights of the inputs that are correlated with it and rounded later (GPTQ
+    [1]_). The scales of the kernels are those that they would have without a sample.
 
-    int8 layers that quantize their inputs get fixed scales for these, ``int8`` becomes ``int8/fixed``: each input j a
-    scale of its own, ``s_j = (range_j / 2) ** alpha / max|w_j| ** (1 - alpha)`` up to a common factor (SmoothQuant's
-    rule [2]_), by which its weights w_j are multiplied first, and a zero point in the middle of its range. Float8
-    layers with fixed inputs get one scale.
+    int8 layers that quantize their inputs get fixed scales for these: ``int8`` becomes ``int8/fixed``. Each input j has
+    a scale ``s_j = (range_j / 2) ** alpha / max|w_j| ** (1 - alpha)``, times a factor that all inputs of the layer
+    share (SmoothQuant's rule [2]_), and a zero point that puts the middle of its range at code 0. Its weights w_j are
+    multiplied by ``s_j`` before they are quantized. Float8 layers with fixed inputs get one scale for all inputs.
 
     Parameters
     ----------
@@ -56,8 +57,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
         A scheme alone, such as ``"int8"`` or ``"int4/64"``, which means that ``_from_mixed_bfloat16``; a policy, or a
         map of policies.
     alpha : float
-        For int8 layers that quantize their inputs.
-        From 0, where the kernel alone decides about the steps, to 1, where the inputs do.
+        The exponent of `range_j` above, for int8 layers that quantize their inputs: from 0, where the kernel alone
+        decides about the scales of the inputs, to 1, where the ranges of the inputs do.
 
     Returns
     -------
@@ -91,8 +92,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     """
     alpha = share(alpha, "alpha")
     calls, wanted = calls_of(model, sample), policy_of(policy)
-    reference, result = model.with_policy("float32"), model.with_policy(_mapped(wanted, _not_fixed))
-    target = _mapped(wanted, _fixed)
+    reference, result = model.with_policy("float32"), model.with_policy(_under(wanted, _not_fixed))
+    target = _under(wanted, _fixed)
     chosen = {path: layer for path, layer in _kernels(result).items() if layer.quantized}
     schemes = {path: scheme for path in chosen if (scheme := policy_at(target, path).scheme) is not None}
     if not schemes:
@@ -100,23 +101,23 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     exact = _kernels(reference)
     for path, seen in observe(reference, calls, {path: exact[path] for path in schemes}).items():
         lines = cast(exact[path].matrix, "float64")
-        chosen[path]._set_policy(policy_at(target, path))
-        chosen[path].set_matrix(*_fitted(lines, schemes[path], seen, alpha))
+        chosen[path].set_matrix(*_fitted(lines, schemes[path], seen, alpha), policy=policy_at(target, path))
     return result
 
 
-def _kernels(model: Model) -> dict[str, Any]:
+def _kernels(model: LayerLike) -> dict[str, Any]:
     return {path: layer for path, layer in layers_by_path(model).items() if isinstance(layer, (Dense, EinsumDense))}
 
 
-def _mapped(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePolicy:
-    """Return the policy, or map of policies, with other schemes."""
-    if isinstance(policy, DTypePolicyMap):
-        entries = {key: _mapped(entry, change) for key, entry in policy.items()}
-        return DTypePolicyMap(_mapped(policy.default_policy, change), entries, policy._match)
-    if policy.scheme is None or change(policy.scheme) == policy.scheme:
-        return policy
-    return policy_of(f"{change(policy.scheme)}_from_{policy.get_config()['source_name']}")
+def _under(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePolicy:
+    """Return the policy, or map of policies, with the schemes that `change` makes of its own."""
+
+    def changed(own: DTypePolicy) -> DTypePolicy:
+        if own.scheme is None or change(own.scheme) == own.scheme:
+            return own
+        return policy_of(f"{change(own.scheme)}_from_{own.get_config()['source_name']}")
+
+    return mapped(policy, changed)
 
 
 def _fixed(scheme: Scheme) -> Scheme:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.calibration.running import Call, Model, mask_of
+from mp_core.calibration.running import Call, LayerLike, mask_of
 from mp_core.forms import Float
 from mp_core.ops import cast, matmul
 
@@ -85,7 +85,7 @@ class _Observing(Float):
         return super().multiply(rows, *args, **kwargs)
 
 
-def observe(model: Model, calls: list[Call], layers: dict[str, Any]) -> dict[str, Seen]:
+def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict[str, Seen]:
     """Run the model and return what the inputs of these layers were, which hold floats and are part of it.
 
     Raises

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 from mp_core.arrays import Array, as_mask
 from mp_core.layers import Layer
 
-__all__ = ["Call", "Model", "calls_of", "layers_by_path", "mask_of"]
+__all__ = ["Call", "LayerLike", "calls_of", "layers_by_path", "mask_of"]
 
 
 @runtime_checkable
-class Model(Protocol):
-    """A layer, or anything else that has these of its methods, as an encoder of texts."""
+class LayerLike(Protocol):
+    """What can be calibrated and chosen for: a layer, or anything with these of its methods, as an encoder of texts."""
 
     @property
     def weight_bytes(self) -> int:
@@ -51,7 +51,7 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
     >>> calls_of(Dense(2), [(1, 2), {"inputs": 3}, 4])
     [Call(args=(1, 2), kwargs={}), Call(args=(), kwargs={'inputs': 3}), Call(args=(4,), kwargs={})]
     """
-    if not isinstance(model, Model):
+    if not isinstance(model, LayerLike):
         raise TypeError(
             "`model` must be a Layer, or have its methods `__call__`, `flatten`, `weight_bytes` and `with_policy`; "
             f"received {type(model).__name__}"
@@ -72,14 +72,14 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
     ]
 
 
-def mask_of(model: Model, call: Call) -> Array | None:
+def mask_of(model: LayerLike, call: Call) -> Array | None:
     """Return the argument ``mask`` of a call, True where its inputs are no padding; None if it has none."""
     named = dict(zip(signature(getattr(model, "call", model)).parameters, call.args, strict=False)) | call.kwargs
     mask = named.get("mask")
     return None if mask is None else as_mask(mask)
 
 
-def layers_by_path(model: Model) -> dict[str, Layer]:
+def layers_by_path(model: LayerLike) -> dict[str, Layer]:
     """Return the layers of a model by path; raise ValueError if two have one path."""
     layers: dict[str, Layer] = {}
     for part in model.flatten():

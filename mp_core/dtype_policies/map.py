@@ -11,7 +11,7 @@ from mp_core.dtype_policies.registry import deserialize, get, serialize
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.patterns import matcher
 
-__all__ = ["DTypePolicyMap", "policy_at", "unquantized", "weight_only"]
+__all__ = ["DTypePolicyMap", "mapped", "policy_at", "unquantized", "weight_only"]
 
 _MATCHES = ("fullmatch", "search")
 _CACHED_PATHS = 1 << 17
@@ -226,22 +226,28 @@ def policy_at(policy: DTypePolicy, path: str | None) -> DTypePolicy:
     return policy[path] if isinstance(policy, DTypePolicyMap) and path else policy
 
 
+def mapped(policy: DTypePolicy, change: Callable[[DTypePolicy], DTypePolicy]) -> DTypePolicy:
+    """Return what `change` makes of a policy or, if it is a map, the map of what it makes of every policy in it."""
+    if not isinstance(policy, DTypePolicyMap):
+        return change(policy)
+    policies = {path: mapped(entry, change) for path, entry in policy.items()}
+    return DTypePolicyMap(mapped(policy.default_policy, change), policies, policy._match)
+
+
 def unquantized(policy: DTypePolicy) -> DTypePolicy:
     """Return the policy, or map of policies, under which weights load before they are quantized."""
-    if isinstance(policy, DTypePolicyMap):
-        policies = {path: unquantized(entry) for path, entry in policy.items()}
-        return DTypePolicyMap(unquantized(policy.default_policy), policies, policy._match)
-    return get(policy.get_config()["source_name"]) if policy.quantization_mode else policy
+    return mapped(policy, lambda own: get(own.get_config()["source_name"]) if own.quantization_mode else own)
 
 
 def weight_only(policy: DTypePolicy) -> DTypePolicy:
     """Return the policy, or map of policies, under which int8 weights leave the inputs as they are."""
-    if isinstance(policy, DTypePolicyMap):
-        policies = {path: weight_only(entry) for path, entry in policy.items()}
-        return DTypePolicyMap(weight_only(policy.default_policy), policies, policy._match)
-    if type(policy) is QuantizedDTypePolicy and policy.quantization_mode == "int8":
-        return SchemeDTypePolicy("int8/weight_only", policy.source_name)
-    return policy
+
+    def change(own: DTypePolicy) -> DTypePolicy:
+        if type(own) is QuantizedDTypePolicy and own.quantization_mode == "int8":
+            return SchemeDTypePolicy("int8/weight_only", own.source_name)
+        return own
+
+    return mapped(policy, change)
 
 
 def _literal_prefix(pattern: str) -> str:

@@ -57,7 +57,7 @@ class Codes(Form):
     @property
     def fixes_inputs(self) -> bool:
         """Whether there are scales of the inputs; a table has none."""
-        return self.scheme.inputs == "fixed" and not self.geometry.axis
+        return self.scheme.inputs == "fixed" and not self.geometry.is_table
 
     def variables_of(self) -> dict[str, Variable]:
         """Return codes, scales and zero points, and those of fixed inputs."""

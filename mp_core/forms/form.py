@@ -51,8 +51,8 @@ class Geometry:
         The float variable's.
     rows, columns : int
         Its shape as a matrix.
-    axis : int
-        The axis of the matrix whose elements share scales: 0 for a kernel, 1 for a table.
+    is_table : bool
+        Whether it is a table whose rows are looked up, and no kernel that multiplies.
     scale_shape : tuple of int
         The shape in which Keras stores the scales of int8 codes.
     order : tuple of int
@@ -64,14 +64,19 @@ class Geometry:
     shape: tuple[int, ...]
     rows: int
     columns: int
-    axis: int
+    is_table: bool
     scale_shape: tuple[int, ...]
     order: tuple[int, ...] = (0, 1)
 
     @property
     def lines_shape(self) -> tuple[int, int]:
         """The shape of the matrix lines-major: (outputs, inputs), of a table (rows, columns)."""
-        return (self.rows, self.columns) if self.axis else (self.columns, self.rows)
+        return (self.rows, self.columns) if self.is_table else (self.columns, self.rows)
+
+    @property
+    def shared_axis(self) -> int:
+        """The axis of the matrix along which scales are shared: 0 for a kernel, 1 for a table."""
+        return int(self.is_table)
 
     def arranged(self, stored: Array) -> Array:
         """Return the matrix of what has the elements of the variable, in its own order."""
@@ -84,7 +89,7 @@ class Geometry:
 
     def transposed(self, matrix: Any) -> Any:
         """Return a matrix lines-major, or a lines-major one as rows and columns."""
-        return matrix if self.axis else matrix.T
+        return matrix if self.is_table else matrix.T
 
 
 class Form:

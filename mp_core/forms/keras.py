@@ -72,7 +72,7 @@ class KerasInt8(_Integers):
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
         """Return codes and scales, by Keras' formulas."""
         g = self.geometry
-        codes, scale = abs_max_within(g.arranged(floats), g.axis, (-127, 127), dtype)
+        codes, scale = abs_max_within(g.arranged(floats), g.shared_axis, (-127, 127), dtype)
         return {g.name: g.restored(codes), self.scale_name: scale.reshape(g.scale_shape)}
 
     @property
@@ -106,7 +106,7 @@ class KerasInt4(_Integers):
             return codes | {self.scale_name: Variable((channels,), None, "ones")}
         size = min(self.block, max(shared, 1))
         blocks = -(-shared // size)
-        shape = (channels, blocks) if g.axis else (blocks, channels)
+        shape = (channels, blocks) if g.is_table else (blocks, channels)
         return codes | {
             self.scale_name: Variable(shape, None, "ones"),
             f"{g.name}_zero": Variable(shape, "int8", "zeros"),
@@ -118,10 +118,10 @@ class KerasInt4(_Integers):
         g = self.geometry
         matrix = floats.reshape(g.rows, g.columns)
         if self.block < 0:
-            codes, scale = abs_max_within(matrix, g.axis, (-8, 7), dtype)
+            codes, scale = abs_max_within(matrix, g.shared_axis, (-8, 7), dtype)
             return {g.name: pack_int4(codes, axis=-1)[0], self.scale_name: scale.reshape(-1)}
-        parts = abs_max_quantize_grouped_with_zero_point(matrix.T if g.axis else matrix, self.block)
-        codes, scale, zero = (part.T for part in parts) if g.axis else parts
+        parts = abs_max_quantize_grouped_with_zero_point(matrix.T if g.is_table else matrix, self.block)
+        codes, scale, zero = (part.T for part in parts) if g.is_table else parts
         return {g.name: pack_int4(codes, axis=-1)[0], self.scale_name: scale, f"{g.name}_zero": zero}
 
     def attribute(self, name: str) -> Any:
@@ -145,17 +145,19 @@ class KerasInt4(_Integers):
     def _as_stored(self) -> QuantizedArray | Array:
         """Return the codes of the variable in its own order, cut into the rows of its matrix, or floats."""
         g, scale = self.geometry, self.scale
-        shape, axis, packed = (g.rows, g.columns), (1 - g.axis,), self.stored.view(np.uint8)
+        shape, axis, packed = (g.rows, g.columns), (1 - g.shared_axis,), self.stored.view(np.uint8)
         if self.block < 0:
-            return QuantizedArray(packed, 1.0 / np.expand_dims(scale, g.axis), None, axis, None, _INT4, shape)
+            return QuantizedArray(packed, 1.0 / np.expand_dims(scale, g.shared_axis), None, axis, None, _INT4, shape)
         zero, group = self.variables[f"{g.name}_zero"].numpy(), min(self.block, LARGEST_GROUP)
-        block, in_runs = self.variables["g_idx"].derived(("blocks", scale.shape), self._blocks(scale.shape[g.axis]))
+        block, in_runs = self.variables["g_idx"].derived(
+            ("blocks", scale.shape), self._blocks(scale.shape[g.shared_axis])
+        )
         if in_runs and zero.size and -8 <= zero.min() <= zero.max() <= 7:
             return QuantizedArray(packed, scale, zero if zero.any() else None, axis, group, _INT4, shape)
-        codes = unpack_int4(self.stored, g.columns, axis=-1).astype(np.int16) - zero.take(block, g.axis)
+        codes = unpack_int4(self.stored, g.columns, axis=-1).astype(np.int16) - zero.take(block, g.shared_axis)
         if in_runs and codes.size and -128 <= codes.min() <= codes.max() <= 127:
             return QuantizedArray(codes.astype(np.int8), scale, None, axis, group)
-        floats: Array = codes * scale.take(block, g.axis)
+        floats: Array = codes * scale.take(block, g.shared_axis)
         return floats
 
     def _blocks(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:

@@ -51,7 +51,9 @@ class MatrixLayer(Layer):
         """Scale and zero point of the inputs, where these are fixed: ``x_j ~ scale_j * (q_j - zero_point_j)``."""
         return self.form.inputs
 
-    def set_matrix(self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None) -> None:
+    def set_matrix(
+        self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None, *, policy: DTypePolicy | None = None
+    ) -> None:
         """Replace the matrix by floats, or by codes as they are.
 
         Arrays that nobody can write to, as those of a read-only memory map, are kept without a copy.
@@ -60,24 +62,30 @@ class MatrixLayer(Layer):
         ----------
         value : array-like or QuantizedArray
             Of the shape of :attr:`matrix`. Floats under a policy with a scheme are quantized to it. Codes need a policy
-            that names them.
+            with their scheme.
         inputs : Inputs, optional
-            Beside codes, of inputs that are fixed; under a policy of ``int8``, they make it one of ``int8/fixed``.
+            Beside codes: the fixed scales and zero points of the inputs. A policy of ``int8`` becomes one of
+            ``int8/fixed`` by them.
+        policy : DTypePolicy, optional
+            Beside codes: the policy that the layer has from then on. Default: the one that it has.
 
         Raises
         ------
         TypeError
             `value` is no array of numbers, or a part of `inputs` is none.
         ValueError
-            The layer is not built; the shape, the type of the codes or their granularity is another one; a scale is not
-            positive and finite; floats that are to be quantized are not finite. In every case nothing has changed.
+            The layer is not built; `value` has another shape, or codes of another type or with other scales than the
+            policy says; a scale is not positive and finite; floats that are to be quantized are not finite; `inputs` or
+            `policy` are there beside floats. In every case nothing has changed.
         """
         if not self.built:
             raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")
         if isinstance(value, QuantizedArray):
-            self._set_codes(value, inputs)
+            self._set_codes(value, inputs, self._policy() if policy is None else policy)
         elif inputs is not None:
             raise ValueError(f"`inputs` go with codes, which stand for weights times scales; received {type(value)}")
+        elif policy is not None:
+            raise ValueError(f"`policy` goes with codes; received {policy} with {type(value)}")
         else:
             self._set_floats(asarray(value, "value"))
 
@@ -94,8 +102,7 @@ class MatrixLayer(Layer):
         form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
         self._hold(form)
 
-    def _set_codes(self, value: QuantizedArray, inputs: Inputs | None) -> None:
-        policy = self._policy()
+    def _set_codes(self, value: QuantizedArray, inputs: Inputs | None, policy: DTypePolicy) -> None:
         if policy.scheme is None:
             raise self._unfit(f"its policy '{policy.name}' names no codes; received codes of {value.dtype}")
         if inputs is not None and policy.scheme.inputs == "dynamic":
@@ -129,7 +136,7 @@ class MatrixLayer(Layer):
     ) -> None:
         """Create the matrix in the form that the policy makes, or that the configuration says."""
         geometry = Geometry(
-            self.path or self.name, self._matrix_name, shape, rows, columns, int(self._is_table), scale_shape, order
+            self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
         )
         stated = stated_forms.get().get(str(self.path))
         if stated is not None:
@@ -156,7 +163,7 @@ class MatrixLayer(Layer):
             form = FORMS.get(str(stated.get("form")))
             if form is None or not form.makes(policy):
                 raise ValueError(f"layer '{geometry.owner}' cannot have form {stated} under '{policy.name}'")
-        if form is None or (geometry.axis and not form.looks_up):
+        if form is None or (geometry.is_table and not form.looks_up):
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {self._modes}. "
                 f"Received: quantization_mode={policy.quantization_mode}"

@@ -134,7 +134,7 @@ class Model(Layer):
             raise ValueError(f"`{name}` must be from 0 to {limit - 1}; received {indices.min()} to {indices.max()}")
         return indices
 
-    def _change_policy(self, policy: DTypePolicy, type_check: bool = True) -> None:
+    def _change_policy(self, policy: DTypePolicy) -> None:
         """Give all layers the policy: a model computes in what they compute in."""
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from mp_core.arguments import number
-from mp_core.calibration.running import Model
+from mp_core.calibration.running import LayerLike
 from mp_core.dtype_policies import policy_of
 from mp_core.selection.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
 from mp_core.selection.trial import REFERENCE, Run, Trial
@@ -21,7 +21,7 @@ _ROUNDS = 3
 
 
 def sensitivity(
-    model: Model, sample: Any, policies: Iterable[str] = POLICIES, *, show_progress: bool = False
+    model: LayerLike, sample: Any, policies: Iterable[str] = POLICIES, *, show_progress: bool = False
 ) -> tuple[Sensitivity, ...]:
     """Measure what each policy does to the outputs, for one layer at a time, all others being in float32.
 
@@ -70,7 +70,7 @@ def sensitivity(
 
 
 def choose_policy(
-    model: Model,
+    model: LayerLike,
     sample: Any,
     *,
     max_error: float,

@@ -10,7 +10,7 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.calibration.running import Model, calls_of, layers_by_path
+from mp_core.calibration.running import LayerLike, calls_of, layers_by_path
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.ops import cast
 from mp_core.progress import progress
@@ -27,14 +27,14 @@ class Run:
     """A map of policies, tried on the sample."""
 
     map: DTypePolicyMap
-    model: Model
+    model: LayerLike
     error: OutputError
 
 
 class Trial:
     """A model on a sample: its outputs in float32, and how far those under other policies are from them."""
 
-    def __init__(self, model: Model, sample: Any) -> None:
+    def __init__(self, model: LayerLike, sample: Any) -> None:
         self._model = model
         self._calls = calls_of(model, sample)
         policies = DTypePolicyMap(REFERENCE)
@@ -47,7 +47,7 @@ class Trial:
                 f"`sample` must give finite outputs in {REFERENCE}; received outputs of shape {shapes}"
                 f"{'' if finite else ' with Inf or NaN'}"
             )
-        self.paths = [path for path, layer in layers_by_path(model).items() if layer._variables]
+        self.paths = [path for path, layer in layers_by_path(model).items() if layer.own_variables()]
         if not self.paths:
             raise ValueError(f"`model` must have layers with weights; {model!r} has none")
 
@@ -57,7 +57,7 @@ class Trial:
         model = self._model.with_policy(policy_map)
         return Run(policy_map, model, error_of(self.outputs(model), self._expected))
 
-    def outputs(self, model: Model) -> list[Array]:
+    def outputs(self, model: LayerLike) -> list[Array]:
         """Return the outputs of every call in float64, a row for each output."""
         return [_rows(model(*call.args, **call.kwargs)) for call in self._calls]
 
