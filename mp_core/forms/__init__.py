@@ -1,4 +1,4 @@
-"""How layers hold their matrices: one form a row of ``FORMS``."""
+"""How layers hold their matrices: every row of ``FORMS`` is one way."""
 
 from mp_core.dtype_policies import QUANTIZATION_MODES, DTypePolicy
 from mp_core.forms.codes import Codes
@@ -9,16 +9,21 @@ from mp_core.forms.products import Inputs
 __all__ = ["FORMS", "Codes", "Float", "Form", "Geometry", "Inputs", "Variable", "add_form", "form_of", "modes"]
 
 FORMS: dict[str, type[Form]] = {form.name: form for form in (Float, Codes, KerasInt8, KerasInt4, KerasFloat8)}
-"""Name -> form. The name of a form that Keras' doors make is that of the quantization mode."""
+"""Name -> form. A form that Keras' doors make is called like the quantization mode."""
 
 
 def add_form(form: type[Form]) -> type[Form]:
-    """Add a row to the table, for one of the quantization modes that policies name; return the class.
+    """Add a form to the table and return it; usable as a decorator.
+
+    Parameters
+    ----------
+    form : subclass of Form
+        Its `name` is one of the quantization modes that policies name. A form of that name is replaced.
 
     Raises
     ------
     ValueError
-        Its name is no quantization mode.
+        Its `name` is no quantization mode.
     """
     if form.name not in QUANTIZATION_MODES:
         raise ValueError(f"the `name` of a form must be one of {', '.join(QUANTIZATION_MODES)}; received {form.name!r}")
@@ -33,7 +38,7 @@ def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
     ----------
     policy : DTypePolicy
     ours : bool
-        Whether a scheme that Keras has too is to be in our form.
+        Whether schemes that Keras has too, such as int8, are made :class:`Codes` instead of Keras' variables.
     """
     mode = policy.quantization_mode
     form = FORMS.get("float" if mode is None else mode)
@@ -42,5 +47,5 @@ def form_of(policy: DTypePolicy, *, ours: bool) -> type[Form] | None:
 
 
 def modes(*, tables: bool) -> tuple[str, ...]:
-    """Return the quantization modes that kernels, or tables, have a form for."""
+    """Return the quantization modes for which there is a form: of tables, or else of kernels."""
     return tuple(name for name, form in FORMS.items() if name in QUANTIZATION_MODES and (form.looks_up or not tables))

@@ -21,10 +21,12 @@ __all__ = ["Codes"]
 class Codes(Form):
     """Codes of a :class:`~mp_core.dtype_policies.Scheme`: ``x ~ scale * (q - zero_point)``.
 
-    Its variables are ``codes`` (n, k), those of int4 two to a byte along k; ``scale`` and, where there are any,
-    ``zero_point``, of shape (n, 1), (n, groups) or (1, 1); and for fixed inputs ``inputs_scale`` and
-    ``inputs_zero_point`` (k,), of float8 ``inputs_scale`` () alone. With fixed inputs, the codes stand for the weights
-    times the scales of their inputs.
+    For n outputs and k inputs, or a table of n rows and k columns, the variables are
+
+    - ``codes``, shape (n, k); those of int4 are uint8, two codes to a byte along k, shape (n, ceil(k / 2));
+    - ``scale``, float32, and for asymmetric codes ``zero_point``, int8, of shape (n, 1), (n, groups) or (1, 1);
+    - if inputs are fixed, ``inputs_scale``, float32, and ``inputs_zero_point``, int8, of shape (k,); float8 has one
+      ``inputs_scale``, shape (), alone. The codes then stand for the weights times the scales of their inputs.
     """
 
     name = "codes"
@@ -46,7 +48,7 @@ class Codes(Form):
 
     @property
     def scheme(self) -> Scheme:
-        """That of the policy."""
+        """The scheme of the policy."""
         assert self.policy.scheme is not None
         return self.policy.scheme
 
@@ -56,7 +58,7 @@ class Codes(Form):
 
     @property
     def fixes_inputs(self) -> bool:
-        """Whether there are scales of the inputs; a table has none."""
+        """Whether there are fixed scales of the inputs. A table, which has no inputs to multiply, has none."""
         return self.scheme.inputs == "fixed" and not self.geometry.is_table
 
     def variables_of(self) -> dict[str, Variable]:
@@ -76,7 +78,7 @@ class Codes(Form):
         return variables
 
     def check(self, floats: Array) -> None:
-        """Raise ValueError if floats are not finite, or inputs are to be fixed, which floats do not say how."""
+        """Raise ValueError if floats are not finite, or the scheme fixes inputs, whose scales floats do not tell."""
         if self.fixes_inputs:
             raise ValueError(
                 f"layer '{self.geometry.owner}' cannot be quantized to '{self.scheme}' without scales of its inputs: "
@@ -89,13 +91,19 @@ class Codes(Form):
         return self.values_of(self.scheme.quantize(self.geometry.transposed(self.geometry.arranged(floats))))
 
     def values_of(self, q: QuantizedArray, inputs: Inputs | None = None) -> dict[str, Array]:
-        """Return the values of the variables for codes, which are not copied.
+        """Return the values of the variables by name; no array is copied.
+
+        Parameters
+        ----------
+        q : QuantizedArray, shape (n, k)
+        inputs : Inputs, optional
+            Those that the scheme fixes.
 
         Raises
         ------
         ValueError
-            The codes, their granularity or shape are others than those of the form; a scale is not positive and
-            finite; `inputs` is missing, or not wanted.
+            `q` has another shape, or another type or other groups than the scheme; a scale is not positive and finite;
+            `inputs` are missing, or the scheme has none.
         """
         (n, k), is_float = self.geometry.lines_shape, self._codes.is_float
         if q.shape != (n, k):
@@ -128,7 +136,7 @@ class Codes(Form):
 
     @property
     def inputs(self) -> Inputs | None:
-        """Scales and zero points of fixed inputs."""
+        """The fixed scales and zero points of the inputs, if the scheme has them."""
         if not self.fixes_inputs:
             return None
         scale, zero = self.variables["inputs_scale"], self.variables.get("inputs_zero_point")

@@ -1,4 +1,4 @@
-"""What a form is: how a layer holds its matrix, multiplies by it, and says what it is."""
+"""What a form is: how a layer holds its matrix, multiplies by it, and says which numbers it stands for."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,9 +27,10 @@ Bias = AutoCastVariable | None
 
 
 class Variable(NamedTuple):
-    """What a form creates; a dtype of None is the policy's.
+    """A variable of a form before it is created.
 
-    What is `late` comes after the bias in Keras' files.
+    A dtype of None is the variable dtype of the policy. One that is `late` is created after the bias of the layer, as
+    Keras' files have it.
     """
 
     shape: tuple[int, ...]
@@ -46,17 +47,17 @@ class Geometry:
     Attributes
     ----------
     owner : str
-        The layer, for messages.
+        The path or name of the layer, for messages.
     name, shape : str, tuple of int
-        The float variable's.
+        Those of the float variable, such as ``kernel``.
     rows, columns : int
-        Its shape as a matrix.
+        The shape of the matrix: of a kernel (inputs, outputs), of a table (entries, width).
     is_table : bool
         Whether it is a table whose rows are looked up, and no kernel that multiplies.
     scale_shape : tuple of int
         The shape in which Keras stores the scales of int8 codes.
     order : tuple of int
-        The axes of the variable as they follow each other in the matrix: first those of its rows.
+        The axes of the variable in the order in which the matrix has them: those of its rows first.
     """
 
     owner: str
@@ -79,16 +80,16 @@ class Geometry:
         return int(self.is_table)
 
     def arranged(self, stored: Array) -> Array:
-        """Return the matrix of what has the elements of the variable, in its own order."""
+        """Return the matrix, (rows, columns), of an array with the elements of the variable in its own order."""
         return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
 
     def restored(self, matrix: Array) -> Array:
-        """Return the variable of a matrix: the inverse of :meth:`arranged`."""
+        """Return an array of the shape of the variable of a matrix (rows, columns): the inverse of :meth:`arranged`."""
         parts = matrix.reshape([self.shape[axis] for axis in self.order])
         return parts.transpose(np.argsort(self.order))
 
     def transposed(self, matrix: Any) -> Any:
-        """Return a matrix lines-major, or a lines-major one as rows and columns."""
+        """Return a matrix (rows, columns) lines-major, or a lines-major one as (rows, columns)."""
         return matrix if self.is_table else matrix.T
 
 
@@ -96,23 +97,24 @@ class Form:
     """How a layer holds its matrix.
 
     A subclass says which variables there are (:meth:`variables_of`), how floats become them (:meth:`encoded`), and what
-    they stand for (:attr:`matrix`). What multiplies is made of that once per value of the variables.
+    they stand for (:attr:`matrix`). The operand that products multiply by is made of :attr:`matrix`, and made again
+    when a variable has got another value.
 
     Parameters
     ----------
     geometry : Geometry
     policy : DTypePolicy
-        Under which the form is made.
+        One that :meth:`makes` this form.
     config : dict, optional
-        What :meth:`config` returned.
+        What :meth:`config` returned for a form that this one is to be like.
     """
 
     name: ClassVar[str]
-    """That of its row in the table; for Keras' doors, the quantization mode."""
+    """The name of its row in the table; of a form that Keras' doors make, the quantization mode."""
     is_float: ClassVar[bool] = False
-    """Whether it holds floats that lose nothing."""
+    """Whether it holds the floats of the layer as they are, so that the layer counts as not quantized."""
     looks_up: ClassVar[bool] = True
-    """Whether a table can have this form."""
+    """Whether the table of an Embedding can have this form."""
     rounds_bias: bool = False
     """Whether the bias of a float32 layer is rounded to bfloat16, as in Keras' float8 layers."""
 
@@ -127,19 +129,19 @@ class Form:
         return policy.quantization_mode == cls.name and policy.scheme is None
 
     def fits(self, policy: DTypePolicy) -> bool:
-        """Whether a layer that holds this form may get `policy`, because that makes the same variables."""
+        """Whether a layer that holds this form may get `policy`: that makes this form, with variables like these."""
         if not self.makes(policy):
             return False
         other = type(self)(self.geometry, policy, self.config())
         return [v[:2] for v in self.variables_of().values()] == [v[:2] for v in other.variables_of().values()]
 
     def follow(self, policy: DTypePolicy) -> None:
-        """Take from a policy that the form fits whether rows of inputs are quantized as they come."""
+        """Go on under a policy that :meth:`fits`: it decides whether rows of inputs are quantized as they come."""
         self.policy, scheme = policy, policy.scheme
         self.dynamic = scheme is not None and scheme.inputs == "dynamic"
 
     def config(self) -> dict[str, Any]:
-        """Return what the constructor needs beside geometry and policy, for ``json.dumps``."""
+        """Return what the constructor needs beside geometry and policy, as ``json.dumps`` takes it."""
         return {}
 
     # ---- variables
@@ -153,13 +155,29 @@ class Form:
         check_finite(floats, self.geometry)
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
-        """Return the values of the variables for checked floats; `dtype` is that of variables without one."""
+        """Return the values of the variables by name.
+
+        Parameters
+        ----------
+        floats : ndarray
+            Of the shape of the layer's own variable, and checked by :meth:`check`.
+        dtype : str
+            The variable dtype of the policy: that of the variables whose own dtype is None.
+        """
         raise NotImplementedError
 
     def add(self, add_weight: AddWeight, values: Values = MappingProxyType({}), late: bool = False) -> None:
-        """Create the variables, or those that are `late`, by the layer's method; `values` are not copied.
+        """Create the variables that are `late`, or those that are not.
 
-        A value is an array, or for a variable without an initializer of its own an initializer.
+        Parameters
+        ----------
+        add_weight : callable
+            The method :meth:`Layer.add_weight` of the layer.
+        values : mapping of str to ndarray or initializer
+            By the names of variables. Arrays are not copied; an initializer counts where the variable has none of its
+            own.
+        late : bool
+            Which variables to create.
         """
         for name, variable in self.variables_of().items():
             if variable.late == late:
@@ -182,7 +200,7 @@ class Form:
             self.variables[name].assign(value, copy=is_shared(value))
 
     def attribute(self, name: str) -> Any:
-        """Return what a layer has as the attribute of this name."""
+        """Return the attribute of the layer that has the name of a variable."""
         return self.variables[name]
 
     @property
@@ -194,12 +212,12 @@ class Form:
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """What products multiply, lines-major: (outputs, inputs), of a table (rows, columns)."""
+        """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns)."""
         raise NotImplementedError
 
     @property
     def inputs(self) -> Inputs | None:
-        """What quantizes the inputs, where that is fixed."""
+        """The fixed scales and zero points by which inputs are quantized; None where there are none."""
         return None
 
     def multiply(
@@ -210,7 +228,25 @@ class Form:
         compute: Any,
         training: bool = False,
     ) -> Array:
-        """Return ``activation(rows @ kernel + bias)``, for a layer that computes in the dtype `compute`."""
+        """Return ``activation(rows @ kernel + bias)``.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (..., inputs)
+            Integers and booleans are cast to `compute` first.
+        bias : AutoCastVariable or None
+            With as many elements as there are outputs.
+        activation : str or None
+            The name of one that products apply.
+        compute : dtype
+            In which the layer computes.
+        training : bool
+            Whether the call is one of training, of which delayed scaling keeps account.
+
+        Returns
+        -------
+        ndarray, shape (..., outputs)
+        """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
         multiply = self._made(key, lambda: product_of(self.matrix, self.inputs, self.dynamic, rows.dtype))
@@ -218,7 +254,10 @@ class Form:
         return product
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return the rows at `indices` of a table, in `compute`; only they are brought into it."""
+        """Return the rows at `indices` of a table in the dtype `compute`, shape (*indices.shape, columns).
+
+        Only these rows are cast or dequantized.
+        """
         q, index = self._made("matrix", lambda: self.matrix), indices.reshape(-1)
         if isinstance(q, QuantizedArray):
             scale, zero = (x if x is None or not q.axis else x[index] for x in (q.scale, q.zero_point))
@@ -228,7 +267,7 @@ class Form:
         return ops.cast(q[indices], compute)
 
     def read_bias(self, bias: AutoCastVariable) -> Array:
-        """Return the bias as it is added here."""
+        """Return the bias as products of this form add it."""
         value: Array = bias.read_value()
         rounds = self.rounds_bias and value.dtype.name == "float32"
         return ops.cast(ops.cast(value, "bfloat16"), "float32") if rounds else value
@@ -245,7 +284,10 @@ class Form:
         return bias.derived((self.rounds_bias, bias.dtype), widen)
 
     def _made(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return ``make()``, made once per value of all variables; it is kept by the first of them."""
+        """Return what `make` returns; it is called again only when a variable has another value than the last time.
+
+        The first variable keeps the result, by `key`.
+        """
         variables = self.variables.values()
         kept: dict[str, Any] = next(iter(variables)).derived(key, _nothing)
         last = kept.get("last")
@@ -255,9 +297,10 @@ class Form:
                     break
             else:
                 return last[1]
-        # Without the first itself: that would be a cycle, and a model's memory would wait for the garbage collector.
+        # Without the first variable: it keeps this list, so that there would be a cycle, and the memory of a model
+        # would be freed by the garbage collector only.
         versions = [(variable, variable.version) for variable in list(variables)[1:]]
-        kept["last"] = last = versions, make()  # one at a time: an assigned scale replaces it
+        kept["last"] = last = versions, make()  # the one before, made of other values, is dropped
         return last[1]
 
     def __setstate__(self, state: Any) -> None:

@@ -1,9 +1,10 @@
-"""Keras' forms: the variables of its files, whose int8 scales are reciprocals (``q / scale``).
+"""Keras' forms, with the variables of its files. ``name`` is ``kernel`` or ``embeddings``.
 
-- int8: ``name`` int8 of its own shape and ``name_scale``, for ``name / name_scale``.
-- int4 by channel: ``name`` int8, two codes to a byte along the columns, and ``name_scale``, for the same.
-- int4 in blocks: also ``name_zero``, int8, and ``g_idx``, the block of each place: ``(name - name_zero) * name_scale``.
-- float8: ``name`` as it was; a scale and a history of maxima each for inputs, kernel and gradients.
+- int8: ``name``, int8 and of the shape of the floats, and ``name_scale``: they stand for ``name / name_scale``.
+- int4 by channel: ``name``, int8, two codes to a byte along the columns, and ``name_scale``: the same.
+- int4 in blocks: ``name_zero``, int8, and ``g_idx``, the block of each row (of a table, of each column), are there too:
+  ``(name - name_zero[g_idx]) * name_scale[g_idx]``.
+- float8: ``name``, the floats; a scale and a history of maxima each for inputs, kernel and gradients.
 """
 
 from collections.abc import Callable
@@ -134,16 +135,16 @@ class KerasInt4(_Integers):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """The codes, with zero points where they are not zero; floats where they are in another order than lines."""
+        """The codes with their scales and zero points; float32 where no QuantizedArray has them in this order."""
         g, q = self.geometry, self._as_stored()
         if isinstance(q, QuantizedArray) and g.order == tuple(range(len(g.order))):
-            turned: QuantizedArray | Array = g.transposed(q)
+            lines: QuantizedArray | Array = g.transposed(q)
         else:
-            turned = g.transposed(g.arranged(dequantize(q) if isinstance(q, QuantizedArray) else q))
-        return turned
+            lines = g.transposed(g.arranged(dequantize(q) if isinstance(q, QuantizedArray) else q))
+        return lines
 
     def _as_stored(self) -> QuantizedArray | Array:
-        """Return the codes of the variable in its own order, cut into the rows of its matrix, or floats."""
+        """Return what the variable stands for, (rows, columns) in its own order: floats if no QuantizedArray can."""
         g, scale = self.geometry, self.scale
         shape, axis, packed = (g.rows, g.columns), (1 - g.shared_axis,), self.stored.view(np.uint8)
         if self.block < 0:
@@ -161,7 +162,7 @@ class KerasInt4(_Integers):
         return floats
 
     def _blocks(self, blocks: int) -> Callable[[Array], tuple[Array, bool]]:
-        """Return what reads the block of each place from ``g_idx``, and whether blocks are runs as they were made."""
+        """Return a function of ``g_idx``: the block of each row, and whether blocks are runs of rows, as at first."""
 
         def read(stored: Array) -> tuple[Array, bool]:
             with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""What multiplies: a matrix, made ready once for many products."""
+"""Products with the matrix of a layer, which is packed once for many of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +14,14 @@ from mp_core.quantization import QuantizedArray, dequantize, for_each_element, q
 __all__ = ["Inputs", "Product", "packed", "product_of"]
 
 Product = Callable[..., Array]
-"""Of rows, bias, activation and the dtype in which the layer computes."""
+"""A product with one matrix: a function of rows, bias, activation and the dtype in which the layer computes."""
 
 
 class Inputs(NamedTuple):
-    """What quantizes the inputs of products: ``x_j ~ scale_j * (q_j - zero_point_j)``.
+    """Fixed scales and zero points of the inputs of products: ``x_j ~ scale_j * (q_j - zero_point_j)``.
 
-    Of int8 float32 and int8 arrays of shape (inputs,); of float8 one scale, shape (), and no zero point.
+    For int8 codes `scale` is float32 and `zero_point` int8, both of shape (inputs,). For float8 codes there is one
+    `scale`, of shape (), and `zero_point` is None.
     """
 
     scale: Any
@@ -28,9 +29,17 @@ class Inputs(NamedTuple):
 
 
 def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any]) -> Product:
-    """Return the product with a lines-major matrix, for rows of a float type.
+    """Return the function that multiplies rows by the transpose of `lines`, which is packed now.
 
-    They are multiplied as they are, or quantized: by `inputs`, or if `dynamic` each row as it comes.
+    Parameters
+    ----------
+    lines : QuantizedArray or ndarray, shape (outputs, inputs)
+    inputs : Inputs or None
+        If there are any, rows are quantized by them; `lines` stand for the weights times their scales.
+    dynamic : bool
+        Without `inputs`: whether each row is quantized to int8 as it comes. Otherwise rows stay floats.
+    dtype : dtype
+        The float type of the rows.
     """
     if inputs is None:
         multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
@@ -79,7 +88,7 @@ def _weight_only(lines: QuantizedArray | Array, dtype: np.dtype[Any]) -> PackedM
 
 
 def _without_zeros(q: QuantizedArray) -> QuantizedArray:
-    """Return `q` less its zero points, in int8, where the differences fit in; `q` itself where they do not."""
+    """Return the codes ``q - zero_point`` in int8, without zero points; `q` itself if a difference does not fit."""
     if q.zero_point is None or not q.zero_point.any():
         return replace(q, zero_point=None)
     codes = unpacked_codes(q) - for_each_element(q.zero_point, q).astype(np.int16)

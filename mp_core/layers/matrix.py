@@ -1,4 +1,4 @@
-"""The base of the layers that multiply by a matrix, or look up its rows, which they hold in one of several forms."""
+"""The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -27,11 +27,11 @@ class MatrixLayer(Layer):
     Attributes
     ----------
     form : Form
-        Once built.
+        What holds the matrix, once the layer is built.
     """
 
     _matrix_name: ClassVar[str]
-    """That of the float variable; said by each class that computes with the matrix in a way of its own."""
+    """The name of the float variable. Each class that computes with the matrix in its own way says it anew."""
     _is_table: ClassVar[bool] = False
     _quantizes: ClassVar[bool] = True
     """Whether the layer computes in other forms than floats."""
@@ -39,7 +39,7 @@ class MatrixLayer(Layer):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """What products multiply, lines-major: shape (outputs, inputs), of a table (rows, columns).
+        """What products multiply by, lines-major: shape (outputs, inputs), of a table (rows, columns).
 
         Floats as they are stored, or codes with their scales; float32 where the codes are in an order that no
         QuantizedArray has. With fixed :attr:`inputs` it stands for the weights times the scales of their inputs.
@@ -48,7 +48,7 @@ class MatrixLayer(Layer):
 
     @property
     def inputs(self) -> Inputs | None:
-        """Scale and zero point of the inputs, where these are fixed: ``x_j ~ scale_j * (q_j - zero_point_j)``."""
+        """The fixed scales and zero points of the inputs, if any: ``x_j ~ scale_j * (q_j - zero_point_j)``."""
         return self.form.inputs
 
     def set_matrix(
@@ -185,7 +185,7 @@ class MatrixLayer(Layer):
         self._hold(form)
 
     def _hold(self, form: Form) -> None:
-        """Hold a form whose variables exist, and those of the old one no more."""
+        """Hold a form whose variables exist already, and drop the variables of the old form."""
         gone = {id(v) for v in self.form.variables.values()} - {id(v) for v in form.variables.values()}
         self._variables[:] = [variable for variable in self._variables if id(variable) not in gone]
         self.form, self.quantized = form, not form.is_float
@@ -254,5 +254,5 @@ class MatrixLayer(Layer):
 
     @classmethod
     def _shared_axes(cls, config: dict[str, Any]) -> tuple[set[int], int]:
-        """Return the axes of the matrix of such a layer whose elements share scales, and how many there are."""
+        """Return the axes of the float variable along which scales are shared, and how many axes it has."""
         return {int(cls._is_table)}, 2

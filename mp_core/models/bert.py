@@ -22,9 +22,9 @@ class TextError(ValueError):
     Attributes
     ----------
     position : int
-        Which one it is.
+        Which of the texts it is, counted from 0.
     reason : str
-        The rest of a sentence about it.
+        What it must have, and has not: a sentence without its subject.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -83,18 +83,18 @@ class BertEncoder(TextModel):
             ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist, ``modules.json``,
             ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
-            Default: under which the files are stored, float32 if they do not say it. Another one is a conversion: codes
-            of its scheme stay as they are, all others are made anew from the numbers that they stand for. A scheme
-            alone, such as ``"int8"``, means that over ``mixed_bfloat16``. The keys of a DTypePolicyMap are paths such
-            as ``encoder/layer_0/attention/query``.
+            Default: the one under which the files are stored, float32 if they name none. Under another one, codes of
+            its scheme stay as they are, and all other weights are converted from the numbers that they stand for. A
+            scheme alone, such as ``"int8"``, means ``"int8_from_mixed_bfloat16"``. The keys of a DTypePolicyMap are
+            paths such as ``encoder/layer_0/attention/query``.
 
         Raises
         ------
         OSError
             A file is missing or unreadable.
         ValueError
-            A file holds something else than expected, or a setting that is not known here; the message names the
-            file, the entry or tensor, and both.
+            A file holds something else than expected, or a setting that mp_core does not know; the message names the
+            file, the entry or tensor, what it holds and what was expected.
         ImportError
             The tokenizers package is missing.
         """
@@ -204,7 +204,7 @@ class BertEncoder(TextModel):
         return self._embed(ids, np.ones(ids.shape, bool) if mask is None else as_mask(mask))
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
-        """Return the pooled vectors of texts, of whose tokens the first `unpooled` are attended to only."""
+        """Return the pooled vectors of texts. The first `unpooled` tokens are attended to, but not pooled."""
         hidden = self.model(ids, mask=mask)
         kept = mask & (np.arange(mask.shape[1]) >= unpooled)
         return pool(self._modules.poolings, hidden, mask, kept)

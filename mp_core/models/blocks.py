@@ -16,11 +16,11 @@ __all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias"
 
 Shape = tuple[int | None, ...]
 
-_FARTHEST = 128  # from there on all relative positions share a bucket
+_FARTHEST = 128  # tokens: all pairs that are at least so far apart share a bucket
 
 
 class Part(Layer):
-    """A layer of a network: it casts nothing itself and gives its policy to the layers in it."""
+    """A layer of a network. It casts no inputs, and gives its own policy to the layers in it."""
 
     _options: tuple[str, ...] = ("settings",)
 
@@ -41,7 +41,7 @@ class Part(Layer):
         return layer
 
     def vocabulary(self, name: str) -> Embedding:
-        """Return the table of the vocabulary, of zeros; of floats under float8 scaling, which tables do not have."""
+        """Return the table of the vocabulary, of zeros. Tables have no delayed float8 scaling: under it, they are floats."""
         rows, width = self.settings.vocab_size, self.settings.hidden_size
         layer = Embedding(rows, width, embeddings_initializer="zeros", name=name, dtype=self.dtype_policy)
         try:
@@ -87,7 +87,7 @@ class Positions(Part):
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def call(self, ids: Array, types: Array | None = None) -> Array:
-        """Return what is to be added, broadcastable to shape (n, length, width)."""
+        """Return what is added to the vectors of tokens, broadcastable to shape (n, length, width)."""
         rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
         places: Array = np.arange(ids.shape[1])
         padding = self.settings.padding_idx
@@ -131,22 +131,22 @@ class Embeddings(Part):
 
 
 def attend(query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
-    """Return what the heads of attention find, side by side.
+    """Return ``softmax(query @ key' / sqrt(size) + bias) @ value`` of all heads, side by side.
 
     Parameters
     ----------
     query, key, value : ndarray, shape (n, length, heads, size)
     keep : ndarray of bool, optional
-        Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another.
+        Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another (fourth).
     bias : ndarray of float32, optional
-        Broadcastable to the same: what is added to the scaled scores.
+        Broadcastable to the same shape: what is added to the scaled scores.
 
     Returns
     -------
     ndarray, shape (n, length, heads * size)
     """
     n, length, heads, size = query.shape
-    # Products may be beyond float16 before they are scaled, and biases are added in float32.
+    # Before they are scaled, products may be beyond the range of float16. Biases are added in float32.
     wide = query.dtype == np.float16 or (bias is not None and query.dtype.itemsize == 2)
     scores = ops.matmul(query.transpose(0, 2, 1, 3), key.transpose(0, 2, 3, 1), out_dtype=F32 if wide else None)
     scale = 1.0 / math.sqrt(size)
@@ -212,7 +212,7 @@ class PositionBias(Part):
 
     def call(self, hidden: Array) -> Array:
         """Return the biases of all pairs of positions in float32, shape (1, heads, length, length)."""
-        half = self.settings.position_buckets // 2  # for positions before, and as many for those behind
+        half = self.settings.position_buckets // 2  # buckets for earlier positions, and as many for later ones
         exact = half // 2
         places = np.arange(hidden.shape[1])
         distance = places[:, np.newaxis] - places

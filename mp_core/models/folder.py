@@ -12,7 +12,7 @@ __all__ = ["read_list", "read_object", "read_text"]
 
 
 def read_text(path: Path) -> str:
-    """Return what a file holds; errors say what it is, or what is there if it is not."""
+    """Return the text of a file; if it is missing, or something else than text, the error says what there is."""
     if not path.exists():
         raise missing(path)
     with naming(path):

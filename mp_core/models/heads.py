@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to its scores: the heads of the architectures, in one table."""
+"""From the vectors of the tokens of a text to its scores: the heads of all architectures, in one table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,13 +24,14 @@ class Head:
     tensors : mapping of str to str
         The path of a layer -> how the names of its tensors begin.
     activation : str
-        That of the first product.
+        The activation after the first product.
     pooling : str
-        How one vector comes from those of the tokens.
+        The name of the pooling that makes one vector of those of the tokens.
     dense_bias, norm_bias : bool
         Whether the first product and the normalization after it add a vector.
     entries : mapping of str to tuple of (str, mapping)
-        Attribute -> the entry of ``config.json`` that says it, and what its values mean; the first is the default.
+        Attribute of this class -> the entry of ``config.json`` that says it, and a mapping of the values that the entry
+        may have to those of the attribute. The first value is the default.
     """
 
     tensors: Mapping[str, str]
@@ -42,7 +43,7 @@ class Head:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], path: Any) -> "Head":
-        """Return the head that ``config.json`` says; raise ValueError if mp_core does not compute it."""
+        """Return the head of a ``config.json``; raise ValueError, with its path, if mp_core does not compute it."""
         head = _HEADS[config.get("model_type", "bert")]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
@@ -103,7 +104,7 @@ class Classifier(Model):
     Parameters
     ----------
     config : dict
-        What ``config.json`` says; as many scores as ``id2label`` has entries.
+        What ``config.json`` says. There are as many scores as ``id2label`` has entries.
     types, **kwargs
         Those of :class:`Model`. The layers of the head are at ``head/dense``, ``head/norm`` and ``head/output``.
 
@@ -149,7 +150,7 @@ class Classifier(Model):
 
 
 def _labels(config: Mapping[str, Any], path: Any) -> int:
-    """Return how many labels there are: as many as have a name, or else `num_labels`, two by default."""
+    """Return how many labels there are: as many as `id2label` names, or without it `num_labels`, by default 2."""
     names = config.get("id2label")
     if names is not None and not (isinstance(names, dict) and names):
         raise unexpected(path, "id2label", names, "an object with a name for every label")

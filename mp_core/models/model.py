@@ -36,7 +36,9 @@ class Model(Layer):
     Raises
     ------
     ValueError
-        `config` says something that mp_core does not compute.
+        `config` says something that mp_core does not compute; `types` is no positive integer.
+    TypeError
+        `config` is no mapping.
 
     Examples
     --------
@@ -82,7 +84,7 @@ class Model(Layer):
         self.encoder.build((*input_shape, self.settings.hidden_size))
 
     def names(self, prefix: str) -> dict[str, str]:
-        """Return the path of each layer -> how the names of its tensors begin in a checkpoint with this prefix."""
+        """Return the path of each layer -> how the names of its tensors begin, in a checkpoint with this prefix."""
         return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
 
     def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
@@ -93,15 +95,15 @@ class Model(Layer):
         ids : ndarray of int, shape (n, length)
             Vocabulary indices, special tokens included; floats may be whole numbers, as for an Embedding.
         mask : array-like, shape (n, length), optional
-            True where there is a token, False where there is padding, to which nothing attends; at least one token in
-            a row.
+            True where there is a token, False where there is padding, to which no token attends. Every row needs at
+            least one token. Default: there is no padding.
         types : ndarray of int, shape (n, length), optional
             The type of each token; default: 0.
 
         Returns
         -------
         ndarray, shape (n, length, hidden_size)
-            In the output dtype of the last layer.
+            The vectors of all positions, padding included, in the output dtype of the last layer.
 
         Raises
         ------
@@ -123,7 +125,7 @@ class Model(Layer):
         return outputs
 
     def _indices(self, given: Array, name: str, limit: int) -> Array:
-        """Return what was given as integers below a limit; a Sequential is built with zeros that are floats."""
+        """Return indices as integers, checked against `limit`; a Sequential is built with zeros that are floats."""
         with np.errstate(invalid="ignore"):
             indices = given if given.dtype.kind in "iu" else given.astype(np.int64)
         if indices is not given and not np.array_equal(indices, given):

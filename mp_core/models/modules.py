@@ -1,6 +1,7 @@
-"""What a folder of sentence-transformers says about the way from a text to its embedding, but for the network itself.
+"""What the JSON files of a sentence-transformers folder say about everything around the network.
 
-That library hands most of these settings to constructors: an unknown one would change what they do, so it is refused.
+That library hands most of these settings to constructors. One that mp_core does not know might change what they do, so
+it is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ _SWITCHES = {
 }
 
 Rule = tuple[Callable[[Any], bool], str]
-"""Whether a setting may have a value, and what it may have, as a part of a sentence."""
+"""The function that says whether a setting may have a value, and the allowed values, as a part of a sentence."""
 
 
 def only(*allowed: Any) -> Rule:
@@ -114,7 +115,7 @@ class Modules:
     config : dict
         What ``config.json`` says of the network.
     settings : Settings
-        The part of it that is computed.
+        What of it decides how the network computes.
     poolings : tuple of str
         Names in :data:`~mp_core.models.pooling.POOLINGS`.
     include_prompt : bool
@@ -169,7 +170,7 @@ def read_modules(folder: Path) -> Modules:
 
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
-    """Read the files of a cross-encoder; return them and what they call the activation of its scores, if anything."""
+    """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
     modules = _listed(folder, ("Transformer",)) or [folder]
     path = modules[0] / "config.json"
     config = read_object(path)

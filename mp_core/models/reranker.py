@@ -36,7 +36,7 @@ class Reranker(TextModel):
     model : Classifier
         The network and its head.
     activation : str
-        What :meth:`predict` applies to the scores.
+        The name of what :meth:`predict` applies to the scores by default.
     max_length : int
         The most tokens a pair may have, its special tokens included.
     tensor_names, kernel_names : dict of str to str
@@ -77,7 +77,8 @@ class Reranker(TextModel):
         ----------
         path : path
             Folder of a sequence classification as transformers, or of a cross-encoder as sentence-transformers saves
-            it: ``config.json``, ``model.safetensors``, ``tokenizer.json`` and what says more about them.
+            it: ``config.json``, ``model.safetensors``, ``tokenizer.json`` and, where they exist, ``modules.json``,
+            ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``.
@@ -87,7 +88,7 @@ class Reranker(TextModel):
         OSError
             A file is missing or unreadable.
         ValueError
-            A file holds something else than expected, or a setting that is not known here.
+            A file holds something else than expected, or a setting that mp_core does not know.
         ImportError
             The tokenizers package is missing.
         """
@@ -111,26 +112,28 @@ class Reranker(TextModel):
         Parameters
         ----------
         pairs : iterable of pairs of str
-            What is too long loses tokens at the end of the longer text, or of both if they are equally long.
+            A pair of more than `max_length` tokens loses tokens at the end of its longer text, or of both texts once
+            they are equally long.
         batch_size : int
             Pairs of similar length that go through the network at once; no result depends on it.
         show_progress : bool
             Whether to show a bar on stderr (needs tqdm).
         activation : str or callable, optional
-            What is applied to the scores, such as ``"sigmoid"``, ``"softmax"`` or ``"linear"``. By default as the
-            folder says: if nothing, the sigmoid for a single label and nothing for several.
+            What is applied to the scores, such as ``"sigmoid"``, ``"softmax"`` or ``"linear"``. By default what the
+            folder says; if it says nothing, the sigmoid for a model of one label, and nothing for several.
 
         Returns
         -------
         ndarray of float32, shape (n,), or (n, labels) for a model of several labels
+            In the order of `pairs`.
 
         Raises
         ------
         TypeError
-            A pair or a text of one is something else.
+            A pair is no sequence, or one of its texts no str.
         ValueError
-            `batch_size` is no positive integer, a pair has not two texts, or a text a character that UTF-8 cannot
-            encode; there is no such `activation`.
+            `batch_size` is no positive integer; a pair does not have two texts, has no token, or a character that UTF-8
+            cannot encode; `activation` does not exist.
         """
         batch_size = positive_integer(batch_size, "batch_size")
         apply = activations.get(self.activation if activation is None else activation)
@@ -154,14 +157,20 @@ class Reranker(TextModel):
         query : str
         documents : iterable of str
         top_k : int, optional
-            How many of them; default: all.
+            How many documents to return; default: all.
+
+        Returns
+        -------
+        list of tuple of (int, float)
+            Position in `documents` and score. Of documents with the same score the earlier one comes first.
 
         Raises
         ------
         TypeError
-            A text is something else.
+            The query or a document is no str.
         ValueError
-            The model has several labels, or `top_k` is no positive integer.
+            The model has several labels; `top_k` is no positive integer; a text has a character that UTF-8 cannot
+            encode.
         """
         if self.model.labels != 1:
             raise ValueError(f"`rank` needs a model of one label; this one has {self.model.labels}")

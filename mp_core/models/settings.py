@@ -23,7 +23,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-"""Name of an activation in ``config.json`` -> its name here."""
+"""Name of an activation in ``config.json`` -> mp_core's name of it."""
 
 Kind = tuple[Callable[[Any], bool], str]
 KINDS: dict[Any, Kind] = {
@@ -32,7 +32,7 @@ KINDS: dict[Any, Kind] = {
     float: (lambda value: type(value) is float and 0 < value < math.inf, "a positive, finite float"),
     bool: (lambda value: type(value) is bool, "true or false"),
 }
-"""Type of a setting -> whether it may have a value, and what it may have."""
+"""Type of a setting -> the function that says whether a value is allowed, and what is allowed, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class Settings:
     type_vocab_size : int
         How many types of tokens have vectors of their own; 0 where there are none.
     padding_idx : int or None
-        If positions are counted from the tokens that are not this one, the first of which is at ``padding_idx + 1``.
+        If not None, only tokens other than this one have positions, which begin at ``padding_idx + 1``.
     hidden_act : str
-        The name of the activation here.
+        mp_core's name of the activation.
     position_buckets : int
         How many relative positions have biases in attention; 0 where there are none.
     """
@@ -75,10 +75,10 @@ class Settings:
 
 
 def choices(allowed: Iterable[Any]) -> str:
-    """Return what may be there as a part of a sentence."""
+    """Return the allowed values as a part of a sentence."""
     return " or ".join(map(repr, allowed))
 
 
 def unexpected(path: Any, entry: str, value: Any, expected: str) -> ValueError:
-    """Return the error that an entry of a file has a value that it may not have."""
+    """Return the error for an entry of a file that has a value which is not allowed."""
     return ValueError(f"{path}: {entry} is {value!r}; expected {expected}")

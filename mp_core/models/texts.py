@@ -24,6 +24,15 @@ __all__ = ["TextModel", "batches", "float_policy", "list_of_texts", "one_text", 
 class TextModel:
     """A network with its tokenizer, from a folder.
 
+    Parameters
+    ----------
+    folder : Path
+        From which it is read.
+    modules : Modules
+        What the files of the folder say.
+    policy : str or DTypePolicy, optional
+        Default: the one under which the files are stored.
+
     Attributes
     ----------
     model : Model
@@ -35,6 +44,7 @@ class TextModel:
     """
 
     kind: ClassVar[type[Model]] = Model
+    """The class of the network."""
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         self._folder = folder
@@ -43,7 +53,7 @@ class TextModel:
         self._read_weights(None if policy is None else float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> Self:
-        """Return the model under another policy, with its weights read anew from the folder.
+        """Return the same under another policy, with the weights read from the folder once more.
 
         Parameters
         ----------
@@ -75,8 +85,8 @@ class TextModel:
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the model as a folder from which :meth:`from_folder`, without a policy, reads the same bits.
 
-        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. What else
-        there is in the folder that the model was read from is copied, weights in another form excepted.
+        Whatever the layers hold is written as it is: floats, codes of any scheme, fixed scales of inputs. The other
+        files of the folder that the model was read from are copied, but no weights in another form.
 
         Parameters
         ----------
@@ -90,9 +100,9 @@ class TextModel:
         OSError
             A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
         ValueError
-            `path` is the folder that the model was read from, or lies in it; or that folder has changed and does not
-            fit any more; or there are groups of a length that files do not hold, or changed positions of a network
-            that tells types of tokens apart.
+            `path` is the folder that the model was read from, or lies in it; that folder has changed and does not fit
+            any more; files cannot hold groups of a length that a layer has; or positions of a network with several
+            types of tokens were changed.
         """
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         tensors, policy, policies = tensors_of(self.model, weights)
@@ -100,7 +110,7 @@ class TextModel:
 
     @property
     def max_length(self) -> int:
-        """The number of tokens at which texts are cut."""
+        """The most tokens that a text may have; longer texts are cut."""
         length: int = self._tokenizer.max_length
         return length
 
@@ -115,7 +125,7 @@ class TextModel:
 
 
 def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
-    """Return one text or several as a list; raise unless all are str that a tokenizer takes."""
+    """Return one text or several as a list; raise TypeError or ValueError unless all are str that UTF-8 can encode."""
     if not isinstance(texts, Iterable):
         raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
     texts = [texts] if isinstance(texts, str) else texts
@@ -123,7 +133,7 @@ def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
 
 
 def one_text(text: Any, argument: str) -> str:
-    """Return a text; raise unless it is a str that a tokenizer takes."""
+    """Return a text; raise TypeError or ValueError unless it is a str that UTF-8 can encode."""
     if not isinstance(text, str):
         raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
     try:
@@ -134,7 +144,7 @@ def one_text(text: Any, argument: str) -> str:
 
 
 def batches(rows: list[Array], batch_size: int, show_progress: bool) -> Iterator[Array]:
-    """Yield the places of rows of similar length, `batch_size` at a time, the longest first."""
+    """Yield the positions of rows of similar length, `batch_size` at a time, the longest first."""
     longest_first = np.argsort([-len(row) for row in rows], kind="stable")
     found = [longest_first[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     yield from progress(found, show=show_progress, total=len(found), unit="batch")

@@ -28,7 +28,7 @@ Tensor = Array | QuantizedArray
 M = TypeVar("M", bound=Model)
 
 _FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias")
-"""Layers with a table that is added, whatever the policy says as floats."""
+"""The paths of tables whose rows are added to others: no product takes them, so they are floats under any policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ class Weights:
     ----------
     architecture : Architecture
     path : Path
-        The file, for messages.
+        The file, or the index of several, for messages.
     tensors : mapping of str to ndarray or QuantizedArray
     prefix : str
         How the names of the network's tensors begin.
     names : mapping of str to str
-        What `transformers` calls a tensor today -> its name in the file, prefixes included.
+        The name that `transformers` gives a tensor today -> its name in the file, which may be an older one. Both have
+        the prefix.
     stored : tuple of (str or None, mapping of str to str)
-        The policy of the checkpoint, and those of tensors that have another one.
+        What :func:`mp_core.checkpoint.stored_policies` returns.
     """
 
     architecture: Architecture
@@ -58,7 +59,15 @@ class Weights:
 
     @classmethod
     def open(cls, folder: Path, architecture: Architecture, settings: Settings) -> "Weights":
-        """Map ``model.safetensors``, or the shards of its index."""
+        """Map ``model.safetensors``, or the shards of its index, into memory.
+
+        Raises
+        ------
+        OSError
+            There is no such file.
+        ValueError
+            It is corrupt, or holds a block that `settings` do not have.
+        """
         index, path = folder / "model.safetensors.index.json", folder / "model.safetensors"
         path = index if index.exists() else path
         tensors = open_tensors(path)
@@ -76,7 +85,7 @@ class Weights:
         return self.names.get(name, name)
 
     def find(self, name: str, *shape: int) -> tuple[Tensor, Inputs | None]:
-        """Return a tensor of exactly this shape, floats or codes, and what quantizes the inputs beside it."""
+        """Return a tensor of exactly this shape, floats or codes, and the fixed scales of inputs beside it, if any."""
         name = self.name(name)
         if name not in self.tensors:
             raise ValueError(f"{self.path}: tensor {name} is missing; expected shape {shape}")
@@ -99,7 +108,7 @@ class Weights:
         return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
 
     def give(self, layer: Layer, name: str) -> None:
-        """Give a layer that has been built its tensors: codes as they are, where they are those of its policy."""
+        """Give a built layer its tensors. Codes of the scheme of its policy stay as they are."""
         _GIVERS[type(layer)](self, layer, name)
 
     def policy(self, names: Mapping[str, str]) -> DTypePolicy:
@@ -120,14 +129,26 @@ class Weights:
                 if policy.scheme is not None and not policy.scheme.describes(tensor):
                     raise ValueError(f"{self.path}: tensor {name} is {tensor!r}; expected codes of '{policy.scheme}'")
             elif tensor is not None and tensor.ndim == 2 and path not in _FLOATS:
-                policy = unquantized(policy)  # it was kept
+                policy = unquantized(policy)  # the conversion was told to keep its floats
             if policy != base:
                 found[re.escape(path)] = policy
         return DTypePolicyMap(base, found) if found else base
 
 
 def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, kind: type[M]) -> tuple[M, Weights]:
-    """Return the model in a folder under a policy, by default that of its files, and the tensors that it was given."""
+    """Return the model in a folder, and the tensors that it was given.
+
+    Parameters
+    ----------
+    folder : Path
+        With ``model.safetensors`` or its index.
+    config : mapping
+        What ``config.json`` there says.
+    policy : DTypePolicy, optional
+        Default: the one under which the files are stored.
+    kind : type
+        The class of the model.
+    """
     architecture = architecture_of(config, folder / "config.json")
     settings = architecture.read(config, folder / "config.json")
     weights = Weights.open(folder, architecture, settings)
@@ -151,7 +172,7 @@ def names_of(model: Model, weights: Weights) -> dict[str, str]:
     return {str(layer.path): names[str(layer.path)] for layer in layers_of(model) if type(layer) in _GIVERS}
 
 
-# ---- layers get tensors
+# ---- from tensors to layers
 
 
 def _matrix(weights: Weights, layer: Any, name: str, fixed: bool, *shape: int) -> None:
@@ -221,17 +242,17 @@ def _today(name: str) -> str:
 _PARTS = {"gamma": "weight", "beta": "bias"}
 
 
-# ---- and tensors are made of layers
+# ---- from layers to tensors
 
 
 def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, dict[str, str]]:
-    """Return the tensors of a checkpoint with those of a model in their place, and under which policies they are.
+    """Return all tensors of a checkpoint, those of the layers of `model` as it holds them, and their policies.
 
     Returns
     -------
     tensors : dict of str to ndarray or QuantizedArray
     policy : str
-        That of most matrices.
+        The name of the policy that most matrices have.
     policies : dict of str to str
         Of tensors that have another one.
     """
@@ -256,7 +277,10 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
 
 
 def _policy_name(layer: Any) -> str:
-    """Return the policy under which a layer gets what it holds: Keras' forms are schemes then, or floats."""
+    """Return the name of the policy under which a layer that reads the file holds the same codes or floats.
+
+    What Keras' forms hold is written as codes of the scheme that describes them, or as floats.
+    """
     policy = policy_at(layer.dtype_policy, layer.path)
     plain, value = unquantized(policy).name, getattr(layer, "matrix", None)
     if not isinstance(value, QuantizedArray):
@@ -284,7 +308,7 @@ def _of_normalization(weights: Weights, layer: LayerNormalization, name: str) ->
 
 
 def _of_positions(weights: Weights, layer: Positions, name: str) -> dict[str, Tensor]:
-    """Return nothing if the table is the sum of what the checkpoint has, which stays then."""
+    """Return nothing if the table is still the sum of the checkpoint's tables, which are kept in this case."""
     table = layer.table.numpy()
     if ops.cast(_sums(weights, layer, name), table.dtype).tobytes() == table.tobytes():
         return {}

@@ -25,10 +25,10 @@ from mp_core.models.settings import Settings, unexpected
 __all__ = ["MODERNBERT"]
 
 _QUERIES = 128
-"""Rows of scores that are made at once; with near attention they meet only the keys around them."""
+"""Queries of a text whose scores are computed at once; with near attention, only with the keys around them."""
 
 _SCORES = 2**22
-"""The most scores at once (16 MiB of float32), unless those of `_QUERIES` rows of one text are more."""
+"""The most scores that are computed at once (16 MiB of float32), unless `_QUERIES` queries of one text have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class ModernSettings(Settings):
     Attributes
     ----------
     local_attention : int
-        Near attention is to the tokens at most half as far away.
+        The width of near attention: each token attends to those at most half as many tokens away.
     norm_bias, attention_bias, mlp_bias : bool
         Whether norms add a vector, and the products of attention and perceptron.
     near : tuple of bool
         Whether attention is near, for each block.
     thetas : tuple of float
-        How slowly positions turn, for each block.
+        The theta of the rotary positions of each block: the larger, the more slowly vectors turn.
     """
 
     local_attention: int

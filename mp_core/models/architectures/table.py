@@ -20,7 +20,7 @@ class Architecture:
     model_types : tuple of str
         The values of ``model_type`` in ``config.json``.
     prefix : str
-        With which the names of all tensors may begin, if the network is a part of another model.
+        How the names of all tensors begin where the network is a part of another model.
     tensors : mapping of str to str
         The path of a layer with weights of its own -> how the names of its tensors begin; ``{}`` is the number of a
         block. ``embeddings/token_type`` is a part of ``embeddings/position``.
@@ -29,11 +29,11 @@ class Architecture:
     defaults : mapping of str to object
         Setting -> its value where ``config.json`` says nothing.
     fixed : mapping of str to object
-        Setting -> its value, of which ``config.json`` says nothing.
+        Setting -> its value, in architectures whose ``config.json`` has no entry for it.
     allowed : mapping of str to tuple
         Entry of ``config.json`` that would change the computation -> the values it may have, first the default.
     settings, embeddings, encoder : type
-        Of the parts that are not as in BERT.
+        The classes of the settings and of the two parts of the network, where they are not those of BERT.
     """
 
     model_types: tuple[str, ...]
