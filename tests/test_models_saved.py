@@ -126,6 +126,41 @@ def test_the_file_and_the_configuration_say_what_is_stored(folder, tmp_path):
     assert "quant_method" not in said
 
 
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("gptq/4/128_from_float32", r"do not compute under .*'gptq/4/128_from_float32'"),
+        ("uint8", "do not compute under .*'uint8'"),
+        ("int4/8_from_float32", r"query.weight is codes of int8, axis=\(0,\); expected 'int4/8'"),
+        ("int8/fixed_from_float32", "query.weight: .*'int8/fixed' without scales of its inputs"),
+    ],
+)
+def test_policies_that_do_not_fit_the_tensors_of_a_file_are_refused_in_a_line_that_names_both(
+    folder, tmp_path, policy, message
+):
+    name = "encoder.layer.0.attention.self.query.weight"
+    checkpoint.convert(folder, tmp_path / "small", "int8")
+    path = tmp_path / "small" / "model.safetensors"
+    checkpoint.save_tensors(path, open_tensors(path), policy="int8", policies={name: policy})
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: .*{message}") as caught:
+        BertEncoder.from_folder(tmp_path / "small")
+    assert "\n" not in str(caught.value)
+    assert np.isfinite(BertEncoder.from_folder(tmp_path / "small", "float32").encode(TEXTS)).all()
+
+
+def test_weights_beyond_float32_are_infinite_without_a_warning(folder, tmp_path):
+    calibrate(BertEncoder.from_folder(folder), TEXTS, "int8").save(tmp_path / "fixed")
+    path = tmp_path / "fixed" / "model.safetensors"
+    name, tensors = "encoder.layer.0.attention.self.query.weight", open_tensors(path)
+    smallest = np.full_like(tensors[f"{name}.inputs_scale"], 1e-45)
+    policies = stored_policies(path)
+    checkpoint.save_tensors(
+        path, tensors | {f"{name}.inputs_scale": smallest}, policy=policies[0], policies=policies[1]
+    )
+    query = BertEncoder.from_folder(tmp_path / "fixed", "float32").model.encoder.blocks[0].attention.query
+    assert np.isinf(query.kernel.numpy()).any()
+
+
 def test_an_explicit_policy_converts_what_the_file_holds(folder, tmp_path):
     checkpoint.convert(folder, tmp_path / "small", "int8")
     held = BertEncoder.from_folder(tmp_path / "small")

@@ -105,7 +105,8 @@ class Weights:
         if not isinstance(tensor, QuantizedArray):
             return tensor
         floats: Array = dequantize(tensor)
-        return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
+        with np.errstate(over="ignore", under="ignore"):
+            return floats if inputs is None else floats / ops.cast(inputs.scale, F32)
 
     def give(self, layer: Layer, name: str) -> None:
         """Give a built layer its tensors. Codes of the scheme of its policy stay as they are."""
@@ -118,16 +119,27 @@ class Weights:
         ----------
         names : mapping of str to str
             The path of each layer -> how the names of its tensors begin.
+
+        Raises
+        ------
+        ValueError
+            Layers do not compute under a policy, or it does not describe the codes of a tensor.
         """
         default, others = self.stored
         base = policy_of("float32" if default is None else default)
+        for stored in (base, *map(policy_of, others.values())):
+            unknown = stored.scheme is None and stored.quantization_mode not in (None, "float8")
+            if unknown or "float" not in stored.compute_dtype:
+                raise ValueError(f"{self.path}: layers do not compute under the policy of tensors '{stored.name}'")
         found: dict[str, DTypePolicy] = {}
         for path, start in names.items():
             name = self.name(f"{start}.weight")
             policy, tensor = policy_of(others.get(name, base)), self.tensors.get(name)
             if isinstance(tensor, QuantizedArray):
                 if policy.scheme is not None and not policy.scheme.describes(tensor):
-                    raise ValueError(f"{self.path}: tensor {name} is {tensor!r}; expected codes of '{policy.scheme}'")
+                    groups = "" if tensor.group_size is None else f" in groups of {tensor.group_size}"
+                    found_codes = f"codes of {tensor.dtype}{groups}, axis={tensor.axis}"
+                    raise ValueError(f"{self.path}: tensor {name} is {found_codes}; expected '{policy.scheme}'")
             elif tensor is not None and tensor.ndim == 2 and path not in _FLOATS:
                 policy = unquantized(policy)  # the conversion was told to keep its floats
             if policy != base:
@@ -179,10 +191,12 @@ def _matrix(weights: Weights, layer: Any, name: str, fixed: bool, *shape: int) -
     scheme = policy_at(layer.dtype_policy, layer.path).scheme
     value, inputs = weights.find(name, *shape)
     fits = isinstance(value, QuantizedArray) and scheme is not None and scheme.describes(value)
-    if fits and fixed == (inputs is not None):
+    if not (fits and fixed == (inputs is not None)):
+        value, inputs = weights.take(name, *shape), None
+    try:
         layer.set_matrix(value, inputs)
-    else:
-        layer.set_matrix(weights.take(name, *shape))
+    except ValueError as error:
+        raise ValueError(f"{weights.path}: tensor {weights.name(name)}: {error}") from None
 
 
 def _dense(weights: Weights, layer: Dense, name: str) -> None:
