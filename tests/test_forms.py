@@ -11,7 +11,7 @@ from mp_core import QuantizedArray, dequantize, layers, ops, quantize
 from mp_core.autocast import AutoCastVariable
 from mp_core.checkpoint import open_tensors, save_tensors
 from mp_core.dtype_policies import Scheme
-from mp_core.forms import FORMS, Codes, Inputs, KerasInt8, add_form
+from mp_core.forms import FORMS, Codes, Form, Inputs, KerasInt8, Variable, add_form
 
 OUTPUTS, INPUTS = 24, 64
 SCHEMES = [
@@ -205,6 +205,9 @@ def bad_scale(value):
     return QuantizedArray(q.values, scale, None, 0)
 
 
+CODES_OF_KERNEL = quantize(normal(OUTPUTS, INPUTS), axis=0)
+
+
 @pytest.mark.parametrize(
     ("value", "inputs", "message"),
     [
@@ -215,6 +218,9 @@ def bad_scale(value):
         (quantize(normal(OUTPUTS, INPUTS)), None, "policy names 'int8'; received codes of int8, axis=()"),
         (quantize(normal(OUTPUTS, INPUTS), axis=0, dtype="int4"), None, "policy names 'int8'; received codes of int4"),
         (quantize(normal(OUTPUTS, INPUTS), axis=0), Inputs(np.ones(3), np.ones(3)), r"shape \(64,\); received \(3,\)"),
+        (CODES_OF_KERNEL, Inputs(np.ones(INPUTS), np.full(INPUTS, 300)), "integers from -128 to 127"),
+        (CODES_OF_KERNEL, Inputs(np.ones(INPUTS), np.ones(3, np.int8)), r"`inputs.zero_point` must have shape \(64,\)"),
+        (CODES_OF_KERNEL, (1, 2, 3), "`inputs` must be Inputs, a scale and a zero point"),
         (normal(OUTPUTS, INPUTS), Inputs(np.ones(INPUTS)), "`inputs` go with codes"),
         (normal(OUTPUTS, 3), None, r"shape \(24, 64\); received \(24, 3\)"),
         (np.full((OUTPUTS, INPUTS), np.inf, np.float32), None, "must be finite"),
@@ -222,10 +228,11 @@ def bad_scale(value):
 )
 def test_a_matrix_that_does_not_fit_is_refused_and_changes_nothing(value, inputs, message):
     layer, x = dense("int8", kernel_initializer="ones"), normal(2, INPUTS)
-    before = layer(x)
-    with pytest.raises(ValueError, match=message):
+    before, weights = layer(x), [weight.name for weight in layer.weights]
+    with pytest.raises((TypeError, ValueError), match=message):
         layer.set_matrix(value, inputs)
     np.testing.assert_array_equal(layer(x), before)
+    assert [weight.name for weight in layer.weights] == weights
 
 
 def test_codes_need_a_policy_that_names_them():
@@ -239,6 +246,35 @@ def test_a_form_needs_the_name_of_a_mode():
     with pytest.raises(ValueError, match=r"`name` of a form must be one of int8, .*; received 'mine'"):
         add_form(type("Mine", (Codes,), {"name": "mine"}))
     assert "mine" not in FORMS
+    for form in (type("Mine", (), {"name": "int8"}), 5):
+        with pytest.raises(TypeError, match="`form` must be a subclass of Form"):
+            add_form(form)
+
+
+def test_a_form_that_fails_leaves_a_layer_as_it_was(monkeypatch):
+    class Failing(Form):
+        name = "ternary"
+
+        def variables_of(self):
+            return {"codes": Variable((1,), "int8", "zeros"), "scale": Variable((1,), "float32", "ones")}
+
+        def encoded(self, floats, dtype):
+            return {"codes": np.zeros(1, np.int8), "scale": np.ones(2, np.float32)}
+
+    monkeypatch.setitem(FORMS, "ternary", Failing)
+    layer, x = layers.Dense(OUTPUTS), normal(2, INPUTS)
+    before = layer(x)
+    with pytest.raises(ValueError, match="shape"):
+        layer.quantize("ternary")
+    assert [weight.name for weight in layer.weights] == ["kernel", "bias"]
+    np.testing.assert_array_equal(layer(x), before)
+
+
+def test_a_scale_that_was_assigned_and_is_none_is_named_with_its_layer(tmp_path):
+    layer = with_matrix("int8", tmp_path)
+    layer.scale.assign(np.full(layer.scale.shape, np.nan))
+    with pytest.raises(ValueError, match=f"`scale` of layer '{layer.name}' must be positive and finite"):
+        layer(normal(2, INPUTS))
 
 
 def test_assigned_codes_multiply_at_the_next_call(tmp_path):

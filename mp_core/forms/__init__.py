@@ -22,11 +22,16 @@ def add_form(form: type[Form]) -> type[Form]:
 
     Raises
     ------
+    TypeError
+        It is no class of forms.
     ValueError
         Its `name` is no quantization mode.
     """
-    if form.name not in QUANTIZATION_MODES:
-        raise ValueError(f"the `name` of a form must be one of {', '.join(QUANTIZATION_MODES)}; received {form.name!r}")
+    if not (isinstance(form, type) and issubclass(form, Form)):
+        raise TypeError(f"`form` must be a subclass of Form; received {form!r}")
+    name = getattr(form, "name", None)
+    if name not in QUANTIZATION_MODES:
+        raise ValueError(f"the `name` of a form must be one of {', '.join(QUANTIZATION_MODES)}; received {name!r}")
     FORMS[form.name] = form
     return form
 

@@ -111,25 +111,29 @@ class Codes(Form):
         if not self.scheme.describes(q):
             size = "" if q.group_size is None else f" in groups of {q.group_size}"
             raise ValueError(f"its policy names '{self.scheme}'; received codes of {q.dtype}{size}, axis={q.axis}")
-        values = {"codes": q.values, "scale": _checked("scale", q.scale, q.scale.shape)}
+        values = {"codes": q.values, "scale": _checked("`scale`", q.scale, q.scale.shape)}
         if self.zero_point:
             values["zero_point"] = np.zeros(q.scale.shape, np.int8) if q.zero_point is None else q.zero_point
         if self.fixes_inputs != (inputs is not None):
             wanted = "have the scales of inputs" if self.fixes_inputs else "be None"
             raise ValueError(f"`inputs` must {wanted} for '{self.scheme}'; received {inputs!r}")
         if inputs is not None:
+            if not isinstance(inputs, tuple) or len(inputs) != 2:
+                raise TypeError(f"`inputs` must be Inputs, a scale and a zero point; received {inputs!r}")
             scale, zero_point = inputs
-            values["inputs_scale"] = _checked("inputs.scale", scale, () if is_float else (k,))
+            values["inputs_scale"] = _checked("`inputs.scale`", scale, () if is_float else (k,))
             if is_float != (zero_point is None):
                 raise ValueError(f"`inputs.zero_point` must be {'None' if is_float else 'int8'} for '{self.scheme}'")
             if not is_float:
                 values["inputs_zero_point"] = asarray(zero_point, "inputs.zero_point")
+                if values["inputs_zero_point"].shape != (k,):
+                    raise ValueError(f"`inputs.zero_point` must have shape {(k,)}; received {np.shape(zero_point)}")
         return values
 
     @property
     def matrix(self) -> QuantizedArray:
         """The codes with their scales."""
-        scale = _checked("scale", self.variables["scale"].numpy(), self.variables["scale"].shape)
+        scale = self._scale("scale")
         zero = self.variables["zero_point"].numpy() if self.zero_point else None
         axis, size, shape = self.scheme.axis(), self.scheme.group_size, self.geometry.lines_shape
         return QuantizedArray(self.variables["codes"].numpy(), scale, zero, axis, size, self.scheme.dtype, shape)
@@ -139,16 +143,20 @@ class Codes(Form):
         """The fixed scales and zero points of the inputs, if the scheme has them."""
         if not self.fixes_inputs:
             return None
-        scale, zero = self.variables["inputs_scale"], self.variables.get("inputs_zero_point")
-        return Inputs(_checked("inputs_scale", scale.numpy(), scale.shape), None if zero is None else zero.numpy())
+        zero = self.variables.get("inputs_zero_point")
+        return Inputs(self._scale("inputs_scale"), None if zero is None else zero.numpy())
+
+    def _scale(self, name: str) -> Array:
+        variable = self.variables[name]
+        return _checked(f"`{name}` of layer '{self.geometry.owner}'", variable.numpy(), variable.shape)
 
 
-def _checked(name: str, scale: Any, shape: tuple[int, ...]) -> Array:
+def _checked(what: str, scale: Any, shape: tuple[int, ...]) -> Array:
     """Return scales as float32 of that shape; raise ValueError unless they are positive and finite."""
-    array = asarray(scale, name)
+    array = asarray(scale, what.strip("`"))
     if array.shape != shape:
-        raise ValueError(f"`{name}` must have shape {shape}; received {array.shape}")
+        raise ValueError(f"{what} must have shape {shape}; received {array.shape}")
     array = np.require(ops.cast(array, "float32"), requirements="C")
     if not positive_and_finite(array):
-        raise ValueError(f"`{name}` must be positive and finite; received {array.min()} to {array.max()}")
+        raise ValueError(f"{what} must be positive and finite; received {array.min()} to {array.max()}")
     return array

@@ -1,5 +1,7 @@
 """The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -99,7 +101,8 @@ class MatrixLayer(Layer):
             return
         form = Codes(geometry, policy)
         form.check(floats)
-        form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
+        with self._as_before_if_it_fails():
+            form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
         self._hold(form)
 
     def _set_codes(self, value: QuantizedArray, inputs: Inputs | None, policy: DTypePolicy) -> None:
@@ -114,7 +117,8 @@ class MatrixLayer(Layer):
         except ValueError as error:
             raise self._unfit(str(error)) from None
         owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
-        form.add(self.add_weight, owned)
+        with self._as_before_if_it_fails():
+            form.add(self.add_weight, owned)
         self._hold(form)
         if policy != self._policy():
             self._set_policy(policy)
@@ -181,8 +185,19 @@ class MatrixLayer(Layer):
         return form
 
     def _convert(self, form: Form) -> None:
-        form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
+        with self._as_before_if_it_fails():
+            form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
         self._hold(form)
+
+    @contextmanager
+    def _as_before_if_it_fails(self) -> Iterator[None]:
+        """Drop the variables that a form has created if another one of it cannot be."""
+        before = list(self._variables)
+        try:
+            yield
+        except BaseException:
+            self._variables[:] = before
+            raise
 
     def _hold(self, form: Form) -> None:
         """Hold a form whose variables exist already, and drop the variables of the old form."""
