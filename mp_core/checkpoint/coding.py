@@ -1,4 +1,4 @@
-"""How codes lie in a file, and the boxes in which tensors are read and written."""
+"""How codes are stored in a file, and the boxes in which tensors are read and written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ __all__ = ["BOX", "MAX_GROUP", "QUANTIZATION", "SUFFIXES", "Box", "Coding", "Kin
 
 QUANTIZATION = "mp_core.quantization"
 BOX = 2**16
-"""The most elements a box has: few enough for the second-level cache."""
+"""The most elements of a box: few enough for the second-level cache."""
 MAX_GROUP = BOX // 2
+"""The longest group that a file may have."""
 SUFFIXES = ("scale", "zero_point", "inputs_scale", "inputs_zero_point")
-"""What may follow the name of codes and a point: the tensors that belong to them."""
+"""The tensors that belong to codes are called like these, a point and one of these suffixes."""
 _STORED = {"int4": "uint8"} | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
@@ -27,7 +28,10 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class Box(NamedTuple):
-    """Neighbouring elements of a tensor seen as lines along its last axis: whole lines, or a part of one."""
+    """Neighbouring elements of a tensor, seen as lines along its last axis: whole lines, or a part of one line.
+
+    These are the lines from `first` to before `last` and, of each, the elements from `begin` to before `end`.
+    """
 
     first: int
     last: int
@@ -36,15 +40,18 @@ class Box(NamedTuple):
 
 
 def boxes(lines: int, length: int, multiple: int = 1) -> Iterator[Box]:
-    """Cut a tensor into boxes of at most :data:`BOX` elements; lines go in multiples where these fit."""
+    """Cut a tensor of so many lines of this length into boxes of at most :data:`BOX` elements.
+
+    A box has a multiple of `multiple` lines, unless these do not fit into one.
+    """
     if not lines * length:
         return
-    step = max(BOX // length, 1)
-    step -= step % multiple if step >= multiple else 0
+    height = max(BOX // length, 1)
+    height -= height % multiple if height >= multiple else 0
     width = min(BOX, length)
-    for first in range(0, lines, step):
+    for first in range(0, lines, height):
         for begin in range(0, length, width):
-            yield Box(first, min(first + step, lines), begin, min(begin + width, length))
+            yield Box(first, min(first + height, lines), begin, min(begin + width, length))
 
 
 def is_group_size(size: Any) -> bool:
@@ -57,8 +64,9 @@ class Coding:
     """How the codes of one tensor stand for numbers: an entry of the metadata ``mp_core.quantization``."""
 
     dtype: str
-    """Of the codes: a float8 type, int8, uint8, or int4, which is stored as two to a byte."""
+    """The type of the codes: a float8 type, int8, uint8, or int4, which is stored as two codes to a byte."""
     shape: tuple[int, ...]
+    """The shape of the codes, not of the bytes that hold them."""
     axis: tuple[int, ...]
     """The axes that keep scales of their own: the first one or more, or none, but never the last."""
     group_size: int | None
@@ -66,7 +74,7 @@ class Coding:
     fixed_inputs: bool = False
     """Whether the codes stand for the numbers times the scales of the layer's inputs, which the file holds too."""
     blocks: tuple[int, ...] | None = None
-    """Where another tool has written the codes: how many indices of each leading axis share scales."""
+    """Of codes that another tool has written: how many indices of each axis but the last share scales; else None."""
 
     @property
     def stored(self) -> Kind:
@@ -108,7 +116,7 @@ class Coding:
 
     @property
     def groups(self) -> int:
-        """Scales along a line."""
+        """The number of scales along a line."""
         return 1 if self.group_size is None else -(-self.shape[-1] // self.group_size)
 
     @property
@@ -127,7 +135,7 @@ class Coding:
         return found
 
     def array(self, values: Array, scale: Array, zero_point: Array | None = None) -> QuantizedArray:
-        """Return codes, in the shape of the file, as what they stand for."""
+        """Return the QuantizedArray of codes and scales that have the shapes which the file gives them."""
         dtype = STORED[self.dtype] if self.dtype in STORED else ALLOWED[self.dtype]
         if self.blocks is not None:  # a QuantizedArray has no blocks of lines: each line gets scales of its own
             scale = scale.reshape(-1, self.groups)[self.scale_lines(np.arange(prod(self.shape[:-1])))].reshape(
@@ -143,7 +151,7 @@ class Coding:
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """Check an entry of the metadata."""
+        """Return the coding that an entry of the metadata describes; raise ValueError if there is none such."""
         value = value if isinstance(value, dict) else {}
         dtype, shape, axis, group_size = (value.get(key) for key in ("dtype", "shape", "axis", "group_size"))
         if not isinstance(dtype, str) or dtype not in _STORED:
@@ -163,7 +171,7 @@ class Coding:
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, inputs is not None)
 
     def entry(self) -> dict[str, Any]:
-        """Return the entry of the metadata; other tools write none, but it says what they have done."""
+        """Return the entry of the metadata. Codes of other tools have one in reports only, with their `blocks`."""
         entry = {
             "dtype": self.dtype,
             "shape": list(self.shape),

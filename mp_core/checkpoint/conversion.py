@@ -1,4 +1,4 @@
-"""Checkpoints in another type: read, converted and written box by box, whatever their size."""
+"""The conversion of a checkpoint of any size into another type, in bounded memory."""
 
 import json
 import os
@@ -50,10 +50,10 @@ def convert(
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure what that costs.
 
-    Codes of other tools are read if they are float8 with scales, and refused otherwise.
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
-    bits with float32 scales, int4 with zero points too; all others are copied. `target` appears when everything is on
-    the disk and no tensor has failed, and not at all otherwise.
+    bits with float32 scales, int4 with zero points too. All others are copied. Codes of other tools are read if they
+    are float8 with scales, and refused otherwise. `target` appears when everything is on the disk and no tensor has
+    failed, and not at all otherwise.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ def convert(
         `target` ends in ``.safetensors``, the result is that one file.
     policy : str
         A type of floats (``"float32"``, ``"float16"``, ``"bfloat16"``), the spelling of a scheme (``"int8"``,
-        ``"int8/weight_only/64"``, ``"int4/64"``, ``"float8_e4m3fn"``, ...), or the name of a policy, under which layers
-        then use the tensors: ``"int8_from_mixed_bfloat16"`` is what ``"int8"`` means. Per channel is per index of the
-        first axis; groups are parts of the last one, of a power of two up to 32768. Schemes with fixed inputs need a
-        sample of them: :func:`mp_core.calibrate` the model and save it.
+        ``"int8/weight_only/64"``, ``"int4/64"``, ``"float8_e4m3fn"``, ...), or the name of the policy under which
+        layers are to use the tensors. ``"int8"`` means ``"int8_from_mixed_bfloat16"``. A channel is an index of the
+        first axis; a group is 2, 4, 8, ... or 32768 neighbours along the last axis. Schemes with fixed inputs need a
+        sample of the inputs: :func:`mp_core.calibrate` the model and save it.
     map : mapping or sequence of (str, str)
         Regular expressions and policies: the first that matches anywhere in a tensor's name replaces `policy`.
     keep : sequence of str
@@ -98,11 +98,11 @@ def convert(
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all, ``left_out`` (files), ``codes`` (how
-        many tensors are codes of mp_core), ``failed`` (a line per failure) and ``tensors``:
-        for each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
-        ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``,
-        and the numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
+        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all tensors, ``left_out`` (files), ``codes``
+        (the number of tensors that are codes of mp_core), ``failed`` (a line for each failure) and ``tensors``: for
+        each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
+        ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``, and the
+        numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
 
     Raises
     ------
@@ -195,7 +195,7 @@ class _Shard:
     source: Shard
     plans: list[Planned]
     policies: dict[str, str]
-    """Of tensors that have another one than most."""
+    """Tensor -> policy, for tensors that have another one than the file."""
     head: bytes
     entries: dict[str, Entry]
 

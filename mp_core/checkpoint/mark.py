@@ -19,7 +19,7 @@ _COPIED = 2**20  # bytes at once
 def copy_files(
     source: Path, target: Path, names: Iterable[str], changes: Mapping[str, Callable[[bytes], bytes]]
 ) -> None:
-    """Copy files of a folder, but those that are changed, if they are no larger than JSON may be."""
+    """Copy the named files of a folder. Those in `changes` are changed by its functions, unless too large for JSON."""
     for name in names:
         with File(source / name) as file, OutFile(target / name) as out:
             if name in changes and file.size <= MAX_JSON:
@@ -32,8 +32,8 @@ def copy_files(
 def marked(content: bytes, policy: str, policies: Mapping[str, str], *, codes: bool, decoded: bool) -> bytes:
     """Return ``config.json`` with an entry about codes of mp_core, or without one if there are none.
 
-    `decoded` says that codes of another tool have become numbers, so that its entry is removed. Content that is not a
-    JSON object is returned unchanged.
+    `codes` says whether the files beside it hold codes, and `decoded` whether codes of another tool have become
+    numbers, so that the entry of that tool is removed. Content that is not a JSON object is returned unchanged.
     """
     try:
         config: Any = json.loads(content)

@@ -1,4 +1,4 @@
-"""What is to become of each tensor."""
+"""The plan of a conversion: what becomes of each tensor."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ __all__ = ["Planned", "RequestError", "Rules", "one_policy", "plain_name", "stor
 
 
 _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attention_bias\.weight$")
-"""The names of tables whose rows are added to others: no layer multiplies them, so they stay numbers."""
+"""How tables whose rows are added to others are called: no product takes them, so they are never codes."""
 
 
 class RequestError(ValueError):
@@ -26,7 +26,7 @@ class RequestError(ValueError):
 
 
 def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
-    """Return what :func:`policy_of` does; raise TypeError for a map of policies."""
+    """Return the policy of a name, scheme or policy, as :func:`policy_of`; raise TypeError for a map of policies."""
     found = policy_of(word, argument)
     if isinstance(found, DTypePolicyMap):
         raise TypeError(f"`{argument}` must be one policy; received {word!r}")
@@ -68,7 +68,7 @@ class Planned:
 
     tensor: Tensor
     policy: str | None = None
-    """The name of the policy that the tensor then has, if it is one of numbers."""
+    """The name of the policy that the new file gives the tensor; None for integers and others that have none."""
     dtype: np.dtype[Any] | None = None
     coding: Coding | None = None
     symmetric: bool = True
@@ -91,7 +91,7 @@ class Planned:
 
     @property
     def new_coding(self) -> Coding | None:
-        """The coding of the codes in the new file, but of codes that another tool has written."""
+        """The coding of the codes in the new file; None for numbers, and for copied codes of another tool."""
         coding = self.tensor.coding if self.is_copy else self.coding
         return None if coding is None or coding.blocks is not None else coding
 
@@ -102,14 +102,14 @@ class Planned:
 
     @property
     def new_dtype(self) -> str:
-        """The name of the new type, of the codes where there are scales."""
+        """The name of the new type; for codes, of their type."""
         if self.coding is not None:
             return self.coding.dtype
         return self.tensor.dtype if self.dtype is None else self.dtype.name
 
 
 def strings(value: Any, argument: str) -> list[str]:
-    """Return strings as a list; raise for one string, which would be taken for as many as it has letters."""
+    """Return strings as a list; raise ValueError for anything else, also for one string, a sequence of letters."""
     items: list[Any] = [None] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(item, str) for item in items):
         raise ValueError(f"`{argument}` must be a sequence of strings; received {value!r}")
@@ -128,7 +128,7 @@ def _pairs(map: Any) -> list[tuple[str, str]]:
 
 
 class _Pattern(NamedTuple):
-    """A regular expression, and whether it matches a name somewhere."""
+    """A regular expression, and the function that tells whether it matches anywhere in a name."""
 
     text: str
     matches: Callable[[str], object]
@@ -136,7 +136,7 @@ class _Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which policy a tensor gets: that of the first match in `map`, else `policy`; none if `keep` matches its name.
+    """Which policy a tensor gets: that of the first match in `map`, else `policy`. One that `keep` matches is copied.
 
     Patterns may match anywhere in a name.
     """
@@ -160,7 +160,18 @@ class Rules:
         return cls(_storable(policy), pairs, patterns, allow_requantize)
 
     def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
-        """Return what becomes of each tensor, which has a policy already or none; every pattern must match one."""
+        """Return what becomes of each tensor.
+
+        Parameters
+        ----------
+        tensors : sequence of (Tensor, str or None)
+            Each with the name of the policy that its file gives it, if any.
+
+        Raises
+        ------
+        RequestError
+            A pattern matches no tensor, or codes would be quantized again.
+        """
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
             if not any(pattern.matches(tensor.name) for tensor, _ in tensors):
                 raise RequestError(f"the pattern {pattern.text!r} matches no tensor")
@@ -190,7 +201,7 @@ class Rules:
         return Planned(tensor, policy.name, coding=coding, symmetric=stored.symmetric)
 
     def _guessed(self, coding: Coding) -> str | None:
-        """Return under which policy codes can be used of which the file does not say it."""
+        """Return the name of a policy for codes whose file names none; None if no scheme describes them."""
         per = "group" if coding.group_size else "channel" if coding.axis else "tensor"
         try:
             scheme = Scheme(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
@@ -205,7 +216,7 @@ def plain_name(policy: DTypePolicy) -> str:
 
 
 def _storable(word: str) -> DTypePolicy:
-    """Return the policy that a conversion is asked for."""
+    """Return the policy that a word names; raise unless a conversion can store tensors under it."""
     stored = stored_as(word)
     if isinstance(stored, Scheme) and stored.inputs == "fixed":
         raise RequestError(

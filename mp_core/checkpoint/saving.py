@@ -1,4 +1,4 @@
-"""Arrays and codes as a checkpoint: a file, or the folder of a model whose other files stay."""
+"""Arrays and codes written as a checkpoint: as one file, or as the folder of a model with its other files."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -38,20 +38,20 @@ def save_tensors(
 ) -> None:
     """Write arrays and codes into one safetensors file, from which :func:`open_tensors` returns the same bits.
 
-    The file appears when everything is on the disk, and not at all otherwise; one that is there is replaced. The arrays
-    may be views of it.
+    The file appears when everything is on the disk, and not at all otherwise. A file that is there already is replaced;
+    the arrays may be views of it.
 
     Parameters
     ----------
     path : path
     tensors : mapping of str to ndarray or QuantizedArray
         Of the types that :func:`open_tensors` reads, in any layout and byte order. Codes are int4, int8, uint8 or
-        float8, the scales along their first axes, or of groups along the last one: of a matrix (outputs, inputs), for
-        a layer that multiplies by its transpose. Beside int8 or float8 codes `NAME`, ``NAME.inputs_scale`` and, for
-        int8, ``NAME.inputs_zero_point`` are those of the inputs of such a layer: the codes then stand for the numbers
-        times ``inputs_scale``.
+        float8; their scales belong to indices of the first axes, or to groups along the last one. The matrix of a layer
+        is (outputs, inputs). If a layer quantizes its inputs by fixed scales, these are ``NAME.inputs_scale`` and, for
+        int8, ``NAME.inputs_zero_point`` beside its int8 or float8 codes `NAME`, which then stand for the weights times
+        ``inputs_scale``.
     policy : str or DTypePolicy
-        Under which a layer is to use the tensors.
+        The policy under which layers are to use the tensors.
     policies : mapping of str to str or DTypePolicy
         For tensors that have another policy.
 
@@ -62,8 +62,8 @@ def save_tensors(
     OSError
         `path` is a folder, or cannot be written.
     ValueError
-        `policy` is none, `policies` name a tensor that is not there, a tensor has a type or codes that such files do
-        not hold, or a name that stands for another one's scales.
+        `policy` is no policy; `policies` name a tensor that is not there; a tensor has a type or codes that such files
+        do not hold, or a name that is reserved for the scales of another one.
 
     Examples
     --------
@@ -98,11 +98,11 @@ def save_folder(
     policies: Mapping[str, str | DTypePolicy] = _NONE,
     force: bool = False,
 ) -> None:
-    """Write a folder like `source` whose model consists of other tensors: those of :func:`save_tensors`.
+    """Write a folder like `source` whose model has other tensors.
 
-    Of the files of `source`, those that hold tensors of these names become one ``model.safetensors``, weights in
-    another form are left out, ``config.json`` says what the codes are, and all others are copied. `target` appears when
-    everything is on the disk, and not at all otherwise.
+    One ``model.safetensors``, written as by :func:`save_tensors`, takes the place of the files of `source` that hold
+    tensors of these names. Weights in another form are left out, ``config.json`` gets the policies of the codes, and
+    all other files are copied. `target` appears when everything is on the disk, and not at all otherwise.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def save_folder(
 
 
 def _without(checkpoint: Checkpoint, names: Tensors) -> tuple[Path, list[str], Mapping[str, str]]:
-    """Return in which folder tensors of these names are, the files that stay without them, and their metadata."""
+    """Return the folder that holds tensors of these names, the files that stay without them, and their metadata."""
     holders = [shard for shard in checkpoint.shards.values() if not shard.tensors.keys().isdisjoint(names)]
     if not holders:
         raise RequestError(f"{checkpoint.folder} holds none of the tensors that are to be saved")
@@ -170,7 +170,7 @@ class _Content:
 
     @classmethod
     def of(cls, tensors: Any, policy: Any, policies: Any, metadata: Mapping[str, str]) -> Self:
-        """Check that the file would be read as what it is written from."""
+        """Return the file; raise unless :func:`open_tensors` would return what it is made of."""
         for argument, value in (("tensors", tensors), ("policies", policies)):
             if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
                 raise TypeError(f"`{argument}` must be a mapping of names; received {type(value).__name__}")
@@ -216,12 +216,12 @@ class _Content:
 
 
 def _policy(value: Any, argument: str) -> str:
-    """Return the name of a policy, by which a reader finds it."""
+    """Return the full name of a policy or scheme."""
     return policy_of(one_policy(value, argument).name, argument).name
 
 
 def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, dict[str, Array]]:
-    """Return how codes lie in a file, and what is stored under their names, but for the scales of inputs."""
+    """Return the coding of codes, and by name the arrays that are stored for them, without the scales of inputs."""
     try:
         check_unchanged(q)
         coding = Coding.of(q, fixed_inputs)
@@ -233,7 +233,7 @@ def _coded(name: str, q: QuantizedArray, fixed_inputs: bool) -> tuple[Coding, di
 
 
 def _array(name: str, value: Any) -> Array:
-    """Return an array that is stored under a name, in native byte order where it is contiguous."""
+    """Return an array, checked to be of a type and to have a name that files can hold."""
     if not isinstance(value, np.ndarray):
         raise TypeError(f"tensor {name!r} must be an ndarray or a QuantizedArray; received {type(value).__name__}")
     refuse_masked(value, f"tensors[{name!r}]")
@@ -253,7 +253,7 @@ def _is_text(name: str) -> bool:
 
 
 def _pieces(array: Array) -> Iterator[Array]:
-    """Yield the elements in order, in native bytes and pieces that need little memory, or at once if they lie so."""
+    """Yield the elements in C order and native bytes: in small pieces, or at once if they are stored so."""
     if array.flags.c_contiguous and array.dtype.isnative:
         yield array
         return

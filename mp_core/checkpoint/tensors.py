@@ -1,4 +1,4 @@
-"""Tensors as a checkpoint means them: the values or, where these are codes, what the codes stand for."""
+"""The tensors that a checkpoint stands for: values, or codes together with their scales."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from mp_core.quantization import dequantize
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
 
 POLICY, POLICIES = "mp_core.policy", "mp_core.policies"
-"""The metadata that name the policy of all tensors, and those of tensors that have another one."""
+"""The entries of the metadata for the policy of a file, and for the policies of tensors that have another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Tensor:
 
     name: str
     parts: dict[str, Entry]
-    """The tensors of the file that belong to this one: its own and, with a coding, its scale and what else it has."""
+    """Name -> tensor of the file: the one of this name first, then the scales and all else that belongs to codes."""
     coding: Coding | None = None
     tool: str | None = None
-    """Whose codes these are, or belong to, if mp_core cannot read them: the values mean nothing by themselves."""
+    """The tool that has written these codes, or what belongs to codes, if mp_core cannot read them; else None."""
 
     @property
     def values(self) -> Entry:
@@ -44,7 +44,7 @@ class Tensor:
         return list(self.parts.values())[1]
 
     def part(self, suffix: str) -> Entry | None:
-        """Return what is called like this tensor and ends so, if it has it."""
+        """Return the tensor of the file that is called like this one, a point and `suffix`; None without one."""
         return self.parts.get(f"{self.name}.{suffix}")
 
     @property
@@ -88,7 +88,7 @@ class File:
         os.close(self._descriptor)
 
     def bytes(self, start: int, count: int) -> Array:
-        """Return some bytes."""
+        """Return `count` bytes from `start` on."""
         content = np.empty(count, np.uint8)
         rest = memoryview(content)
         while rest:
@@ -100,7 +100,7 @@ class File:
         return content
 
     def box(self, tensor: Tensor, box: Box) -> Array:
-        """Return a box of a tensor as an array of lines; codes as the float32 values they stand for."""
+        """Return a box of a tensor, shape (lines, elements): codes as the float32 numbers that they stand for."""
         values, coding = tensor.values, tensor.coding
         if coding is None:
             return self._lines(values, tensor.length, box).view(values.dtype).reshape(box.last - box.first, -1)
@@ -148,7 +148,13 @@ def positive(scale: Array, what: str) -> Array:
 
 
 def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
-    """Return the tensors of a file, codes together with what belongs to them; errors begin with `what`."""
+    """Return the tensors of a file by name, codes together with all that belongs to them.
+
+    Raises
+    ------
+    ValueError
+        The metadata describe codes that are not there, or are others; the message begins with `what`.
+    """
     entries = header.entries
     codings = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
     folded: dict[str, Tensor] = {}
@@ -209,7 +215,7 @@ def _part(entries: Mapping[str, Entry], name: str, dtype: np.dtype[Any], shape: 
 def metadata_of(
     metadata: Mapping[str, str], codings: Mapping[str, Coding], policy: str, policies: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the metadata of a new file: what is known already, how its codes lie, and their policies."""
+    """Return the metadata of a new file: `metadata`, with the given codings and policies instead of its own."""
     kept = {key: value for key, value in metadata.items() if key not in (QUANTIZATION, POLICY, POLICIES)}
     entries = {name: coding.entry() for name, coding in codings.items()}
     objects = {POLICIES: dict(policies), QUANTIZATION: entries}

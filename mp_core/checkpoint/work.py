@@ -1,4 +1,4 @@
-"""One tensor of a conversion: read, cast or quantized, and written, box by box."""
+"""One tensor of a conversion: read, cast or quantized, written and measured, box by box."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ __all__ = ["Work", "steps"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One tensor on its way."""
+    """The conversion of one tensor: from `source` to `out`, where `entries` are the tensors of the new file by name."""
 
     plan: Planned
     source: File
@@ -34,7 +34,7 @@ class Work:
     saturate: bool
 
     def parts(self, pool: Pool) -> Generator[Sums]:
-        """Write the tensor and yield what its parts have lost."""
+        """Write the tensor part by part, and yield the sums of the errors of each part."""
         tensor, coding = self.plan.tensor, self.plan.coding
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
@@ -76,17 +76,17 @@ class Work:
         return Sums.of(x, restored, overflow)
 
     def _ends(self, box: Box) -> tuple[Array, Array, Array]:
-        """Return the numbers of the lines and the least and the largest finite numbers in them, or 0 beyond."""
+        """Return the indices of the lines of a box, and the least and largest number in each, both with 0 included."""
         x = cast(self._finite(box), F32)
         finite = np.isfinite(x)
         least, most = x.min(axis=1, initial=0, where=finite), x.max(axis=1, initial=0, where=finite)
         return np.arange(box.first, box.last), least, most
 
     def _scales(self, coding: Coding, ends: Array) -> tuple[QuantizedArray, Array]:
-        """Return codes with the scales of numbers between these ends, and the magnitude that no number may exceed."""
-        if not self.plan.symmetric:  # the codes of what exceeds them are the outermost ones
+        """Return codes with the scales for numbers between these ends, and the largest magnitude that is in range."""
+        if not self.plan.symmetric:  # integer codes clip by themselves what exceeds the ends
             return quantize(ends, axis=0, dtype=coding.dtype, symmetric=False), np.full((len(ends), 1), np.inf, F32)
-        # The largest codes. Where there is nothing to scale, that of infinity: the scale is 1.
+        # Quantizing the largest magnitude gives its scale. Lines of zeros get that of infinity, which is 1.
         peaks = np.abs(ends).max(axis=1, keepdims=True)
         largest = quantize(np.where(peaks, peaks, np.float32(np.inf)), axis=0, dtype=coding.dtype)
         return largest, dequantize(largest)
@@ -108,7 +108,7 @@ class Work:
         return self._write_codes(coding, box, x, q)
 
     def _quantize_by(self, coding: Coding, scales: QuantizedArray, bound: Array, box: Box) -> Sums:
-        """Quantize lines by scales that are known, no number beyond the bound."""
+        """Quantize lines by scales that are known; numbers beyond the bound are clipped to it."""
         x = self.source.box(self.plan.tensor, box)
         rows = np.arange(box.first, box.last) // coding.lines_per_scale
         clipped = np.clip(cast(x, F32), -bound[rows], bound[rows])
@@ -117,7 +117,7 @@ class Work:
         return self._write_codes(coding, box, x, q)
 
     def _finite(self, box: Box) -> Array:
-        """Return a box of a tensor that is to be quantized; raise ValueError if it holds a NaN or infinity."""
+        """Return a box of the tensor; raise ValueError, with the index, if it holds a NaN or infinity."""
         tensor = self.plan.tensor
         x = self.source.box(tensor, box)
         if not (np.isfinite(x).all() if x.dtype == F64 else pointwise.all_finite(FORMATS[x.dtype], x)):
@@ -135,14 +135,14 @@ class Work:
         return Sums.of(_widened(x), dequantize(q), count(np.isinf(cast(x, F32))))
 
     def _write_scales(self, q: QuantizedArray, index: int) -> None:
-        """Write scales and zero points from this one on."""
+        """Write scales and zero points, the first of them at `index`."""
         name = self.plan.tensor.name
         self._write(f"{name}.scale", q.scale, index)
         if q.zero_point is not None:
             self._write(f"{name}.zero_point", q.zero_point.astype(I8), index)
 
     def _write(self, name: str, array: Array, index: int) -> None:
-        """Write the elements of a tensor of the file from this index on."""
+        """Write elements of a tensor of the file, the first of them at `index`."""
         entry = self.entries[name]
         self.out.write(np.ascontiguousarray(array), entry.start + index * entry.dtype.itemsize)
 
@@ -152,7 +152,7 @@ def _boxes(plan: Planned) -> Iterator[Box]:
 
 
 def _passes(plan: Planned) -> int:
-    """How often the values are read: twice if no box holds all that one scale depends on."""
+    """Return how often the values are read: twice if one scale is shared by more of them than a box holds."""
     coding = plan.coding
     return 2 if coding and not coding.group_size and coding.lines_per_scale * plan.tensor.length > BOX else 1
 
@@ -165,5 +165,5 @@ def steps(plan: Planned) -> int:
 
 
 def _widened(x: Array) -> Array:
-    """Return floats in a type in which NumPy is fast, and exactly."""
+    """Return floats, exactly, in float64 or float32, in which NumPy computes fast."""
     return x if x.dtype == F64 else cast(x, F32)

@@ -41,7 +41,7 @@ class Part(Layer):
         return layer
 
     def vocabulary(self, name: str) -> Embedding:
-        """Return the table of the vocabulary, of zeros. Tables have no delayed float8 scaling: under it, they are floats."""
+        """Return the table of the vocabulary, of zeros. Delayed float8 scaling does not reach it: it is floats then."""
         rows, width = self.settings.vocab_size, self.settings.hidden_size
         layer = Embedding(rows, width, embeddings_initializer="zeros", name=name, dtype=self.dtype_policy)
         try:

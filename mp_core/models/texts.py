@@ -18,7 +18,7 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
 
-__all__ = ["TextModel", "batches", "float_policy", "list_of_texts", "one_text", "pad"]
+__all__ = ["TextModel", "batches", "list_of_texts", "one_text", "pad"]
 
 
 class TextModel:
@@ -50,7 +50,7 @@ class TextModel:
         self._folder = folder
         self._modules = modules
         self._tokenizer = Tokenizer(modules)
-        self._read_weights(None if policy is None else float_policy(policy))
+        self._read_weights(None if policy is None else _float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> Self:
         """Return the same under another policy, with the weights read from the folder once more.
@@ -72,7 +72,7 @@ class TextModel:
             Its files have changed and do not fit, or `policy` is not a policy.
         """
         other = copy(self)
-        other._read_weights(float_policy(policy))
+        other._read_weights(_float_policy(policy))
         return other
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
@@ -159,7 +159,7 @@ def pad(rows: list[Array]) -> tuple[Array, Array]:
     return ids, mask
 
 
-def float_policy(policy: Any) -> DTypePolicy:
+def _float_policy(policy: Any) -> DTypePolicy:
     """Return a policy of a name or another value; raise ValueError unless it computes in floats."""
     found = policy_of(policy)
     if "float" not in found.compute_dtype:
