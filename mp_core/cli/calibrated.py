@@ -47,7 +47,7 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     argparse.ArgumentError
         An option is there that means nothing here.
     RequestError
-        A pattern matches the weights of no layer, or the target cannot be.
+        A pattern matches the weights of no layer, source or target cannot be, or the source is quantized already.
     OSError, ValueError
         As :meth:`BertEncoder.from_folder` and :func:`mp_core.calibrate`.
     """
@@ -57,11 +57,21 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     thresholds = [Threshold.parse(condition) for condition in arguments.fail_if]
     target = Path(arguments.output).resolve()
     source = open_checkpoint(Path(arguments.source))
+    if not Path(arguments.source).is_dir() or target.suffix == ".safetensors":
+        raise RequestError(
+            f"IN and OUT of --calibrate must be folders; received {arguments.source} and {arguments.output}"
+        )
     if source.folder.resolve() in target.parents:
         raise RequestError(f"the target {target} lies inside the folder that is converted")
     check_free(target, _names(source), source.paths, force=arguments.force)
     with num_threads(arguments.threads) if arguments.threads else nullcontext():
         encoder = BertEncoder.from_folder(arguments.source, "float32" if arguments.allow_requantize else None)
+        held = next((layer for layer in encoder.flatten() if layer.quantized), None)
+        if held is not None:
+            raise RequestError(
+                f"{arguments.source} holds codes already, in layer '{held.path}'; quantizing them again needs "
+                "allow_requantize (--allow-requantize)"
+            )
         policies = _by_layer(encoder, policy, pairs, arguments.keep)
         fitted = calibrate(encoder, list(read_texts(arguments.calibrate)), policies)
         with temporary_beside(target) as temporary:
