@@ -76,10 +76,10 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
 def test_what_cannot_be_written_is_refused(capsys, model, texts, tmp_path, source, target, options, message):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "config.json").write_text("{}")
-    before = {path for path in tmp_path.rglob("*")}
+    before = set(tmp_path.rglob("*"))
     arguments = ["convert", str(tmp_path / source), "-o", str(tmp_path / target), "--policy", "int8", "--calibrate"]
     assert message in usage_error(capsys, *arguments, texts, *options)
-    assert {path for path in tmp_path.rglob("*")} == before
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_a_condition_that_is_met_leaves_nothing(capsys, model, texts, tmp_path):
