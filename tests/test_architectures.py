@@ -130,7 +130,7 @@ def test_a_network_that_is_a_part_of_another_model_is_found(name, tmp_path):
     assert all(start.startswith(prefix) for start in received.tensor_names.values())
 
 
-def test_names_and_buffers_of_old_files(tmp_path):
+def test_names_of_old_files_are_understood_and_their_buffers_ignored(tmp_path):
     network = random_models.made("bert")
     folder = random_models.save(network, tmp_path)
     expected = BertEncoder.from_folder(folder).encode(["a b c"])

@@ -33,7 +33,7 @@ def stated(layer, x):
     return product + layer.bias.numpy().reshape(-1)
 
 
-def test_the_stated_formula(isa, rng):
+def test_outputs_are_those_of_the_stated_formula(isa, rng):
     layer, x = dense(rng)
     fixed = calibrate(layer, x[:100] + 0.5, "int8_from_float32")
     assert len(np.unique(fixed.inputs.zero_point)) > 3
@@ -49,8 +49,8 @@ def test_the_error_is_bounded_by_the_scales(rng, alpha):
     layer, x = dense(rng)
     fixed = calibrate(layer, x, "int8_from_float32", alpha=alpha)
     scale, kernel = (part.astype(np.float64) for part in (fixed.inputs.scale, dequantize(fixed.matrix)))
-    # Half a step of each input (a whole one at the ends, as zero points are rounded), and a few of each weight, which
-    # makes up for the errors of others.
+    # Half the scale of each input (a whole one at the ends, as zero points are rounded), and a few scales of each
+    # weight, into which the rounding errors of others are propagated.
     bound = np.abs(kernel).sum(axis=1) + 2 * fixed.matrix.scale[:, 0] * (np.abs(x / scale).sum(1, keepdims=True) + 64)
     assert (np.abs(fixed(x) - layer(x)) <= bound).all()
 
@@ -74,7 +74,7 @@ def test_inputs_with_outliers_lose_much_less_than_with_a_scale_per_row(rng):
     ],
 )
 @pytest.mark.parametrize("policy", ["int8_from_float32", INT8, "int8_from_bfloat16", "int8/weight_only_from_float32"])
-def test_every_kind_of_layer_and_type(rng, layer, shape, policy):
+def test_every_layer_with_a_kernel_stays_close_under_every_policy(rng, layer, shape, policy):
     x = rng.standard_normal(shape).astype(np.float32)
     exact = layer(x)
     fixed = calibrate(layer, x, policy)
@@ -96,7 +96,7 @@ def test_only_what_the_map_puts_in_int8_is_fixed(rng):
     np.testing.assert_allclose(fixed(x, x), exact, atol=0.03 * np.abs(exact).max())
 
 
-def test_inputs_and_weights_of_zeros(rng):
+def test_inputs_and_weights_of_zeros_stay_zeros_and_disturb_no_others(rng):
     layer, x = dense(rng)
     x[:, :5] = 0
     kernel = layer.kernel.numpy().copy()
@@ -129,7 +129,7 @@ def test_inputs_that_the_sample_does_not_show_get_a_thousandth_of_the_widest_ran
     assert fixed.inputs.scale[5] == pytest.approx(widest / 2 / 127 / 1000, rel=1e-4)
 
 
-def test_inputs_of_any_size(rng):
+def test_the_size_of_inputs_does_not_matter(rng):
     layer, x = dense(rng)
     exact = layer(x)
     for factor in (1e-20, 1e20):
@@ -139,7 +139,7 @@ def test_inputs_of_any_size(rng):
         layer.kernel.assign(layer.kernel.numpy() * np.float32(factor))
 
 
-def test_scales_are_weights(rng):
+def test_scales_of_inputs_are_weights_that_another_layer_loads(rng):
     layer, x = dense(rng, dtype="float32")
     fixed = calibrate(layer, x, "int8_from_float32")
     expected = fixed(x)
@@ -175,7 +175,7 @@ def test_float8_with_fixed_inputs_has_one_scale_for_them(rng, codes):
     assert np.sqrt(((fitted(x) - layer(x)) ** 2).mean()) < 0.1
 
 
-def test_an_encoder(tmp_path):
+def test_a_calibrated_encoder_stays_close_and_does_not_depend_on_the_batch(tmp_path):
     encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
     fixed = calibrate(encoder, TEXTS, INT8)
     exact, received = encoder.encode(TEXTS), fixed.encode(TEXTS)
@@ -185,7 +185,7 @@ def test_an_encoder(tmp_path):
 
 @pytest.fixture
 def correlated(rng):
-    """Inputs that hang together, and what they are multiplied by."""
+    """Correlated inputs, and the lines that they are multiplied by."""
     x = rng.standard_normal((1000, 200)) @ (np.eye(200) + rng.standard_normal((200, 200)) / 12) + 0.5
     return x, rng.standard_normal((30, 200))
 
@@ -247,7 +247,7 @@ def test_an_encoder_saved_and_read_back_gives_the_same_bits(tmp_path, policy):
     assert again.weight_bytes == fitted.weight_bytes < encoder.weight_bytes / 2
 
 
-def test_the_model_of_an_encoder(tmp_path):
+def test_a_model_called_with_a_mask_is_fitted_as_its_encoder(tmp_path):
     """Called with indices and a mask; what it is fitted to is what the encoder is fitted to, text by text."""
     encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
     ids = np.array([[2, 4, 5, 6, 3], [2, 9, 3, 1, 1], [2, 3, 7, 7, 7]])
@@ -301,7 +301,7 @@ def tower(rng):
 
 
 @pytest.mark.parametrize("policy", ["int8_from_float32", "int4/16_from_float32"])
-def test_a_users_own_model(rng, policy):
+def test_a_users_own_model_is_fitted_by_any_of_its_arguments(rng, policy):
     model, x = tower(rng)
     shift = np.ones(12, np.float32)
     exact = model(x, shift)
@@ -337,7 +337,7 @@ def test_padding_is_no_input(rng):
 @pytest.mark.parametrize(
     ("policy", "least", "mean", "megabytes"), [("int8", 0.996, 0.998, 24), ("int4/64", 0.97, 0.98, 14)]
 )
-def test_the_accuracy_of_minilm(tmp_path, policy, least, mean, megabytes):
+def test_calibrated_minilm_keeps_its_stated_cosines(tmp_path, policy, least, mean, megabytes):
     """On the 50 items of the demonstration, fitted to items that are not among them, and read back from a folder."""
     documents, _ = demo.documents_and_ratings()
     encoder = BertEncoder.from_folder(demo.model_folder())
@@ -405,7 +405,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("make", "sample", "policy", "options", "error", "message"), REFUSALS)
-def test_refusals(make, sample, policy, options, error, message):
+def test_what_cannot_be_calibrated_is_refused_by_name(make, sample, policy, options, error, message):
     with pytest.raises(error, match=message):
         calibrate(make(), sample, policy, **options)
 

@@ -49,7 +49,7 @@ def _quantized(make, how, policy, x):
      (lambda p: layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de", dtype=p), (1, 1, 2, 3))],
     ids=["dense", "einsum"],
 )  # fmt: skip
-def test_int8_products(make, scale_shape, how, policy):
+def test_int8_kernels_are_keras_codes_and_products_stay_close(make, scale_shape, how, policy):
     x = _x(2, 3, 16)
     layer, expected, weights = _quantized(make, how, policy, x)
     kernel, scale = abs_max_quantize(weights[0], 0)
@@ -63,21 +63,21 @@ def test_int8_products(make, scale_shape, how, policy):
     assert [w.name for w in layer.trainable_weights] == ["bias"]
     y = layer(x)
     assert y.dtype == expected.dtype == layer.compute_dtype
-    # Each operand is off by at most half a step; so is the sum of 16 products, plus the roundings of the types.
+    # Each operand is off by at most half its scale; so is the sum of 16 products, plus the roundings of the types.
     bound = 16 * np.abs(x).max() * np.abs(weights[0].astype(float)).max() / 127 + 8 * UNIT[layer.compute_dtype] * 4
     assert np.abs(y.astype(float) - expected.astype(float)).max() <= bound
 
 
 @pytest.mark.parametrize("how", ["quantize", "setter", "built"])
-def test_int8_embedding(how):
+def test_rows_of_an_int8_table_are_off_by_half_their_scale_at_most(how):
     ids = np.array([[0, 3], [9, 9]])
     layer, expected, weights = _quantized(lambda p: layers.Embedding(10, 8, dtype=p), how, "mixed_bfloat16", ids)
     assert (layer.embeddings.true_dtype, layer.embeddings_scale.shape) == (np.int8, (10,))
     y = layer(ids)
     assert y.dtype == BF16 and y.shape == (2, 2, 8)
-    steps = np.abs(weights[0]).max(axis=1)[ids] / 127
+    scales = np.abs(weights[0]).max(axis=1)[ids] / 127
     error = np.abs(y.astype(float) - expected.astype(float))
-    assert (error <= steps[..., None] / 2 + 2.0**-7 * np.abs(expected.astype(float))).all()
+    assert (error <= scales[..., None] / 2 + 2.0**-7 * np.abs(expected.astype(float))).all()
 
 
 def test_composite_layers_quantize_what_is_below_them():
@@ -165,7 +165,7 @@ QUANTIZE_ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "error", "text"), QUANTIZE_ERRORS)
-def test_quantize_errors(call, error, text):
+def test_what_cannot_be_quantized_is_refused_with_keras_words(call, error, text):
     with pytest.raises(error, match=text):
         call()
 

@@ -145,7 +145,7 @@ def _stored_order(layer):
 @pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "float64"])
 @pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY])
 @pytest.mark.parametrize(("equation", "shape", "output_shape"), ORDERS)
-def test_kernels_in_any_order_of_axes(equation, shape, output_shape, mode, source):
+def test_kernels_in_any_order_of_axes_multiply_as_their_formula(equation, shape, output_shape, mode, source):
     layer = layers.EinsumDense(equation, output_shape, dtype=source)
     x = _x(*shape)
     layer(x)
@@ -164,7 +164,7 @@ def test_kernels_in_any_order_of_axes(equation, shape, output_shape, mode, sourc
 @pytest.mark.parametrize("depth", [0, 1, 5, 44, 300])
 @pytest.mark.parametrize("units", [1, 2, 7, 64])
 @pytest.mark.parametrize("block", [1, 8, 64, 128, 10**30])
-def test_int4_in_blocks_of_every_shape(depth, units, block):
+def test_int4_in_blocks_of_every_length_is_its_formula(depth, units, block):
     layer = _dense("float32", units, depth=depth)
     kernel = layer.kernel.numpy()
     layer.quantize(f"int4/{block}")
@@ -319,7 +319,7 @@ def test_float8_scales_must_be_positive(name, scale):
 
 
 @pytest.mark.parametrize("length", [0, -1])
-def test_a_history_has_a_length(length):
+def test_a_history_without_a_length_is_refused(length):
     with pytest.raises(ValueError, match=f"`amax_history_length` must be positive; received {length}"):
         _dense(QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length))
 
@@ -414,7 +414,7 @@ def test_quantized_set_and_built_layers_are_the_same(name, mode, source):
                     "outputs_grad_scale", "outputs_grad_amax_history"], 8),
     ],
 )  # fmt: skip
-def test_variables_of_a_policy_that_is_set(policy, names, trainable):
+def test_a_policy_that_is_set_makes_keras_variables_in_keras_order(policy, names, trainable):
     for make in (_dense, _einsum):
         layer = make("float32")
         layer.dtype_policy = f"{policy}_from_float32"

@@ -120,7 +120,7 @@ def test_files_of_before_2026_say_the_same_in_other_words(library, tmp_path):
 @pytest.mark.parametrize(
     ("policy", "share"), [("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-10), ("int8_from_mixed_bfloat16", 2**-5)]
 )
-def test_narrow_policies_stay_near(library, tmp_path, policy, share):
+def test_narrow_policies_stay_near_float32(library, tmp_path, policy, share):
     network = written(library, tmp_path)
     ids, mask = texts(40)
     expected = vectors(network, ids, mask)[mask]

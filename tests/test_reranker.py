@@ -75,7 +75,7 @@ def test_scores_are_those_of_transformers(tmp_path, name, labels):
     "options",
     [{"classifier_pooling": "mean"}, {"classifier_bias": True, "norm_bias": True}, {"classifier_activation": "relu"}],
 )
-def test_options_of_the_head_of_modernbert(tmp_path, options):
+def test_every_option_of_the_head_of_modernbert_is_that_of_transformers(tmp_path, options):
     network = written(tmp_path, "modernbert", **options)
     received = Reranker.from_folder(tmp_path).predict(PAIRS, activation="linear")
     np.testing.assert_allclose(received, logits(network, tmp_path, PAIRS)[:, 0], rtol=0, atol=FLOAT32)
@@ -116,7 +116,7 @@ def test_scores_do_not_depend_on_the_batch(tmp_path, policy):
 
 # Shares of the spread of the scores: eight bits of every activation, and 127 steps to every row of int8.
 @pytest.mark.parametrize(("policy", "most"), [("mixed_bfloat16", 0.05), ("int8_from_mixed_bfloat16", 0.2)])
-def test_other_policies_stay_near(tmp_path, policy, most):
+def test_scores_under_other_policies_stay_near_those_in_float32(tmp_path, policy, most):
     written(tmp_path, labels=3)
     expected = Reranker.from_folder(tmp_path).predict(PAIRS)
     received = Reranker.from_folder(tmp_path, policy).predict(PAIRS)

@@ -317,6 +317,6 @@ def test_other_words_are_refused_with_those_that_there_are(word, reason):
         policy_of(None, "stored")
 
 
-def test_maps_are_policies_too():
+def test_policy_of_returns_a_map_as_it_is():
     policies = DTypePolicyMap("int8/weight_only_from_float32")
     assert policy_of(policies) is policies

@@ -124,7 +124,7 @@ def test_layers_without_an_implementation_are_left_out(rng):
     assert [(row.path, row.saved) for row in rows] == [("twice/shared", 2 * (16 + 4))]
 
 
-def test_by_default_16_8_and_4_bits():
+def test_by_default_policies_of_16_8_and_4_bits_are_tried():
     layer = layers.Dense(8)
     layer(np.eye(8))
     rows = sensitivity(layer, np.eye(8))
@@ -134,7 +134,7 @@ def test_by_default_16_8_and_4_bits():
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_several_arguments_and_axes(rng, named):
+def test_a_call_may_have_several_arguments_and_outputs_several_axes(rng, named):
     layer = layers.MultiHeadAttention(2, 4, name="attention")
     query, value = rng.standard_normal((3, 5, 8)), rng.standard_normal((3, 7, 8))
     reference = layer(query, value)
@@ -177,7 +177,7 @@ class Tower(layers.Sequential):
         return np.concatenate([head(hidden) for head in self.heads], axis=-1)
 
 
-def test_a_users_own_model(rng):
+def test_a_users_own_model_is_chosen_for(rng):
     model, x = Tower(name="tower"), rng.standard_normal((20, 8))
     sample = {"inputs": x, "shift": np.ones(8)}
     exact = model(**sample)
@@ -207,7 +207,7 @@ def test_what_has_the_methods_of_a_layer_is_a_model(rng):
     assert wrapped == alone
 
 
-def test_errors_of_outputs_that_have_no_direction_or_no_end():
+def test_outputs_of_zeros_and_infinite_ones_have_a_defined_error():
     zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
     assert trial.error_of([zero], [zero]) == selection.OutputError(0.0, 0.0, 0.0)
     assert trial.error_of([zero], [one]) == selection.OutputError(1.0, 1.0, 1.0)
@@ -342,7 +342,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("arguments", "options", "error", "message"), REFUSALS)
-def test_refusals(arguments, options, error, message):
+def test_what_cannot_be_chosen_for_is_refused_by_name(arguments, options, error, message):
     model, sample = arguments()
     with pytest.raises(error, match=message):
         choose_policy(model, sample, **({"max_error": 1e-3} | options))
