@@ -54,8 +54,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
         is several calls: that of an encoder holds texts. Where a call has an argument ``mask``, inputs of layers count
         only where it is True. Inputs beyond the ranges seen here are clipped later.
     policy : DTypePolicy or str
-        A scheme alone, such as ``"int8"`` or ``"int4/64"``, which means that ``_from_mixed_bfloat16``; a policy, or a
-        map of policies.
+        A policy, a map of policies, or a scheme alone: ``"int8"`` means ``"int8_from_mixed_bfloat16"``.
     alpha : float
         The exponent of `range_j` above, for int8 layers that quantize their inputs: from 0, where the kernel alone
         decides about the scales of the inputs, to 1, where the ranges of the inputs do.
@@ -70,8 +69,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     TypeError
         `model` is none of these, or `sample` does not fit it.
     ValueError
-        `model` is not built, or quantized; `policy` puts no such layer in a scheme; `alpha` is not from 0 to
-        1; the sample does not reach a layer, or has Inf or NaN there; a kernel has.
+        `model` is not built, or is quantized; `policy` puts no Dense or EinsumDense layer in a scheme; `alpha` is not
+        from 0 to 1; the sample gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The inputs of layers while a sample runs: the range of each, and the sums of their products."""
+"""What is observed of the inputs of layers while a sample runs: their ranges, and the sums of their products."""
 
 from typing import Any, NamedTuple
 
@@ -11,11 +11,11 @@ from mp_core.ops import cast, matmul
 
 __all__ = ["Seen", "observe"]
 
-_ROWS = 512  # that are multiplied at once, so that sums do not depend on how the sample is cut into calls
+_ROWS = 512  # rows multiplied at once, always as many, so that sums do not depend on how a sample is cut into calls
 
 
 class Seen(NamedTuple):
-    """What is known of the inputs of a layer.
+    """What a sample has shown of the inputs of a layer.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 class _Sums:
-    """What :class:`Seen` holds of the rows so far; `waiting` are those that no sum has yet."""
+    """The sums of :class:`Seen` so far; `waiting` holds the last rows, which are not in them yet."""
 
     def __init__(self, depth: int) -> None:
         self.rows = 0
@@ -39,7 +39,7 @@ class _Sums:
         self.waiting = np.empty((_ROWS, depth), F32)
 
     def add(self, rows: Array) -> None:
-        """Take rows into account, of shape (n, inputs)."""
+        """Add rows of shape (n, inputs)."""
         while len(rows):
             start = self.rows % _ROWS
             taken = rows[: _ROWS - start]
@@ -49,11 +49,11 @@ class _Sums:
                 self.add_up(_ROWS)
 
     def add_up(self, count: int) -> None:
-        """Add the first rows of those that wait to the sums."""
+        """Add the first `count` waiting rows to the sums."""
         rows, (low, high, moments) = self.waiting[:count], self.seen
         np.minimum(low, rows.min(axis=0, initial=0.0), out=low)
         np.maximum(high, rows.max(axis=0, initial=0.0), out=high)
-        # A float32 product, with the same bits everywhere, of inputs below 1.
+        # A float32 product, which has the same bits on every machine. A power of two brings inputs below 1 first.
         exponent = int(np.frexp(max(-rows.min(initial=0.0), rows.max(initial=0.0)))[1])
         small = np.ldexp(rows, -exponent)
         moments += cast(matmul(small.T, small), "float64") * 4.0**exponent
@@ -65,12 +65,12 @@ class _Sums:
 
 
 class _Observing(Float):
-    """Floats that take down what they are multiplied by; where `mask` has the axes of the rows, only where it is true.
+    """Floats that record the rows they multiply; only those where `mask` is true, if it has the axes of the rows.
 
     Parameters
     ----------
     form : Float
-        What it replaces; it has the same variables.
+        The form that it replaces, whose variables it has.
     """
 
     def __init__(self, form: Float) -> None:
@@ -86,7 +86,15 @@ class _Observing(Float):
 
 
 def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict[str, Seen]:
-    """Run the model and return what the inputs of these layers were, which hold floats and are part of it.
+    """Run the model and return what its calls show of the inputs of some layers.
+
+    Parameters
+    ----------
+    model : LayerLike
+        A copy of the caller's own: its layers go on recording.
+    calls : list of Call
+    layers : dict of str to Layer
+        Layers of `model` that hold floats, by path.
 
     Raises
     ------

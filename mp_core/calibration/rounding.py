@@ -1,4 +1,4 @@
-"""Matrices rounded for their inputs: the error of the weights of one input is propagated into those of later ones."""
+"""GPTQ: the rounding error of the weights of one input is propagated into the weights of later inputs."""
 
 import math
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from mp_core.quantization import QuantizedArray, dequantize, quantize
 
 __all__ = ["quantize_for"]
 
-_DAMPING = 0.01  # of the mean second moment, added to all: a sample is not all that there is
-_BLOCK = 128  # columns; those beyond are brought up to date by one product
+_DAMPING = 0.01  # share of the mean second moment that is added to each, because a sample does not show everything
+_BLOCK = 128  # columns that are rounded one by one before one product propagates their errors into all later columns
 
 
 def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray:
-    """Return a matrix as codes with which products lose least, under the scales that `scheme` gives it anyway.
+    """Return a matrix as codes that lose little in products with certain inputs. Scales are those of `scheme` alone.
 
     For inputs x with the second moments ``H = sum x x'`` an error E of the lines costs ``trace(E H E')``. With
     ``H = (I + U) D (I + U)'``, U strictly upper triangular, that is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``: the

@@ -1,4 +1,4 @@
-"""What can be fitted to a sample and chosen for, and how a sample is run through it."""
+"""What models must have to be calibrated or chosen for, and how a sample runs through them."""
 
 from collections.abc import Iterator
 from inspect import signature
@@ -73,7 +73,7 @@ def calls_of(model: Any, sample: Any) -> list[Call]:
 
 
 def mask_of(model: LayerLike, call: Call) -> Array | None:
-    """Return the argument ``mask`` of a call, True where its inputs are no padding; None if it has none."""
+    """Return the argument ``mask`` of a call, True where there is no padding; None if the call has no mask."""
     named = dict(zip(signature(getattr(model, "call", model)).parameters, call.args, strict=False)) | call.kwargs
     mask = named.get("mask")
     return None if mask is None else as_mask(mask)

@@ -36,16 +36,16 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
     Parameters
     ----------
     arguments : argparse.Namespace
-        With texts in `calibrate`.
+        Those of the command; `calibrate` holds the names of files with texts.
     policy : str
-        Of all layers but those below.
+        The policy of all layers that no pair matches.
     pairs : sequence of (str, str)
-        Patterns for names of tensors, and policies.
+        Patterns for names of tensors, and the policies of the layers whose weights they match.
 
     Raises
     ------
     argparse.ArgumentError
-        An option is there that means nothing here.
+        An option is given that means nothing beside --calibrate.
     RequestError
         A pattern matches the weights of no layer, source or target cannot be, or the source is quantized already.
     OSError, ValueError
@@ -92,7 +92,7 @@ def _names(source: Checkpoint) -> set[str]:
 def _by_layer(
     encoder: BertEncoder, policy: str, pairs: Sequence[tuple[str, str]], keep: Sequence[str]
 ) -> DTypePolicyMap:
-    """Return the policy of every layer, by what matches the name of its weights."""
+    """Return the map of policies that the patterns for names of weights mean."""
     default = policy_of(policy)
     rules = [(pattern, plain_name(default)) for pattern in keep]
     rules += [(pattern, policy_of(mapped).name) for pattern, mapped in pairs]

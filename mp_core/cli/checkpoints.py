@@ -85,7 +85,7 @@ def _add_convert(commands: Any) -> None:
         "--calibrate",
         nargs="+",
         metavar="FILE",
-        help="texts, one a line: fit the layers of the encoder IN to what they get for these",
+        help="texts, one a line: fit the layers of the encoder IN to the inputs that these give them",
     )
     convert.add_argument(
         "--saturate",

@@ -70,7 +70,7 @@ class _Line(NamedTuple):
 
 @dataclass
 class _Tally:
-    """How many texts there were, how many of them were cut off, and where the first of these is from."""
+    """The number of texts, the number of those that were cut off, and the place of the first of these."""
 
     texts: int = 0
     cut: int = 0
@@ -110,7 +110,7 @@ def _embed(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
-    """Yield where to write: the output's bytes are in its place at the end, or nowhere."""
+    """Yield the stream to write to. A file appears under its name at the end, and not at all if there is an error."""
     if not arguments.output:
         yield sys.stdout.buffer
         return
@@ -120,7 +120,7 @@ def _destination(arguments: argparse.Namespace) -> Iterator[BinaryIO]:
 
 
 def input_files(model: str, names: list[str]) -> list[Path]:
-    """Return what is read and must not be written: the files of a model, and the named ones."""
+    """Return the files that are read, so that no output may replace them: those of a model, and the named ones."""
     return [*(Path("/dev/stdin" if name == "-" else name) for name in names), *Path(model).rglob("*")]
 
 

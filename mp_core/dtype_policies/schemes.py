@@ -23,8 +23,9 @@ _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
 """Codes -> what happens to the inputs, the default first -> which weights may share a scale."""
 _INPUTS = {"dynamic": "dynamic", "fixed": "fixed", "float": "weight_only"}
 LARGEST_GROUP = 2**31 - 1
-"""What the C types hold that count groups."""
+"""The longest group: what the C types that count elements of groups can hold."""
 _LARGEST_STORED = 1 << 15
+"""The longest group in files, which are converted piece by piece."""
 
 
 def _spelled(codes: str, inputs: str, per: str, size: object) -> str:
@@ -61,7 +62,7 @@ class Scheme:
     group_size : int, optional
         How many neighbours in a line share a scale, for ``per="group"`` only.
     per : {"channel", "tensor", "group"}
-        Whether a line, the matrix, or a group has a scale of its own.
+        Which weights share a scale: those of a line, of the whole matrix, or of a group.
 
     Raises
     ------
@@ -176,15 +177,15 @@ class Scheme:
 
     @property
     def symmetric(self) -> bool:
-        """Whether no code but 0 stands for 0, so that there are no zero points."""
+        """Whether code 0 always stands for 0, so that there are no zero points."""
         return self.codes != "int4"
 
     def axis(self, ndim: int = 2) -> tuple[int, ...]:
-        """Return the axes that keep scales of their own, of a lines-major array with so many axes."""
+        """Return the axes that keep scales of their own, for a lines-major array with `ndim` axes."""
         return {"tensor": (), "channel": (0,), "group": tuple(range(ndim - 1))}[self.per]
 
     def check_stored(self) -> None:
-        """Raise ValueError if a file cannot hold it: groups must be of a power of two from 2 to 32768 there."""
+        """Raise ValueError if files cannot hold it: there the length of a group is a power of two from 2 to 32768."""
         size = self.group_size
         if size is not None and (not 2 <= size <= _LARGEST_STORED or size & (size - 1)):
             raise ValueError(

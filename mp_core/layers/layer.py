@@ -142,7 +142,8 @@ class Layer(VariableOwner):
         """The policy, or the map in which it is looked up.
 
         Setting it changes what a built layer computes in, not what it stores; a quantized policy quantizes the layer,
-        plain ``"int4_from_..."`` in blocks of 128, which the policy then says. A map gets it as the policy of `path`.
+        ``"int4_from_..."`` in blocks of 128, so that it becomes ``"int4/128_from_..."``. If the layer has a map, the
+        map gets the new policy for `path`.
         """
         return self._dtype_policy
 

@@ -1,4 +1,4 @@
-"""What the choice of policies finds out."""
+"""The results of the choice of policies."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,7 +15,9 @@ METRICS = get_args(Metric)
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """How far outputs are from those in float32: all that belongs to one index of the first axis, or has no other axis.
+    """How far outputs are from those in float32.
+
+    An output is all that belongs to one index of the first axis; what a call returns with one axis is one output.
 
     Attributes
     ----------
@@ -52,7 +54,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class LayerChoice:
-    """What a layer got, and why.
+    """The policy that was chosen for a layer, and why.
 
     Attributes
     ----------
@@ -60,8 +62,9 @@ class LayerChoice:
     saved : int
         Bytes by which the weights of the model become smaller.
     error : float
-        In the metric of the budget, of this layer alone.
+        With the policy in this layer alone, in the metric of the budget.
     reason : str
+        Why nothing smaller was chosen.
     """
 
     path: str

@@ -34,15 +34,15 @@ def sensitivity(
         The inputs of a call: its one argument, a tuple of them, or a dict of keyword arguments. A list, or an iterator,
         is several calls: that of an encoder holds texts.
     policies : iterable of str
-        Names of policies, or schemes alone such as ``"int8"``, which mean that ``_from_mixed_bfloat16``. Default:
-        ``bfloat16``, ``float16``, ``int8``, ``int8/weight_only`` and ``int4/64``.
+        Names of policies, or schemes alone: ``"int8"`` means ``"int8_from_mixed_bfloat16"``. Default: ``bfloat16``,
+        ``float16``, ``int8``, ``int8/weight_only`` and ``int4/64``.
     show_progress : bool
         Whether to show a bar on stderr (needs tqdm).
 
     Returns
     -------
     tuple of Sensitivity
-        For every layer that has weights of its own, every policy that it can compute in.
+        One for each layer with weights of its own and each policy that it can compute in.
 
     Raises
     ------
@@ -50,8 +50,8 @@ def sensitivity(
         `model` is none of these, `sample` does not fit it, `policies` are no names, or an output is no floating-point
         array.
     ValueError
-        `model` has no weights, is not built or quantized; a policy's name is none, or a map's; the output in float32
-        is empty or not finite.
+        `model` has no weights, is not built, or is quantized; a name is that of no policy, or of a map; the
+        outputs in float32 are empty or not finite.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class _Search:
             chosen[step.path] = step
         count, _ = self._longest(steps)
         self._chosen |= {step.path: step for step in steps[:count]}
-        while step := self._next(self._chosen):  # beyond the first that does not fit, one by one
+        while step := self._next(self._chosen):  # those after the longest run that fits, one by one
             run = self._run([step])
             if self._error(run) <= self._max_error:
                 self._chosen[step.path] = step
