@@ -42,6 +42,8 @@ def test_the_folder_has_the_bits_of_the_encoder_calibrated_in_memory(capsys, mod
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["codes"], report["failed"]) == (13, [])
     assert {row["name"] for row in report["tensors"]} == tiny_bert.tensors().keys()
+    measured = {row["name"]: row for row in checkpoint.verify(model, tmp_path / "small")["tensors"]}
+    assert all(float(row["sqnr"]) == measured[row["name"]]["sqnr"] for row in report["tensors"])
 
 
 def test_maps_and_what_is_kept_go_by_the_names_of_tensors(capsys, model, texts, tmp_path):
@@ -66,6 +68,10 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
     [
         ("model", "out", ["--map", "nothing=int8"], "the pattern 'nothing' matches the weights of no layer"),
         ("model", "out", ["--dry-run"], "argument --dry-run: not allowed with argument --calibrate"),
+        ("model", "out", ["--exclude", "*.txt"], "argument --exclude: not allowed with argument --calibrate"),
+        ("model", "out", ["--no-saturate"], "argument --no-saturate: not allowed with argument --calibrate"),
+        ("model", "out", ["--max-memory", "1GiB"], "argument --max-memory: not allowed with argument --calibrate"),
+        ("model", "out", ["--report", "{texts}"], "texts.txt, or in it"),
         ("model", "out.safetensors", [], "IN and OUT of --calibrate must be folders"),
         ("model/model.safetensors", "out", [], "IN and OUT of --calibrate must be folders"),
         ("model", "model/inside", [], "lies inside the folder that is converted"),
@@ -78,6 +84,7 @@ def test_what_cannot_be_written_is_refused(capsys, model, texts, tmp_path, sourc
     (tmp_path / "there" / "config.json").write_text("{}")
     before = set(tmp_path.rglob("*"))
     arguments = ["convert", str(tmp_path / source), "-o", str(tmp_path / target), "--policy", "int8", "--calibrate"]
+    options = [option.format(texts=texts) for option in options]
     assert message in usage_error(capsys, *arguments, texts, *options)
     assert set(tmp_path.rglob("*")) == before
 
@@ -87,3 +94,11 @@ def test_a_condition_that_is_met_leaves_nothing(capsys, model, texts, tmp_path):
     assert cli.main([*arguments, "--fail-if", "sqnr<1000"]) == 1
     assert "sqnr < 1000" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_force_replaces_the_folder_that_is_there(capsys, model, texts, tmp_path):
+    arguments = ["convert", model, "-o", str(tmp_path / "out"), "--quiet", "--calibrate", texts, "--policy"]
+    assert cli.main([*arguments, "int8"]) == 0
+    assert cli.main([*arguments, "int4/8", "--force"]) == 0
+    assert checkpoint.stored_policies(tmp_path / "out")[0] == "int4/8_from_mixed_bfloat16"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out", "texts.txt"]
