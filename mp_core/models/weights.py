@@ -16,6 +16,7 @@ from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_o
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.forms import Inputs
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
+from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.model import Model
@@ -187,7 +188,7 @@ def names_of(model: Model, weights: Weights) -> dict[str, str]:
 # ---- from tensors to layers
 
 
-def _matrix(weights: Weights, layer: Any, name: str, fixed: bool, *shape: int) -> None:
+def _matrix(weights: Weights, layer: MatrixLayer, name: str, fixed: bool, *shape: int) -> None:
     scheme = policy_at(layer.dtype_policy, layer.path).scheme
     value, inputs = weights.find(name, *shape)
     fits = isinstance(value, QuantizedArray) and scheme is not None and scheme.describes(value)
@@ -290,14 +291,14 @@ def tensors_of(model: Model, weights: Weights) -> tuple[dict[str, Tensor], str, 
     return tensors, default, found | {name: policy for name, policy in others.items() if policy != plain}
 
 
-def _policy_name(layer: Any) -> str:
+def _policy_name(layer: Layer) -> str:
     """Return the name of the policy under which a layer that reads the file holds the same codes or floats.
 
     What Keras' forms hold is written as codes of the scheme that describes them, or as floats.
     """
     policy = policy_at(layer.dtype_policy, layer.path)
-    plain, value = unquantized(policy).name, getattr(layer, "matrix", None)
-    if not isinstance(value, QuantizedArray):
+    plain = unquantized(policy).name
+    if not isinstance(layer, MatrixLayer) or not isinstance(value := layer.matrix, QuantizedArray):
         return plain
     scheme, fixed = policy.scheme, layer.inputs is not None
     if scheme is None or not scheme.describes(value):
@@ -305,13 +306,13 @@ def _policy_name(layer: Any) -> str:
     return f"{scheme}_from_{plain}"
 
 
-def _of_matrix(weights: Weights, layer: Any, name: str) -> dict[str, Tensor]:
+def _of_matrix(weights: Weights, layer: Dense | Embedding, name: str) -> dict[str, Tensor]:
     weight = weights.name(f"{name}.weight")
     tensors: dict[str, Tensor] = {weight: layer.matrix}
     if layer.inputs is not None:
         parts = {"inputs_scale": layer.inputs.scale, "inputs_zero_point": layer.inputs.zero_point}
         tensors |= {f"{weight}.{part}": value for part, value in parts.items() if value is not None}
-    if getattr(layer, "bias", None) is not None:
+    if isinstance(layer, Dense) and layer.bias is not None:
         tensors[weights.name(f"{name}.bias")] = layer.bias.numpy()
     return tensors
 
