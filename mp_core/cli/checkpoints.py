@@ -187,7 +187,8 @@ def _convert(arguments: argparse.Namespace) -> int:
         if report["left_out"]:
             print(f"left out: {', '.join(map(printable, report['left_out']))}")
         if report["codes"]:
-            print(f"{report['codes']} tensors are codes that mp_core alone reads: convert --policy float32 makes numbers of them")
+            undo = "convert --policy float32 makes numbers of them"
+            print(f"{report['codes']} tensors are codes that mp_core alone reads: {undo}")
     if arguments.report is not None:
         write_json(arguments.report, report)
     return _judged(report)

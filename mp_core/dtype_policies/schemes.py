@@ -29,10 +29,10 @@ _LARGEST_STORED = 1 << 15
 
 
 def _spelled(codes: str, inputs: str, per: str, size: object) -> str:
-    """Return codes, then inputs and granularity unless they are the default; int4 always names its groups."""
+    """Return codes, then inputs and who shares scales, unless these are the default; int4 always names its groups."""
     parts = [codes] if inputs == next(iter(_TABLE[codes])) else [codes, _INPUTS[inputs]]
-    granularity = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": str(size)}[per]
-    return "/".join([*parts, granularity] if granularity else parts)
+    shared = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": str(size)}[per]
+    return "/".join([*parts, shared] if shared else parts)
 
 
 _BY_SPELLING = {
