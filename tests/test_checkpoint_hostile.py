@@ -195,7 +195,7 @@ def check_refused(path, named, *, inspected=True):
 
 
 @pytest.mark.parametrize("case", HEADERS)
-def test_broken_headers(tmp_path, case):
+def test_broken_headers_are_refused_by_file(tmp_path, case):
     path = tmp_path / "model.safetensors"
     path.write_bytes(HEADERS[case])
     check_refused(path, "model.safetensors")
@@ -204,7 +204,7 @@ def test_broken_headers(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", SCHEMES)
-def test_broken_schemes(tmp_path, case):
+def test_broken_descriptions_of_codes_are_refused_by_file(tmp_path, case):
     path = tmp_path / "model.safetensors"
     tensors, schemes = SCHEMES[case]
     save_file(tensors, path, metadata={"mp_core.quantization": json.dumps(schemes)})
@@ -281,14 +281,14 @@ INDICES = {
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("case", INDICES)
-def test_broken_indices(folder, case, whole):
+def test_broken_indices_are_refused_by_reason(folder, case, whole):
     weight_map, message = INDICES[case]
     index = write_index(folder, weight_map)
     check_refused(folder if whole else index, message)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b'{"weight_map": {"x": "a", "x": "b"}}', b"[" * 10**6])
-def test_indices_that_are_no_json(folder, text):
+def test_indices_that_are_no_json_are_refused(folder, text):
     (folder / "model.safetensors.index.json").write_bytes(text)
     check_refused(folder, "model.safetensors.index.json is not a valid index")
 
@@ -297,7 +297,7 @@ def test_metadata_of_an_index_must_be_an_object(folder):
     check_refused(write_index(folder, {"x": "a.safetensors"}, metadata=[1]), "metadata must be an object")
 
 
-def test_a_tensor_in_two_shards(folder):
+def test_a_tensor_in_two_shards_is_refused(folder):
     save_file({"x": np.ones(2), "y": np.ones(2)}, folder / "b.safetensors")
     check_refused(
         write_index(folder, {"x": "a.safetensors", "y": "b.safetensors"}), "tensor 'x' is in a.safetensors and in"
@@ -305,14 +305,14 @@ def test_a_tensor_in_two_shards(folder):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_links_out_of_the_folder(folder, whole):
+def test_links_out_of_the_folder_are_refused(folder, whole):
     (folder / "b.safetensors").unlink()
     (folder / "b.safetensors").symlink_to("../other.safetensors")
     index = write_index(folder, {"x": "a.safetensors", "z": "b.safetensors"})
     check_refused(folder if whole else index, "b.safetensors is a link that leads out of", inspected=not whole)
 
 
-def test_other_links(folder):
+def test_links_that_lead_out_or_nowhere_are_refused_by_name(folder):
     (folder / "outside").mkdir()
     for name, end, message in (
         ("config.json", "/etc/passwd", "config.json is a link that leads out of"),

@@ -58,7 +58,7 @@ EQUATIONS = [  # equation, input shape, output_shape, bias_axes, kernel shape, b
 
 @pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16"])
 @pytest.mark.parametrize(("equation", "shape", "output_shape", "bias_axes", "kernel", "bias"), EQUATIONS)
-def test_einsum_dense(equation, shape, output_shape, bias_axes, kernel, bias, policy):
+def test_einsum_dense_is_its_equation(equation, shape, output_shape, bias_axes, kernel, bias, policy):
     layer = layers.EinsumDense(equation, output_shape, "relu", bias_axes, bias_initializer="ones", dtype=policy)
     x = _x(*shape)
     y = layer(x)
@@ -122,7 +122,7 @@ def _normalized(x, axes, epsilon):
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16", "float16"])
 @pytest.mark.parametrize("axis", [-1, 1, [1, 2], (-1, 1)])
 @pytest.mark.parametrize("residual", [False, True])
-def test_layer_normalization(policy, axis, residual):
+def test_layer_normalization_is_its_formula_within_its_rounding(policy, axis, residual):
     layer = layers.LayerNormalization(axis, dtype=policy)
     x = ops.cast(_x(3, 4, 5), layer.compute_dtype)
     r = ops.cast(_x(3, 4, 5), layer.compute_dtype) if residual else None

@@ -63,7 +63,7 @@ ARGUMENT_ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "text"), ARGUMENT_ERRORS)
-def test_argument_errors(call, text):
+def test_wrong_arguments_are_named(call, text):
     with pytest.raises(ValueError, match=text):
         call()
 
@@ -240,7 +240,7 @@ def test_einsum_dense_refuses_bias_axes_that_are_not_there():
     assert not layer.weights
 
 
-def test_empty_inputs():
+def test_empty_inputs_give_empty_outputs_or_the_bias():
     assert layers.Dense(3)(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Dense(3, dtype="int8_from_float32")(np.zeros((2, 0), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert layers.Conv2D(2, 3)(np.zeros((0, 5, 5, 1), np.float32)).shape == (0, 3, 3, 2)
