@@ -1,13 +1,14 @@
 """Model: a network is a layer like any other."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
 import pytest
 import tiny_bert
 
-from mp_core import layers
+from mp_core import calibrate, layers
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder, Model
 
@@ -85,6 +86,28 @@ def test_a_configuration_and_weights_make_the_same_model(model):
     other.build()
     other.set_weights(model.get_weights())
     np.testing.assert_array_equal(other(IDS, mask=MASK), model(IDS, mask=MASK))
+
+
+@pytest.mark.parametrize("make", ["with_policy", "calibrate", "quantize"])
+def test_a_configuration_says_in_which_forms_the_layers_of_a_model_are(model, make):
+    if make == "quantize":
+        model.quantize("int4/8")
+    else:
+        model = model.with_policy("int4/8_from_float32") if make == "with_policy" else calibrate(model, IDS, "int8")
+    other = Model.from_config(json.loads(json.dumps(model.get_config())))
+    other.build()
+    other.set_weights(model.get_weights())
+    np.testing.assert_array_equal(other(IDS, mask=MASK), model(IDS, mask=MASK))
+
+
+@pytest.mark.parametrize("policy", ["int8/fixed_from_float32", "int8_from_mixed_bfloat16"])
+def test_a_policy_that_a_later_layer_refuses_changes_no_layer(model, policy):
+    kernel = model.encoder.blocks[1].attention.query.kernel
+    kernel.assign(np.full(kernel.shape, np.nan))
+    with pytest.raises(ValueError, match="layer 'encoder/layer_"):
+        model.dtype_policy = policy
+    assert {layer.dtype_policy.name for layer in model.flatten() if isinstance(layer, layers.Layer)} == {"float32"}
+    assert not any(layer.quantized for layer in model.flatten() if isinstance(layer, layers.Layer))
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16", "int8_from_mixed_bfloat16"])

@@ -52,7 +52,7 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
         layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
         layer._apply_policy()
         outer, training = enclosing_path.set(layer._path), handed_training.set(None)
-        below = {f"{layer._path}/{path}".rstrip("/"): form for path, form in layer._forms.items()}
+        below = {f"{layer._around}/{path}".strip("/"): form for path, form in layer._forms.items()}
         forms = stated_forms.set(stated_forms.get() | below)
         try:
             build(layer, *args, **kwargs)

@@ -40,7 +40,7 @@ from mp_core.layers.variables import VariableOwner
 from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.tree import map_leaves
 
-__all__ = ["Layer", "quantize_where"]
+__all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
@@ -450,11 +450,17 @@ class Layer(VariableOwner):
         """Bring the floats of the matrix into another form."""
         raise NotImplementedError
 
-    def _quantize_where(self, policy: DTypePolicy) -> None:
-        """Quantize the matrix of this layer, if it has one, where `policy` says so."""
+    def _form_where(self, policy: DTypePolicy) -> Form | None:
+        """Return the checked form that `policy` makes of the matrix of this layer; None if it has none, or stays."""
+        return None
 
-    def _stated_form(self) -> dict[str, Any] | None:
-        """Return what a configuration must say of the form of the matrix, None if the policy makes it."""
+    @property
+    def _around(self) -> str:
+        """The path below which the layers in this one are."""
+        return str(self.path)
+
+    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
+        """Return what a configuration must say of the form of the matrix, None if a layer under `given` makes it."""
         return None
 
     def _already_quantized(self, received: str) -> ValueError:
@@ -470,8 +476,11 @@ class Layer(VariableOwner):
         for option in self._options:
             value = getattr(self, option)
             config[option] = activations.serialize(value) if callable(value) else value
-        parts = ((part, part._stated_form()) for part in self.flatten() if isinstance(part, Layer))
-        forms = {str(part.path)[len(str(self.path)) :].lstrip("/"): form for part, form in parts if form is not None}
+        layers = [part for part in self.flatten() if isinstance(part, Layer)]
+        given = [self._policy() if part is self else policy_at(self._dtype_policy, part.path) for part in layers]
+        parts = ((part, part._stated_form(policy)) for part, policy in zip(layers, given, strict=True))
+        around = self._around
+        forms = {str(part.path)[len(around) :].lstrip("/"): form for part, form in parts if form is not None}
         return config | ({"forms": forms} if forms else {})
 
     @classmethod
@@ -533,14 +542,26 @@ class Layer(VariableOwner):
 
 
 def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
-    """Quantize `layer` and those below it to codes where `policy`, or a map's for their paths, names a scheme.
+    """Do what :func:`forms_where` returns."""
+    convert_to(forms_where(layer, policy))
+
+
+def convert_to(forms: list[tuple[Layer, Form]]) -> None:
+    """Bring layers into forms, and under the policies of these."""
+    for part, form in forms:
+        part._convert(form)
+        part._set_policy(form.policy)
+
+
+def forms_where(layer: VariableOwner, policy: DTypePolicy) -> list[tuple[Layer, Form]]:
+    """Return `layer` and those below it with checked forms where `policy`, or a map's for their paths, names codes.
 
     Subclasses of layers that know how do so too, unless they have a ``call`` of their own. A mode that other layers
     compute in, as float8 for an Embedding, leaves a layer as it is.
     """
-    for part in list(layer.flatten()):
-        if isinstance(part, Layer):
-            part._quantize_where(policy_at(policy, part.path))
+    parts = [part for part in layer.flatten() if isinstance(part, Layer)]
+    forms = [(part, part._form_where(policy_at(policy, part.path))) for part in parts]
+    return [(part, form) for part, form in forms if form is not None]
 
 
 def _policy_of_mode(mode: str, source_name: str) -> DTypePolicy:

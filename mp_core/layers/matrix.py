@@ -228,14 +228,13 @@ class MatrixLayer(Layer):
     def _keeps_form(self, policy: DTypePolicy) -> bool:
         return not self.built or self.form.is_float or self.form.fits(policy)
 
-    def _quantize_where(self, policy: DTypePolicy) -> None:
+    def _form_where(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode
         if mode is None or type(self).call is not self._implementation().call or not self._can_quantize(False):
-            return
+            return None
         if policy.scheme is None and mode in FORMS and mode not in self._modes:
-            return
-        self._convert(self._form_under(policy, ours=True))
-        self._set_policy(policy)
+            return None
+        return self._form_under(policy, ours=True)
 
     # ---- attributes and configurations
 
@@ -253,11 +252,11 @@ class MatrixLayer(Layer):
             raise AttributeError(f"`{name}` of layer '{self.name}' is a variable of its form: assign to it")
         super().__setattr__(name, value)
 
-    def _stated_form(self) -> dict[str, Any] | None:
+    def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:
         if not self.built or self.form.is_float:
             return None
         made = self._new_form(self.form.geometry, self._policy())
-        if type(made) is type(self.form) and made.config() == self.form.config():
+        if given == self._policy() and type(made) is type(self.form) and made.config() == self.form.config():
             return None
         return {"form": self.form.name, "policy": self._policy().name} | self.form.config()
 

@@ -11,7 +11,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
 from mp_core.layers.building import enclosing_path
-from mp_core.layers.layer import quantize_where
+from mp_core.layers.layer import convert_to, forms_where
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
 
@@ -67,12 +67,15 @@ class Model(Layer):
 
     def build(self, input_shape: Shape = (None, None)) -> None:
         """Create the layers, which do not depend on the shape of the indices."""
-        around = str(self._path)[: -len(self.name)].rstrip("/")
-        token = enclosing_path.set(around)
+        token = enclosing_path.set(self._around)
         try:
             self._build_parts(input_shape)
         finally:
             enclosing_path.reset(token)
+
+    @property
+    def _around(self) -> str:
+        return str(self.path)[: -len(self.name)].rstrip("/")
 
     def _build_parts(self, input_shape: Shape) -> None:
         """Create the layers, at paths of which the model's name is no part."""
@@ -141,10 +144,10 @@ class Model(Layer):
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise self._already_quantized(f"dtype_policy={policy.name}")
-        plain = unquantized(policy) if self.built else policy
+        plain, forms = unquantized(policy) if self.built else policy, forms_where(self, policy)
         for layer in layers:
             layer._dtype_policy = plain
             layer._apply_policy()
-        quantize_where(self, policy)
+        convert_to(forms)
         self._dtype_policy = policy
         self._apply_policy()
