@@ -402,3 +402,25 @@ def test_the_division_of_onnx_in_a_narrow_type(dtype, rng):
     here = mp.quantize(x, scale=scale, zero_point=5).values
     assert np.any(here != onnx) and np.abs(here - onnx).max() == 1
     assert mp.QuantizedArray.from_onnx(got.values, scale, 5).scale == np.float32(scale)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "uint4", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "group_size"),
+    [
+        ((7, 6), 0, None),
+        ((7, 6), (), None),
+        ((7, 5), 0, 2),
+        ((7, 5), 1, 3),
+        ((2, 3, 5), (0, 2), None),
+        ((0, 4), 0, None),
+    ],
+)
+def test_the_transpose_stands_for_the_same_numbers(dtype, shape, axis, group_size, rng):
+    x = rng.standard_normal(shape)
+    q = mp.quantize(x, axis=axis, dtype=dtype, symmetric="float" in dtype, group_size=group_size)
+    turned = q.T
+    assert (turned.shape, turned.dtype, turned.group_size) == (shape[::-1], q.dtype, group_size)
+    np.testing.assert_array_equal(mp.dequantize(turned), mp.dequantize(q).T)
+    np.testing.assert_array_equal(mp.dequantize(turned.T), mp.dequantize(q))
+    assert "int4" in dtype or not x.size or np.shares_memory(turned.values, q.values)

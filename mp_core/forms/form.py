@@ -258,8 +258,9 @@ class Form:
 
         Only these rows are cast or dequantized.
         """
-        q, index = self._made("matrix", lambda: self.matrix), indices.reshape(-1)
+        q = self._made("matrix", lambda: self.matrix)
         if isinstance(q, QuantizedArray):
+            index = indices.reshape(-1)
             scale, zero = (x if x is None or not q.axis else x[index] for x in (q.scale, q.zero_point))
             shape = (index.size, self.geometry.columns)
             q = QuantizedArray(q.values[index], scale, zero, q.axis, q.group_size, q.dtype, shape)
@@ -336,6 +337,11 @@ class Float(Form):
         """The stored floats."""
         stored: Array = self.geometry.transposed(self.geometry.arranged(self.variables[self.geometry.name].numpy()))
         return stored
+
+    def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
+        """Return the rows at `indices` of a table; only they are cast."""
+        rows: Array = self.variables[self.geometry.name].numpy()[indices]
+        return rows if rows.dtype is compute else ops.cast(rows, compute)
 
     def multiply(
         self,
