@@ -72,7 +72,7 @@ def test_a_copy_under_a_quantized_policy_is_as_if_it_had_been_quantized(source):
     made.quantize("int8")
     received, made = received(*inputs), made(*inputs)  # by scales, or by Keras' reciprocals of them
     assert received.dtype == made.dtype
-    np.testing.assert_allclose(received.astype(float), made.astype(float), atol=0.01)
+    np.testing.assert_allclose(received.astype(float), made.astype(float), atol=0.02 if source == "float32" else 0.05)
     one = layer.with_policy(DTypePolicyMap("float32", {"stack/dense": f"int8_from_{source}"}))
     assert [part.quantized for part in one.layers] == [False, False, True, False]
     assert one.layers[2].dtype_policy["stack/dense"].name == f"int8_from_{source}"
