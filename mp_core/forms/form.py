@@ -254,7 +254,7 @@ class Form:
         return product
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return the rows at `indices` of a table in the dtype `compute`, shape (*indices.shape, columns).
+        """Return the rows at `indices` of a table in the dtype `compute`: the shape of `indices`, then columns.
 
         Only these rows are cast or dequantized.
         """
