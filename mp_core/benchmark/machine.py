@@ -8,8 +8,8 @@ from typing import Any
 
 from mp_core import config
 from mp_core.arrays import Array
+from mp_core.benchmark import loops as _loops
 from mp_core.benchmark.timing import effort, measure
-from mp_core.core import limits as _limits
 from mp_core.core.packed import aligned_empty
 
 __all__ = ["Limit", "limits", "unit_of"]
@@ -36,16 +36,16 @@ class Limit:
     @classmethod
     def multiply(cls, dtype: str, setup: str | Callable[[], Any] = "pass") -> "Limit":
         """Multiply and add in registers, as a product of that dtype does in the instruction set in use."""
-        rounds = int(4e7 / _limits.multiply(dtype, 1))  # some 100 us
-        timer = Timer(lambda: _limits.multiply(dtype, rounds), setup)
-        return cls(f"{dtype} multiply-add", unit_of(dtype), _limits.multiply(dtype, rounds), timer)
+        rounds = int(4e7 / _loops.multiply(dtype, 1))  # some 100 us
+        timer = Timer(lambda: _loops.multiply(dtype, rounds), setup)
+        return cls(f"{dtype} multiply-add", unit_of(dtype), _loops.multiply(dtype, rounds), timer)
 
     @classmethod
     def read(cls, nbytes: int, name: str = "", setup: str | Callable[[], Any] = "pass") -> "Limit":
         """Read so many bytes (a multiple of 256) again and again: from the cache that holds them."""
         x = _filled(nbytes)
         rounds = max(1, (1 << 24) // nbytes)
-        read = Timer(lambda: _limits.read(x, rounds), setup)
+        read = Timer(lambda: _loops.read(x, rounds), setup)
         return cls(name or f"read of {nbytes} bytes", "GB/s", nbytes * rounds, read)
 
     @classmethod

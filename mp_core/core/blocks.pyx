@@ -66,7 +66,7 @@ cdef mp_tile chunk_of(const mp_tile *t, Py_ssize_t index, Py_ssize_t *i, Py_ssiz
 cdef void widen(const Blocks *b, const mp_tile *t, Py_ssize_t i, Py_ssize_t j, const mp_tile *part) noexcept nogil:
     cdef Py_ssize_t r
     for r in range(part.rows):
-        b.kernels.widen[b.format](<char *>t.x + ((i + r) * t.ldx + j) * b.size, part.x + r * part.ldx, part.cols, 0)
+        b.kernels.casts.widen[b.format](<char *>t.x + ((i + r) * t.ldx + j) * b.size, part.x + r * part.ldx, part.cols, 0)
 
 
 cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept nogil:
@@ -81,21 +81,21 @@ cdef void find(const Blocks *b, const mp_tile *t, float *lo, float *hi) noexcept
             widen(b, t, i, j, &part)
             at = i * t.row_step + j * t.col_step
             if b.how == SYMMETRIC:
-                b.kernels.amax(&part, hi + at)
+                b.kernels.quantizers.amax(&part, hi + at)
             else:
-                b.kernels.range(&part, lo + at, hi + at)
+                b.kernels.quantizers.range(&part, lo + at, hi + at)
     elif b.how == SYMMETRIC:
-        b.kernels.amax(t, hi)
+        b.kernels.quantizers.amax(t, hi)
     else:
-        b.kernels.range(t, lo, hi)
+        b.kernels.quantizers.range(t, lo, hi)
 
 
 cdef void steps(const Blocks *b, const float *lo, const float *hi, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
     """The n scales from the `first` on, by their ranges."""
     if b.how == ASYMMETRIC:
-        b.kernels.asymmetric_scales(lo, hi, n, b.qmin, b.qmax, b.scale + first, b.zero_point + first)
+        b.kernels.quantizers.asymmetric_scales(lo, hi, n, b.qmin, b.qmax, b.scale + first, b.zero_point + first)
     else:
-        b.kernels.symmetric_scales(hi, n, b.largest, b.scale + first)
+        b.kernels.quantizers.symmetric_scales(hi, n, b.largest, b.scale + first)
 
 
 cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
@@ -109,9 +109,9 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
         t.zero_point = b.zero_point + first
     if b.format == MP_F32 and not b.packed:
         if b.back:
-            b.kernels.dequantize[b.code](t)
+            b.kernels.quantizers.dequantize[b.code](t)
         else:
-            b.kernels.quantize[b.code](t)
+            b.kernels.quantizers.quantize[b.code](t)
         return
     chunks = chunks_of(t)
     for index in range(chunks):
@@ -132,18 +132,18 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
             part.q, part.ldq = t.q + i * t.ldq + j, t.ldq
         if b.back:
             for r in range(part.rows if b.packed else 0):
-                b.kernels.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), part.cols, b.qmin < 0,
+                b.kernels.quantizers.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), part.cols, b.qmin < 0,
                                          codes + r * part.cols)
-            b.kernels.dequantize[b.code](&part)
+            b.kernels.quantizers.dequantize[b.code](&part)
             for r in range(part.rows if b.format != MP_F32 else 0):
-                b.kernels.narrow[b.format](middle + r * part.cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size,
+                b.kernels.casts.narrow[b.format](middle + r * part.cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size,
                                            part.cols, 0)
         else:
             if b.format != MP_F32:
                 widen(b, t, i, j, &part)
-            b.kernels.quantize[b.code](&part)
+            b.kernels.quantizers.quantize[b.code](&part)
             for r in range(part.rows if b.packed else 0):
-                b.kernels.pack_nibbles(codes + r * part.cols, part.cols, t.q + (((i + r) * t.ldq + j) >> 1))
+                b.kernels.quantizers.pack_nibbles(codes + r * part.cols, part.cols, t.q + (((i + r) * t.ldq + j) >> 1))
 
 
 cdef void tile(const Blocks *b, Py_ssize_t at, Py_ssize_t ld, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t row_step,

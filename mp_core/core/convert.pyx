@@ -36,21 +36,21 @@ cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n
     cdef float middle[CHUNK]
     cdef Py_ssize_t i = 0, count
     if c.src_format == MP_F32:
-        c.kernels.narrow[c.dst_format](<const float *>src, dst, n, c.mode)
+        c.kernels.casts.narrow[c.dst_format](<const float *>src, dst, n, c.mode)
         return
     if c.dst_format == MP_F32 and c.src_format != F64 and not c.mode & MP_SATURATE:
-        c.kernels.widen[c.src_format](src, <float *>dst, n, c.mode)
+        c.kernels.casts.widen[c.src_format](src, <float *>dst, n, c.mode)
         return
     if c.dst_format == MP_BF16 and c.src_format in (MP_F8_E4M3FN, MP_F8_E5M2) and not c.mode & MP_SATURATE:
-        c.kernels.to_bf16[c.src_format](src, dst, n)
+        c.kernels.casts.to_bf16[c.src_format](src, dst, n)
         return
     while i < n:
         count = min(n - i, <Py_ssize_t>CHUNK)
         if c.src_format != F64:
-            c.kernels.widen[c.src_format](src + i * c.src_size, middle, count, 0)
+            c.kernels.casts.widen[c.src_format](src + i * c.src_size, middle, count, 0)
         else:
-            c.kernels.round_odd(<const double *>(src + i * c.src_size), middle, count)
-        c.kernels.narrow[c.dst_format](middle, dst + i * c.dst_size, count, c.mode & MP_SATURATE)
+            c.kernels.casts.round_odd(<const double *>(src + i * c.src_size), middle, count)
+        c.kernels.casts.narrow[c.dst_format](middle, dst + i * c.dst_size, count, c.mode & MP_SATURATE)
         i += count
 
 

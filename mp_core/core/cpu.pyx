@@ -11,7 +11,7 @@ from mp_core.core.scopes import innermost, scope
 
 from mp_core.core.header cimport (
     MP_CPU_AMX_BF16, MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI,
-    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_allowed_cpus, mp_complete_isas, mp_cpu_features,
+    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_allowed_cpus, mp_cpu_features,
     mp_isas, mp_parallel_for, mp_scratch,
 )
 
@@ -127,7 +127,6 @@ def _use(name, argument):
     mp_activate(mp_isas[isas().index(name)].kernels)
 
 
-mp_complete_isas()
 _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
 
 

@@ -37,7 +37,6 @@ cdef extern from "mp_core.h" nogil:
         MP_FAR
         MP_MORE
         MP_LANES
-        MP_LIMIT_VECTORS
         MP_PANEL
         MP_ROWS
         MP_TURNED_ROWS
@@ -107,25 +106,21 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t ahead
         const float *next
 
-    ctypedef struct mp_kernels:
-        const char *isa
-        Py_ssize_t own_order
+    ctypedef struct mp_casts:
         void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*to_bf16[5])(const void *src, void *dst, Py_ssize_t n) noexcept nogil
         void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
-        void (*gemm[3][7])(const mp_gemm *g) noexcept nogil
-        void (*gemm_in_place[3][7])(const mp_gemm *g) noexcept nogil
-        void (*gemm_turned[3][7])(const mp_gemm *g) noexcept nogil
-        void (*gemm_tiles[3])(const mp_gemm *g) noexcept nogil
-        void (*decode[3][7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
-        Py_ssize_t few_rows[3][7]
-        void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
-                        void *dst) noexcept nogil
-        void (*unpack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
-        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil
-        void (*row_sums)(Py_ssize_t m, Py_ssize_t k, const void *a, Py_ssize_t lda, uint32_t a_flip,
-                         int32_t *sums) noexcept nogil
+        int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
+
+    ctypedef struct mp_rows:
+        void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
+        void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
+                           Py_ssize_t n, float *out) noexcept nogil
+        void (*rms_norm)(const float *x, const float *gamma, float epsilon, Py_ssize_t n, float *out) noexcept nogil
+        void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
+
+    ctypedef struct mp_quantizers:
         void (*amax)(const mp_tile *t, float *amax) noexcept nogil
         void (*range)(const mp_tile *t, float *lo, float *hi) noexcept nogil
         void (*symmetric_scales)(const float *amax, Py_ssize_t n, float largest, float *scale) noexcept nogil
@@ -135,14 +130,34 @@ cdef extern from "mp_core.h" nogil:
         void (*dequantize[4])(const mp_tile *t) noexcept nogil
         void (*pack_nibbles)(const uint8_t *src, Py_ssize_t n, uint8_t *dst) noexcept nogil
         void (*unpack_nibbles)(const uint8_t *src, Py_ssize_t n, int is_signed, uint8_t *dst) noexcept nogil
-        void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
-        void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
-                           Py_ssize_t n, float *out) noexcept nogil
-        void (*rms_norm)(const float *x, const float *gamma, float epsilon, Py_ssize_t n, float *out) noexcept nogil
-        void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
-        int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
-        double (*limit[3])(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil
-        uint32_t (*read_all)(const void *x, Py_ssize_t bytes) noexcept nogil
+
+    ctypedef struct mp_packing:
+        void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
+                        void *dst) noexcept nogil
+        void (*unpack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
+
+    ctypedef struct mp_products:
+        void (*gemm[7])(const mp_gemm *g) noexcept nogil
+        void (*in_place[7])(const mp_gemm *g) noexcept nogil
+        void (*columns[7])(const mp_gemm *g) noexcept nogil
+        void (*decode[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
+        Py_ssize_t few_rows[7]
+        void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil
+        void (*row_sums)(Py_ssize_t m, Py_ssize_t k, const void *a, Py_ssize_t lda, uint32_t a_flip,
+                         int32_t *sums) noexcept nogil
+
+    ctypedef struct mp_tiles:
+        void (*gemm[3])(const mp_gemm *g) noexcept nogil
+
+    ctypedef struct mp_kernels:
+        const char *isa
+        int own_order
+        const mp_casts *casts
+        const mp_rows *rows
+        const mp_quantizers *quantizers
+        const mp_packing *packing
+        const mp_products *products[3]
+        const mp_tiles *tiles
 
 cdef extern from "kernels/cpu.h" nogil:
     enum mp_cpu_feature:
@@ -161,7 +176,6 @@ cdef extern from "kernels/cpu.h" nogil:
         const mp_kernels *kernels
 
     const mp_isa mp_isas[]
-    void mp_complete_isas()
     uint32_t mp_cpu_features()
 
 cdef extern from "runtime.h" nogil:

@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, threads_for
 from mp_core.core.header cimport (
-    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_column_bytes,
+    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_PANEL, MP_QUADS, MP_SLACK, mp_column_bytes,
     mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
 )
 
@@ -110,7 +110,7 @@ cdef class PackedMatrix:
         cdef const mp_kernels *use = kernels()
         for matrix in range(self.matrices if cnp.PyArray_SIZE(out) else 0):
             for column in range(0, self.n, MP_PANEL):
-                use.unpack[self.format](
+                use.packing.unpack[self.format](
                     self.k, min(self.n - column, <Py_ssize_t>MP_PANEL),
                     cnp.PyArray_BYTES(self.data) + matrix * self.matrix_bytes
                     + column * mp_column_bytes(self.format, self.k),
@@ -192,9 +192,9 @@ cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
     cdef const Packing *p = <const Packing *>context
     cdef Py_ssize_t column = index * MP_PANEL, n = min(p.n - column, <Py_ssize_t>MP_PANEL)
     cdef char *dst = p.dst + column * mp_column_bytes(p.format, p.k)
-    p.kernels.pack[p.format](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
+    p.kernels.packing.pack[p.format](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
     if p.sums != NULL:
-        p.kernels.column_sums(p.k, n, dst, p.sums + column)
+        p.kernels.products[<int>MP_QUADS].column_sums(p.k, n, dst, p.sums + column)
 
 
 def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):

@@ -65,24 +65,24 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
         start = row * r.length
         x = <const float *>r.x + start
         if narrow:
-            r.kernels.widen[r.format](r.x + start * r.size, work, r.length, 0)
+            r.kernels.casts.widen[r.format](r.x + start * r.size, work, r.length, 0)
             x = work
         result = work + 2 * r.length if narrow else <float *>r.out + start
         if r.what == SOFTMAX:
-            r.kernels.softmax(x, kept(r, row), r.scale, r.length, result)
+            r.kernels.rows.softmax(x, kept(r, row), r.scale, r.length, result)
         elif r.what == ACTIVATE:
-            r.kernels.activate(r.activation, x, r.length, result)
+            r.kernels.rows.activate(r.activation, x, r.length, result)
         elif r.what == RMS_NORM:
-            r.kernels.rms_norm(x, r.gamma, r.scale, r.length, result)
+            r.kernels.rows.rms_norm(x, r.gamma, r.scale, r.length, result)
         else:
             if r.residual != NULL and narrow:
-                r.kernels.widen[r.format](r.residual + start * r.size, work + r.length, r.length, 0)
+                r.kernels.casts.widen[r.format](r.residual + start * r.size, work + r.length, r.length, 0)
                 residual = work + r.length
             elif r.residual != NULL:
                 residual = <const float *>r.residual + start
-            r.kernels.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
+            r.kernels.rows.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
         if narrow:
-            r.kernels.narrow[r.format](result, r.out + start * r.size, r.length, 0)
+            r.kernels.casts.narrow[r.format](result, r.out + start * r.size, r.length, 0)
 
 
 cdef int run(Rows *r, int fmt, cnp.ndarray x, cnp.ndarray out) except -1:
@@ -173,5 +173,5 @@ def all_finite(int fmt, cnp.ndarray x not None):
     cdef Py_ssize_t n = cnp.PyArray_SIZE(x)
     cdef bint finite
     with nogil:
-        finite = table.all_finite[fmt](data, n)
+        finite = table.casts.all_finite[fmt](data, n)
     return finite

@@ -355,7 +355,7 @@ def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
     paired(codes, packed)
     n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
-        k.pack_nibbles(<uint8_t *>cnp.PyArray_BYTES(codes) + row * n, n,
+        k.quantizers.pack_nibbles(<uint8_t *>cnp.PyArray_BYTES(codes) + row * n, n,
                        <uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2))
 
 
@@ -366,5 +366,5 @@ def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint
     paired(codes, packed)
     n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
-        k.unpack_nibbles(<uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2), n, signed,
+        k.quantizers.unpack_nibbles(<uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2), n, signed,
                          <uint8_t *>cnp.PyArray_BYTES(codes) + row * n)

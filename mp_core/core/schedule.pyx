@@ -1,4 +1,4 @@
-"""The schedule of a product: blocks for the caches, tasks for the threads. The arithmetic is in kernels/gemm.inc.
+"""The schedule of a product: blocks for the caches, tasks for the threads. The arithmetic is in kernels/products/micro_kernel.inc.
 
 Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
 packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
@@ -127,12 +127,12 @@ cdef void choose_way(Product *p) noexcept nogil:
     p.in_place = (lies and p.b_cs == size and p.n >= MP_LANES and p.b_rs >= p.n * size
                   and (p.n % MP_LANES == 0 or p.b_rs - p.n * size < PAGE)
                   and p.row_chunk <= (NEAR_ROWS if near else IN_PLACE[p.arithmetic])
-                  and p.kernels.gemm_in_place[p.arithmetic][p.b_format] != NULL)
+                  and p.kernels.products[p.arithmetic].in_place[p.b_format] != NULL)
     if p.in_place and (p.n % MP_LANES or p.k % mp_group[p.b_format]):
         p.tail = (p.k - 1) % mp_group[p.b_format] + 1
     p.turned = (lies and not p.in_place and p.b_rs == size
                 and p.row_chunk <= (TURNED[p.arithmetic] if p.arithmetic != MP_QUADS or p.k >= 512 else MP_ROWS)
-                and p.kernels.gemm_turned[p.arithmetic][p.b_format] != NULL)
+                and p.kernels.products[p.arithmetic].columns[p.b_format] != NULL)
     p.common.far = (p.n * (mp_column_bytes(p.b_format, p.k) if p.packed else p.k * size)
                     > (TILED_CACHED_BYTES if p.tiled else CACHED_BYTES))
     if not p.packed and p.b_cs == size:
@@ -226,7 +226,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
     t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a_rs // 4, p.k
     if p.a_format != MP_F32:
         for i in range(rows):
-            p.kernels.widen[p.a_format](a + i * p.a_rs, <float *>wide + i * p.k, p.k, 0)
+            p.kernels.casts.widen[p.a_format](a + i * p.a_rs, <float *>wide + i * p.k, p.k, 0)
         t.x, t.ldx = <float *>wide, p.k
     t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
     t.qmin, t.qmax = -128, 127
@@ -239,17 +239,17 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
             t.rows = min(together, rows - first)
             half = t.rows * t.ldx // 2
             t.next = t.x + 2 * half if first + together < rows else NULL
-            p.kernels.amax(&t, scales + first)
-            p.kernels.symmetric_scales(scales + first, t.rows, 127, scales + first)
+            p.kernels.quantizers.amax(&t, scales + first)
+            p.kernels.quantizers.symmetric_scales(scales + first, t.rows, 127, scales + first)
             t.scale = scales + first
             if t.next != NULL:
                 t.next += half
-            p.kernels.quantize[<int>MP_CODE_I8](&t)
+            p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
             t.x += t.rows * t.ldx
             t.q += t.rows * t.ldq
             first += t.rows
         return
-    p.kernels.quantize[<int>MP_CODE_I8](&t)
+    p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
 
 
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
@@ -258,7 +258,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
     cdef Py_ssize_t rs = p.a_rs, k = p.k
     if p.a_cs != p.a_size:
         if p.a_size > 1:
-            p.kernels.pack[<int>(MP_F32 if p.a_size == 4 else MP_F16)](rows, p.k, a, p.a_rs, p.a_cs, gathered)
+            p.kernels.packing.pack[<int>(MP_F32 if p.a_size == 4 else MP_F16)](rows, p.k, a, p.a_rs, p.a_cs, gathered)
         else:
             for q in range(p.k):
                 for i in range(rows):
@@ -268,9 +268,9 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
         rows, k = 1, rows * k
     for _ in range(rows):
         if p.arithmetic == MP_WIDE and p.a_format != MP_F32:
-            p.kernels.widen[p.a_format](a, <float *>to, k, 0)
+            p.kernels.casts.widen[p.a_format](a, <float *>to, k, 0)
         elif p.arithmetic == MP_PAIRS and p.a_format != MP_BF16:
-            p.kernels.to_bf16[p.a_format](a, to, k)
+            p.kernels.casts.to_bf16[p.a_format](a, to, k)
         else:
             memcpy(to, a, k * A_SIZE[p.arithmetic])
         a += rs
@@ -357,7 +357,7 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             g.bias = p.bias + column if p.bias != NULL else NULL
             if g.m > MP_ROWS:
                 fetch_next(p, g, at, first, column, first_column, last_column)
-            p.kernels.gemm_in_place[p.arithmetic][p.b_format](g)
+            p.kernels.products[p.arithmetic].in_place[p.b_format](g)
             column += width
         first += length
         if first >= p.k:
@@ -398,18 +398,18 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             elif p.turned:
                 g.b, g.step, g.b_zero = at.b + column * p.b_cs, p.b_cs, 128
                 fetch_next(p, g, at, first, column, first_column, last_column)
-                p.kernels.gemm_turned[p.arithmetic][p.b_format](g)
+                p.kernels.products[p.arithmetic].columns[p.b_format](g)
                 continue
             else:
                 g.b = made
-                p.kernels.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                p.kernels.packing.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
-                    p.kernels.column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+                    p.kernels.products[<int>MP_QUADS].column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
             if p.fetched:
                 fetch_next(p, g, at, first, column, first_column, last_column)
             if p.decoded:
-                p.kernels.decode[p.arithmetic][p.b_format](length, g.n, g.b, decoded)
+                p.kernels.products[p.arithmetic].decode[p.b_format](length, g.n, g.b, decoded)
                 g.b = decoded
             if p.group_scale != NULL:  # in rows that end at a vector
                 for group in range((length + block - 1) // block):
@@ -422,9 +422,9 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 g.init, g.col_sum = init, NULL
             g.step = mp_group_bytes[fmt] * g.n
             if p.tiled:
-                p.kernels.gemm_tiles[p.arithmetic](g)
+                p.kernels.tiles.gemm[p.arithmetic](g)
             else:
-                p.kernels.gemm[p.arithmetic][fmt](g)
+                p.kernels.products[p.arithmetic].gemm[fmt](g)
         first += length
         if first >= p.k:
             break
@@ -477,7 +477,7 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     if p.row_sums_bytes:
         row_sums = <int32_t *>work
         work += p.row_sums_bytes
-        p.kernels.row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
+        p.kernels.products[<int>MP_QUADS].row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
         for i in range(g.m):
             row_sums[i] -= <int32_t>p.k * (
                 <int32_t>(g.a_flip & 255) + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
@@ -541,20 +541,20 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     p.arithmetic = MP_QUADS if p.quantized_here else arithmetic_of(p.a_format, p.b_format)
     if p.arithmetic == MP_QUADS:
         p.common.a_flip = 0 if p.a_format == A_U8 else 0x80808080u
-        p.tiled = (p.kernels.gemm_tiles[<int>MP_QUADS] != NULL and p.k >= TILED_K
+        p.tiled = (p.kernels.tiles.gemm[<int>MP_QUADS] != NULL and p.k >= TILED_K
                    and p.m >= (TILED_ROWS if p.packed else TILED_MADE_ROWS))
         p.common.a_zero = 0 if p.a_format == A_U8 or p.tiled else 128
         p.sums_wanted = p.common.a_zero != 0 or p.row_zero != NULL
     elif p.group_scale == NULL:  # whatever the shape: their order is another
-        p.tiled = p.kernels.gemm_tiles[p.arithmetic] != NULL
+        p.tiled = p.kernels.own_order and p.kernels.tiles.gemm[p.arithmetic] != NULL
     p.common.block = p.group if p.group_scale != NULL else ANY if p.tiled else BLOCK[p.arithmetic]
     p.a_direct = ((p.a_cs == p.a_size or p.k <= 1) and p.a_rs % p.a_size == 0
                   and (p.a_format == NATIVE[p.arithmetic] or p.arithmetic == MP_QUADS) and not p.quantized_here)
     if not p.sums_wanted:
         p.sums = NULL
     p.common.ldo = p.out_rs // p.out_size
-    p.decoded = (p.kernels.decode[p.arithmetic][p.b_format] != NULL
-                 and (p.tiled or p.m > p.kernels.few_rows[p.arithmetic][p.b_format]))
+    p.decoded = (p.kernels.products[p.arithmetic].decode[p.b_format] != NULL
+                 and (p.tiled or p.m > p.kernels.products[p.arithmetic].few_rows[p.b_format]))
     if p.residual != NULL:
         p.common.ldr = p.residual_rs // p.residual_size
     if (work < WORTHWHILE and matrices == 1 and p.packed and p.group_scale == NULL and p.col_zero == NULL

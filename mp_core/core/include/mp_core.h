@@ -34,10 +34,9 @@ typedef enum { MP_WIDE, MP_PAIRS, MP_QUADS, MP_ARITHMETICS } mp_arithmetic;
 
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
-    MP_LIMIT_VECTORS = 32, /* at least the accumulators of a product on any ISA */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
     MP_ROWS = 6,     /* of a tile of accumulators, at most, on any ISA; narrow ones may be higher */
-    MP_TURNED_ROWS = 24, /* rows up to which gemm_turned takes contiguous columns */
+    MP_TURNED_ROWS = 24, /* rows up to which a product of columns takes contiguous columns */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -72,7 +71,7 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  *     x          = acc                                         (integers: - zero points * sums, then to f32)
  *     out[i][j]  = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j])
  * i < m, j < n <= MP_PANEL. The chain is of fused multiply-adds, k ascending (pairs: the odd element first); integer sums
- * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip (but by gemm_tiles). */
+ * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip (but by tiles). */
 typedef struct {
     ptrdiff_t m, n, k;
     const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
@@ -134,42 +133,31 @@ typedef struct {
                                     Both may lie beyond the array */
 } mp_tile;
 
-typedef struct mp_kernels {
-    const char *isa;
-    const struct mp_kernels *base; /* of which cpu.c takes what is NULL or 0 here; or NULL */
-    ptrdiff_t own_order;           /* pairs are added in another order than the contract's */
-
-    /* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only (else NULL); narrow rounds once,
-     * to nearest even; NaN stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded
-     * once (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. */
+/* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only; narrow rounds once, to nearest even; NaN
+ * stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded once (Boldo &
+ * Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. all_finite returns 1 if no
+ * element is infinite or NaN, else 0. */
+typedef struct {
     void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
     void (*to_bf16[MP_FLOATS])(const void *src, void *dst, ptrdiff_t n);
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
+    int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
+} mp_casts;
 
-    /* Products. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and
-     * cs (along n), int4 from int8; unpack is its inverse, to rows ldd elements apart; decode turns a packed range
-     * into the format that the arithmetic multiplies, which is faster than to decode it in registers beside more than
-     * few_rows rows of a. Sums of integers: by column of a packed int8 range, added to sums; by row of a ^ a_flip.
-     * gemm_in_place reads rows of k with unit stride along n instead of a panel, readable to whole vectors and
-     * groups; integers of a are signed, those of b unsigned as b ^ 0x80. gemm_turned reads columns of such elements
-     * with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows and all of k; ld_acc is MP_PANEL.
-     * gemm_tiles does what gemm does for panels of int8, but with signed a as it is: a_zero is 0; or of bf16, with
-     * own_order; all of k is one block and ld_acc is MP_PANEL. NULL where there is no such function. */
-    void (*gemm[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*gemm_in_place[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*gemm_turned[MP_ARITHMETICS][MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*gemm_tiles[MP_ARITHMETICS])(const mp_gemm *g);
-    void (*decode[MP_ARITHMETICS][MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    ptrdiff_t few_rows[MP_ARITHMETICS][MP_PANEL_FORMATS];
-    void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
-    void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
-    void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
-    void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
+/* Rows of f32. out may equal x; keep, residual, gamma and beta may be NULL. */
+typedef struct {
+    void (*softmax)(const float *x, const uint8_t *keep, float scale, ptrdiff_t n, float *out);
+    void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
+                       ptrdiff_t n, float *out);
+    void (*rms_norm)(const float *x, const float *gamma, float epsilon, ptrdiff_t n, float *out);
+    void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+} mp_rows;
 
-    /* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x:
-     * one number or pair per scale of the tile, in its place. The scales are 1 where a range is empty. pack_nibbles puts
-     * n codes into (n + 1) / 2 bytes. */
+/* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x: one
+ * number or pair per scale of the tile, in its place. The scales are 1 where a range is empty. pack_nibbles puts n codes
+ * into (n + 1) / 2 bytes. */
+typedef struct {
     void (*amax)(const mp_tile *t, float *amax);
     void (*range)(const mp_tile *t, float *lo, float *hi);
     void (*symmetric_scales)(const float *amax, ptrdiff_t n, float largest, float *scale);
@@ -179,22 +167,50 @@ typedef struct mp_kernels {
     void (*dequantize[MP_CODES])(const mp_tile *t);
     void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst);
     void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
+} mp_quantizers;
 
-    /* Rows. out may equal x; keep, residual, gamma and beta may be NULL. */
-    void (*softmax)(const float *x, const uint8_t *keep, float scale, ptrdiff_t n, float *out);
-    void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
-                       ptrdiff_t n, float *out);
-    void (*rms_norm)(const float *x, const float *gamma, float epsilon, ptrdiff_t n, float *out);
-    void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+/* Packing. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs (along
+ * n), int4 from int8; unpack is its inverse, to rows ldd elements apart. */
+typedef struct {
+    void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
+    void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
+} mp_packing;
 
-    /* 1 if no element is infinite or NaN, else 0. */
-    int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
+/* Products of one arithmetic, by the format of b; NULL where there is no such function.
+ *   gemm      b is a packed panel.
+ *   in_place  b is rows of k with unit stride along n, readable to whole vectors and groups; integers of a are signed,
+ *             those of b unsigned as b ^ 0x80.
+ *   columns   b is columns of such elements with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows
+ *             and all of k; ld_acc is MP_PANEL.
+ *   decode    turns a packed range into the format that the arithmetic multiplies, which is faster than to decode it in
+ *             registers beside more than few_rows rows of a.
+ *   column_sums, row_sums   of integers: by column of a packed int8 range, added to sums; by row of a ^ a_flip. */
+typedef struct {
+    void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*columns[MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    ptrdiff_t few_rows[MP_PANEL_FORMATS];
+    void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
+    void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
+} mp_products;
 
-    /* What bounds a benchmark, timed by its caller. limit: the multiply-adds of a product and nothing else, from two
-     * vectors of operands into MP_LIMIT_VECTORS of sums; returns how many operations that were. read_all: reads every
-     * whole 256 bytes of x; returns the exclusive or of their words. */
-    double (*limit[MP_ARITHMETICS])(const float *operands, ptrdiff_t rounds, float *sums);
-    uint32_t (*read_all)(const void *x, ptrdiff_t bytes);
+/* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for panels of int8, but with
+ * signed a as it is: a_zero is 0; or of bf16, in an order of their own. All of k is one block and ld_acc is MP_PANEL. */
+typedef struct {
+    void (*gemm[MP_ARITHMETICS])(const mp_gemm *g);
+} mp_tiles;
+
+/* The kernels of an instruction set. isa.def says for which set each family was compiled. */
+typedef struct {
+    const char *isa;
+    int own_order;               /* products of bf16 go by tiles too: they are added in another order than the contract's */
+    const mp_casts *casts;
+    const mp_rows *rows;
+    const mp_quantizers *quantizers;
+    const mp_packing *packing;
+    const mp_products *products[MP_ARITHMETICS];
+    const mp_tiles *tiles;
 } mp_kernels;
 
 #endif

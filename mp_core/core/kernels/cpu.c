@@ -3,46 +3,37 @@
 #endif
 #include "cpu.h"
 
-#define MP_ISA(NAME, NEEDS) extern const mp_kernels mp_kernels_##NAME;
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
+    extern const mp_casts mp_casts_##MOST; \
+    extern const mp_rows mp_rows_##MOST; \
+    extern const mp_quantizers mp_quantizers_##MOST; \
+    extern const mp_packing mp_packing_##MOST; \
+    extern const mp_products mp_wide_##MOST, mp_pairs_##MOST, mp_quads_##QUADS; \
+    extern const mp_tiles mp_tiles_##TILES;
 #include "isa.def"
 #undef MP_ISA
+const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 
-static const mp_kernels *const own[] = {
-#define MP_ISA(NAME, NEEDS) &mp_kernels_##NAME,
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
+    static const mp_kernels kernels_##NAME = { \
+        .isa = #NAME, \
+        .own_order = ORDER, \
+        .casts = &mp_casts_##MOST, \
+        .rows = &mp_rows_##MOST, \
+        .quantizers = &mp_quantizers_##MOST, \
+        .packing = &mp_packing_##MOST, \
+        .products = {[MP_WIDE] = &mp_wide_##MOST, [MP_PAIRS] = &mp_pairs_##MOST, [MP_QUADS] = &mp_quads_##QUADS}, \
+        .tiles = &mp_tiles_##TILES, \
+    };
 #include "isa.def"
 #undef MP_ISA
-};
-
-/* A table's own functions and those of its base. */
-typedef union {
-    mp_kernels kernels;
-    void *entries[sizeof(mp_kernels) / sizeof(void *)];
-} table;
-_Static_assert(sizeof(ptrdiff_t) == sizeof(void *), "all entries of a table are equally large");
-
-enum {
-#define MP_ISA(NAME, NEEDS) ROW_##NAME,
-#include "isa.def"
-#undef MP_ISA
-    ROWS
-};
-static table complete[ROWS];
 
 const mp_isa mp_isas[] = {
-#define MP_ISA(NAME, NEEDS) {#NAME, NEEDS, &complete[ROW_##NAME].kernels},
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) {#NAME, NEEDS, &kernels_##NAME},
 #include "isa.def"
 #undef MP_ISA
     {NULL, 0, NULL},
 };
-
-void mp_complete_isas(void) {
-    for (int row = 0; row < ROWS; row++) {
-        complete[row].kernels = *own[row];
-        const table *base = (const table *)own[row]->base;
-        for (size_t i = 0; base && i < sizeof *base / sizeof *base->entries; i++)
-            if (!complete[row].entries[i]) complete[row].entries[i] = base->entries[i];
-    }
-}
 
 #if defined(__x86_64__)
 

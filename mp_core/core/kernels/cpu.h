@@ -25,9 +25,6 @@ typedef struct {
 
 extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with name NULL */
 
-/* Fill the tables that mp_isas points to; once, before they are used. */
-void mp_complete_isas(void);
-
 uint32_t mp_cpu_features(void);
 
 #endif

@@ -1,4 +1,3 @@
 /* AVX2 with AVX-VNNI: vpdpbusd on 256-bit registers. */
-#define MP_BASE avx2
 #define MP_NATIVE_VNNI
 #include "avx2.h"

@@ -257,13 +257,9 @@ V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_lo
 #define MP_TILE_ROWS 6
 #define MP_TILE_VECTORS 4
 #ifdef MP_NATIVE_BYTES
-#define MP_FEW_ROWS {                                                                                          \
-        [MP_WIDE] = {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},    \
-        [MP_PAIRS] = {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX},            \
-    }
+#define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX}
 #else
-#define MP_FEW_ROWS {                                                                                          \
-        [MP_WIDE] = {[MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},    \
-        [MP_PAIRS] = {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX},     \
-    }
+#define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #endif

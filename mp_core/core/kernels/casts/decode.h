@@ -48,30 +48,3 @@ APART vu32 pair_part_i4(vu32 word, const int s) {
     return as_pair(wide_part_i4(word, 2 * s), wide_part_i4(word, 2 * s + 1));
 }
 #endif
-
-/* The code of NaN of e4m3fn is decoded as a quiet one, those of e5m2 as they are. */
-V vu32 quiet_e4m3fn(vu32 pair) { return pair; }
-V vu32 quiet_e5m2(vu32 pair) {
-    const vu32 magnitude = set_u32(0x7FFF0000u), infinity = set_u32(0x7F800000u), none = set_u32(0);
-    const vu32 first = select_u32(gt_i32(and_u32(shl_u32(pair, 16), magnitude), infinity), set_u32(0x40), none);
-    const vu32 second = select_u32(gt_i32(and_u32(pair, magnitude), infinity), set_u32(0x400000u), none);
-    return or_u32(pair, or_u32(first, second));
-}
-
-/* 8-bit floats as bf16, in the order in which they lie. */
-#define MP_PAIR(FORMAT, AT) quiet_##FORMAT(pair_part_##FORMAT(widen_u16(load_u16(AT)), 0))
-#define MP_TO_BF16(FORMAT)                                                                                       \
-    static void to_bf16_##FORMAT(const void *src, void *dst, ptrdiff_t n) {                                      \
-        const char *s = src;                                                                                     \
-        char *d = dst;                                                                                           \
-        for (; n >= 32; n -= 32, s += 32, d += 64) store_u32(d, MP_PAIR(FORMAT, s));                             \
-        if (n == 0) return;                                                                                      \
-        char codes[32] = {0}, halves[64];                                                                        \
-        memcpy(codes, s, (size_t)n);                                                                             \
-        store_u32(halves, MP_PAIR(FORMAT, codes));                                                               \
-        memcpy(d, halves, (size_t)n * 2);                                                                        \
-    }
-MP_TO_BF16(e4m3fn)
-MP_TO_BF16(e5m2)
-#undef MP_TO_BF16
-#undef MP_PAIR

@@ -1,14 +1,32 @@
-"""What bounds a benchmark: multiply-adds in registers, and reads. The loops are in kernels/limits.inc."""
+"""What bounds a benchmark: multiply-adds in registers, and reads, by the instruction set in use."""
 
 cimport numpy as cnp
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport MOST_THREADS, kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_LANES, MP_LIMIT_VECTORS, mp_kernels
+from mp_core.core.cpu cimport MOST_THREADS, parallel_for, threads_for
+from mp_core.core.header cimport MP_LANES, MP_QUADS
 from mp_core.core.schedule cimport arithmetic_of
 
+from mp_core.core.cpu import isa
 from mp_core.core.packed import FORMATS as _FORMATS
+
+cdef extern from "loops.h" nogil:
+    enum:
+        MP_LOOP_VECTORS
+
+    ctypedef struct mp_loops:
+        double (*multiply[3])(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil
+        double (*multiply_tiles[3])(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil
+        uint32_t (*read_all)(const void *x, Py_ssize_t bytes) noexcept nogil
+
+    ctypedef struct mp_loops_row:
+        const char *isa
+        const mp_loops *vectors
+        const mp_loops *tiles
+        int own_order
+
+    const mp_loops_row mp_all_loops[]
 
 cnp.import_array()
 
@@ -16,40 +34,55 @@ FORMATS = {name: fmt for name, fmt in _FORMATS.items() if name != "int4"}  # of 
 
 
 cdef struct Run:
-    const mp_kernels *kernels
-    int arithmetic, threads
+    double (*multiply)(const float *operands, Py_ssize_t rounds, float *sums) noexcept nogil
+    uint32_t (*read_all)(const void *x, Py_ssize_t bytes) noexcept nogil
+    int threads
     Py_ssize_t rounds, share, bytes
     const char *x
     double operations[MOST_THREADS]
     uint32_t seen[MOST_THREADS]
 
 
+cdef const mp_loops_row *loops() except NULL:
+    """The row of the instruction set in use."""
+    cdef const mp_loops_row *row = mp_all_loops
+    name = isa().encode()
+    while row.isa != name:
+        row += 1
+    return row
+
+
 cdef void multiply_on_thread(void *context, Py_ssize_t index) noexcept nogil:
     cdef Run *r = <Run *>context
     cdef float operands[2 * MP_LANES]
-    cdef float sums[MP_LIMIT_VECTORS * MP_LANES]
+    cdef float sums[MP_LOOP_VECTORS * MP_LANES]
     cdef Py_ssize_t i
     for i in range(2 * MP_LANES):
         operands[i] = 1
     memset(sums, 0, sizeof(sums))
-    r.operations[index] = r.kernels.limit[r.arithmetic](operands, r.rounds, sums)
+    r.operations[index] = r.multiply(operands, r.rounds, sums)
 
 
 cdef void read_on_thread(void *context, Py_ssize_t index) noexcept nogil:
     cdef Run *r = <Run *>context
     cdef Py_ssize_t first = index * r.share, _round
     for _round in range(r.rounds):
-        r.seen[index] = r.kernels.read_all(r.x + first, max(0, min(r.share, r.bytes - first)))
+        r.seen[index] = r.read_all(r.x + first, max(0, min(r.share, r.bytes - first)))
 
 
 def multiply(str dtype not None, Py_ssize_t rounds):
     """Multiply and add, as products of that dtype do, in registers on every thread; return the operations done."""
     cdef Run r
     cdef Py_ssize_t index
+    cdef const mp_loops_row *row = loops()
+    cdef int arithmetic
     if dtype not in FORMATS:
         raise ValueError(f"`dtype` must be one of {', '.join(FORMATS)}; received {dtype!r}")
-    r.kernels, r.rounds, r.arithmetic = kernels(), rounds, arithmetic_of(FORMATS[dtype], FORMATS[dtype])
-    r.threads = threads_for(1, 0)
+    arithmetic = arithmetic_of(FORMATS[dtype], FORMATS[dtype])
+    r.rounds, r.threads = rounds, threads_for(1, 0)
+    r.multiply = row.vectors.multiply[arithmetic]
+    if row.tiles != NULL and (arithmetic == MP_QUADS or row.own_order) and row.tiles.multiply_tiles[arithmetic] != NULL:
+        r.multiply = row.tiles.multiply_tiles[arithmetic]
     with nogil:
         parallel_for(r.threads, r.threads, multiply_on_thread, &r)
     return sum([r.operations[index] for index in range(r.threads)])
@@ -61,8 +94,7 @@ def read(cnp.ndarray x not None, Py_ssize_t rounds=1):
     cdef Run r
     cdef Py_ssize_t index
     cdef uint32_t seen = 0
-    r.kernels, r.rounds = kernels(), rounds
-    r.threads = threads_for(1, 0)
+    r.read_all, r.rounds, r.threads = loops().vectors.read_all, rounds, threads_for(1, 0)
     r.x, r.bytes = cnp.PyArray_BYTES(x), cnp.PyArray_NBYTES(x)
     r.share = (r.bytes // 256 + r.threads - 1) // r.threads * 256
     for index in range(r.threads):

@@ -1,7 +1,12 @@
-/* What bounds a benchmark: the multiply-adds of a product without anything around them, and a plain read. */
+/* What bounds a benchmark, timed by its caller: the multiply-adds of a product without anything around them, and a plain
+ * read. Compiled once per instruction set, as the kernels are. */
+#include "vocabulary.h"
+
+#include "loops.h"
+
 
 enum { CHAINS = MP_TILE_ROWS * MP_TILE_VECTORS }; /* as many accumulators as a product has: enough to hide the latency */
-_Static_assert((int)CHAINS <= (int)MP_LIMIT_VECTORS, "the sums that callers provide");
+_Static_assert((int)CHAINS <= (int)MP_LOOP_VECTORS, "the sums that callers provide");
 #define EACH_CHAIN(I) _Pragma("GCC unroll 32") for (int I = 0; I < CHAINS; I++)
 
 /* `rounds` times one DOT into each accumulator. The accumulators come from memory and the two operands are read anew in
@@ -38,11 +43,19 @@ MP_LIMIT(quads, DOT_I8, 4)
 #endif
 
 #ifdef MP_NATIVE_TILES
-/* Likewise four tiles of sums, in the registers of tile_step. */
+/* Likewise four AMX tiles of sums, each the product of one of two tiles of a by one of two tiles of b. */
+enum { TILE = 16, DEPTH = 64 };
+_Static_assert((int)TILE <= (int)MP_LOOP_VECTORS, "the sums that callers provide");
+
 #define MP_LIMIT_TILES(FORMAT, DOT, SIZE)                                                              \
     static double limit_tiles_##FORMAT(const float *operands, ptrdiff_t rounds, float *sums) {         \
-        _Static_assert((int)TILE <= (int)MP_LIMIT_VECTORS, "the sums that callers provide");           \
-        shape_tiles(TILE_ROWS);                                                                        \
+        struct {                                                                                       \
+            uint8_t palette, start_row, reserved[14];                                                  \
+            uint16_t row_bytes[16];                                                                    \
+            uint8_t rows[16];                                                                          \
+        } shapes = {.palette = 1};                                                                     \
+        for (int t = 0; t < 8; t++) shapes.row_bytes[t] = DEPTH, shapes.rows[t] = TILE;                \
+        _tile_loadconfig(&shapes);                                                                     \
         _tile_loadd(4, operands, 0);                                                                   \
         _tile_loadd(5, operands, 0);                                                                   \
         _tile_loadd(6, operands, 0);                                                                   \
@@ -72,3 +85,12 @@ static uint32_t read_all(const void *x, ptrdiff_t bytes) {
     for (int i = 0; i < MP_LANES; i++) all ^= lane[i];
     return all;
 }
+
+extern const mp_loops MP_EXPORTED(loops);
+const mp_loops MP_EXPORTED(loops) = {
+    .multiply = {[MP_WIDE] = limit_wide, [MP_PAIRS] = limit_pairs, [MP_QUADS] = limit_quads},
+#ifdef MP_NATIVE_TILES
+    .multiply_tiles = {[MP_PAIRS] = limit_tiles_bf16, [MP_QUADS] = limit_tiles_i8},
+#endif
+    .read_all = read_all,
+};

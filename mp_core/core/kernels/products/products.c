@@ -1,3 +1,12 @@
+#include "vocabulary.h"
+
+#include "casts/conversions.h"
+#include "casts/decode.h"
+#include "products/packing.h"
+#include "rows/functions.h"
+
+#include "products/epilogue.h"
+
 /* The kinds of product: what differs between them, around the one template. */
 
 V vf32 broadcast_f32(const void *p) {
@@ -90,7 +99,7 @@ V void plan_fetch(const mp_gemm *g, tile_run *t, ptrdiff_t tiles, ptrdiff_t grou
     t->share = groups >> shift, t->between = ((ptrdiff_t)1 << shift) - 1;
 }
 
-/* turned.inc: of how many columns, and how many words of each, a piece is. Caches are read well along 32 columns, memory
+/* columns.inc: of how many columns, and how many words of each, a piece is. Caches are read well along 32 columns, memory
  * along as few as are transposed at a time; there the pieces are short, so that little waits for their transposition. */
 enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LANES };
 #define FAR_COLUMNS(SIZE, GROUP) AT_A_TIME(SIZE, GROUP)
@@ -121,7 +130,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define A float
 #define LOAD_B(P, S) load_f32((const void *)(P))
 #define TURNED pack_words
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_f16
 #define TALL 1
@@ -132,7 +141,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define A float
 #define LOAD_B(P, S) f32_from_f16(load_u16(P))
 #define TURNED pack_halves
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_bf16
 #define TALL 1
@@ -142,7 +151,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define A float
 #define LOAD_B(P, S) wide_part_bf16(load_u32(P), S)
 #define TURNED pack_pairs
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_e4m3fn
 #define DECODED 5
@@ -152,7 +161,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A float
 #define LOAD_B(P, S) wide_part_e4m3fn(load_u32(P), S)
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_e5m2
 #define DECODED 5
@@ -162,7 +171,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A float
 #define LOAD_B(P, S) wide_part_e5m2(load_u32(P), S)
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_i8
 #define DECODED 5
@@ -171,7 +180,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A float
 #define LOAD_B(P, S) wide_part_i8(load_u32(P), S)
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND wide_i4
 #define DECODED 5
@@ -180,7 +189,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A float
 #define LOAD_B(P, S) wide_part_i4(load_u32(P), S)
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 /* ---- a in bf16: pairs */
 #undef BROADCAST
@@ -206,7 +215,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(load_u32(P))
 #define TURNED pack_pairs
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND pairs_in_place
 #define IN_PLACE
@@ -215,7 +224,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 32
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(or_u32(widen_u16(load_u16(P)), shl_u32(widen_u16(load_u16((P) + step / 2)), 16)))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND pairs_e4m3fn
 #define DECODED 5
@@ -225,7 +234,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(pair_part_e4m3fn(load_u32(P), S))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND pairs_e5m2
 #define DECODED 5
@@ -235,7 +244,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(pair_part_e5m2(load_u32(P), S))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND pairs_i8
 #define DECODED 6
@@ -244,7 +253,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(pair_part_i8(load_u32(P), S))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 #define KIND pairs_i4
 #define DECODED 6
@@ -253,7 +262,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A uint16_t
 #define LOAD_B(P, S) as_f32(pair_part_i4(load_u32(P), S))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 /* ---- a in 8-bit integers: quads. Integers in float clothes: GCC keeps an array of __m512i in memory. */
 #undef START
@@ -287,7 +296,7 @@ enum { NEAR_COLUMNS = 2 * MP_LANES, NEAR_WORDS = 2 * MP_LANES, FAR_WORDS = MP_LA
 #define STEP 64
 #define A uint8_t
 #define LOAD_B(P, S) as_f32(load_u32(P))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
 /* Rows of b, made unsigned, times signed a: its row sums correct that, which are nearer at hand than column sums. */
 #undef BROADCAST
@@ -306,9 +315,9 @@ V vu32 four_rows(const char *at, ptrdiff_t rs) {
 #define STEP 16
 #define A uint8_t
 #define LOAD_B(P, S) as_f32(four_rows(P, step / 4))
-#include "gemm.inc"
+#include "products/micro_kernel.inc"
 
-#include "turned_quads.inc"
+#include "products/columns_int8.h"
 
 /* A product runs in the floating-point environment of the contract, whatever the caller's: rounding to nearest, and
  * subnormal numbers kept, but for pairs of bf16: vdpbf16ps takes subnormal operands as zero and flushes subnormal results,
@@ -347,3 +356,52 @@ MP_PRODUCT(turned_wide_f16, MP_KEEPING)
 MP_PRODUCT(turned_wide_bf16, MP_KEEPING)
 MP_PRODUCT(turned_pairs_bf16, MP_FLUSHING)
 MP_PRODUCT(turned_quads_i8, MP_KEEPING)
+
+#ifdef MP_NATIVE_TILES
+#include "products/amx.h"
+
+extern const mp_tiles MP_EXPORTED(tiles);
+const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_QUADS] = gemm_tiles_i8}};
+
+#else
+
+extern const mp_products MP_EXPORTED(quads);
+const mp_products MP_EXPORTED(quads) = {
+    .gemm = {[MP_I8] = gemm_quads_i8},
+    .in_place = {[MP_I8] = gemm_quads_in_place},
+    .columns = {[MP_I8] = gemm_turned_quads_i8},
+    .column_sums = column_sums,
+    .row_sums = row_sums,
+};
+
+#ifndef MP_QUADS_ONLY
+extern const mp_products MP_EXPORTED(wide), MP_EXPORTED(pairs);
+const mp_products MP_EXPORTED(wide) = {
+    .gemm = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16, [MP_BF16] = gemm_wide_bf16,
+             [MP_F8_E4M3FN] = gemm_wide_e4m3fn, [MP_F8_E5M2] = gemm_wide_e5m2, [MP_I8] = gemm_wide_i8,
+             [MP_I4] = gemm_wide_i4},
+    .in_place = {[MP_F32] = gemm_wide_f32, [MP_F16] = gemm_wide_f16},
+    .columns = {[MP_F32] = gemm_turned_wide_f32, [MP_F16] = gemm_turned_wide_f16, [MP_BF16] = gemm_turned_wide_bf16},
+    .decode = {[MP_F8_E4M3FN] = decode_wide_e4m3fn, [MP_F8_E5M2] = decode_wide_e5m2, [MP_I8] = decode_wide_i8,
+               [MP_I4] = decode_wide_i4},
+    .few_rows = MP_FEW_ROWS_WIDE,
+};
+const mp_products MP_EXPORTED(pairs) = {
+    .gemm = {[MP_BF16] = gemm_pairs_bf16, [MP_F8_E4M3FN] = gemm_pairs_e4m3fn, [MP_F8_E5M2] = gemm_pairs_e5m2,
+             [MP_I8] = gemm_pairs_i8, [MP_I4] = gemm_pairs_i4},
+    .in_place = {[MP_BF16] = gemm_pairs_in_place},
+    .columns = {[MP_BF16] = gemm_turned_pairs_bf16},
+    .decode = {[MP_F8_E4M3FN] = decode_pairs_e4m3fn, [MP_F8_E5M2] = decode_pairs_e5m2, [MP_I8] = decode_pairs_i8,
+               [MP_I4] = decode_pairs_i4},
+    .few_rows = MP_FEW_ROWS_PAIRS,
+};
+
+extern const mp_packing MP_EXPORTED(packing);
+const mp_packing MP_EXPORTED(packing) = {
+    .pack = {[MP_F32] = pack_words, [MP_F16] = pack_halves, [MP_BF16] = pack_pairs, [MP_F8_E4M3FN] = pack_quads,
+             [MP_F8_E5M2] = pack_quads, [MP_I8] = pack_quads, [MP_I4] = pack_i4},
+    .unpack = {[MP_F32] = unpack_words, [MP_F16] = unpack_halves, [MP_BF16] = unpack_pairs, [MP_F8_E4M3FN] = unpack_quads,
+               [MP_F8_E5M2] = unpack_quads, [MP_I8] = unpack_quads, [MP_I4] = unpack_i4},
+};
+#endif
+#endif

@@ -3,6 +3,10 @@
  * A sum runs in 16 interleaved lanes, block after block of MP_BLOCK_ROW elements, each block from +0. The sum of several
  * blocks is that of the first 2^t of them plus that of the others, 2^t being the largest power of two below their number.
  * The lanes end in the fixed tree of sum_f32. */
+#include "vocabulary.h"
+
+#include "rows/functions.h"
+
 typedef struct {
     ptrdiff_t blocks; /* so many were added */
     vf32 part[52];    /* part[i]: the sum of 2^i neighbouring blocks, where bit i of `blocks` is set; else undefined */
@@ -135,16 +139,10 @@ static void rms_norm(const float *x, const float *gamma, float epsilon, ptrdiff_
     scale_row(x, zero, set_f32(1.0f / sqrtf(mean + epsilon)), gamma, NULL, n, out);
 }
 
-static void activate(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
-    const ptrdiff_t whole = n / MP_LANES * MP_LANES;
-    switch (activation) {
-#define MP_CASE(NAME, FUNCTION)                                                                                 \
-    case MP_##NAME:                                                                                             \
-        for (ptrdiff_t i = 0; i < whole; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i)));          \
-        break;
-    MP_ACTIVATIONS(MP_CASE)
-#undef MP_CASE
-    case MP_LINEAR: break;
-    }
-    if (n > whole) storen_f32(out + whole, activate_f32(activation, loadn_f32(x + whole, n - whole)), n - whole);
-}
+extern const mp_rows MP_EXPORTED(rows);
+const mp_rows MP_EXPORTED(rows) = {
+    .softmax = softmax,
+    .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
+    .activate = activate,
+};

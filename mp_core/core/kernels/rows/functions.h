@@ -122,3 +122,17 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     }
     return x;
 }
+
+static void activate(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
+    const ptrdiff_t whole = n / MP_LANES * MP_LANES;
+    switch (activation) {
+#define MP_CASE(NAME, FUNCTION)                                                                                 \
+    case MP_##NAME:                                                                                             \
+        for (ptrdiff_t i = 0; i < whole; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i)));          \
+        break;
+    MP_ACTIVATIONS(MP_CASE)
+#undef MP_CASE
+    case MP_LINEAR: break;
+    }
+    if (n > whole) storen_f32(out + whole, activate_f32(activation, loadn_f32(x + whole, n - whole)), n - whole);
+}

@@ -26,15 +26,17 @@
  *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
  *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
  *   MP_OUT_OF_LINE if what is APART is to be functions of their own, which are large there,
- *   MP_BASE: the ISA whose kernels it shares but for dot_u8s8 (kernels.c), if there is one,
- *   MP_NATIVE_TILES if there are _tile_loadd, _tile_dpbssd and the like (tiles.inc), which is all that it adds to MP_BASE;
- *   MP_OWN_ORDER if they are to multiply pairs of bf16 too,
+ *   MP_NATIVE_TILES if there are _tile_loadd, _tile_dpbssd and the like (products/amx.h),
  *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
  *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
- *   MP_FEW_ROWS: few_rows of mp_kernels, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
+ *   MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS: few_rows of mp_products, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
  */
-#ifndef MP_KERNELS_H
-#define MP_KERNELS_H
+#ifndef MP_VOCABULARY_H
+#define MP_VOCABULARY_H
+
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
 
 #include <math.h>
 #include <string.h>
@@ -50,7 +52,7 @@
 #include MP_SIMD
 
 #ifdef MP_OUT_OF_LINE
-#define APART static __attribute__((noinline))
+#define APART static __attribute__((noinline, unused))
 #else
 #define APART V
 #endif
@@ -102,5 +104,14 @@ V float max_lanes(vf32 x) {
 }
 
 V ptrdiff_t at_most(ptrdiff_t n, ptrdiff_t limit) { return n < limit ? n : limit; }
+
+/* Elements before the first one at a multiple of 64 bytes, or all n where none ever is. */
+V ptrdiff_t unaligned_head(const void *p, ptrdiff_t size, ptrdiff_t n) {
+    const ptrdiff_t bytes = (ptrdiff_t)(-(uintptr_t)p % 64);
+    return bytes % size ? n : at_most(bytes / size, n);
+}
+
+/* A family's table of functions is the only name that its object file exports: mp_<family>_<isa>. */
+#define MP_EXPORTED(FAMILY) MP_CONCAT(MP_CONCAT(mp_, FAMILY), MP_CONCAT(_, MP_ISA))
 
 #endif

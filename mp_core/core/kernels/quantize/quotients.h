@@ -116,4 +116,4 @@ V int plain(const mp_tile *t) {
     return !outside;
 }
 
-#include "quick.inc"
+#include "quantize/reciprocals.h"
