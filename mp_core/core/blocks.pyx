@@ -133,7 +133,7 @@ cdef void convert(const Blocks *b, mp_tile *t, Py_ssize_t first) noexcept nogil:
         if b.back:
             for r in range(part.rows if b.packed else 0):
                 b.kernels.quantizers.unpack_nibbles(t.q + (((i + r) * t.ldq + j) >> 1), part.cols, b.qmin < 0,
-                                         codes + r * part.cols)
+                                                     codes + r * part.cols)
             b.kernels.quantizers.dequantize[b.code](&part)
             for r in range(part.rows if b.format != MP_F32 else 0):
                 b.kernels.casts.narrow[b.format](middle + r * part.cols, <char *>t.x + ((i + r) * t.ldx + j) * b.size,

@@ -367,4 +367,4 @@ def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint
     n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
         k.quantizers.unpack_nibbles(<uint8_t *>cnp.PyArray_BYTES(packed) + row * ((n + 1) // 2), n, signed,
-                         <uint8_t *>cnp.PyArray_BYTES(codes) + row * n)
+                                    <uint8_t *>cnp.PyArray_BYTES(codes) + row * n)

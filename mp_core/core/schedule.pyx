@@ -1,4 +1,4 @@
-"""The schedule of a product: blocks for the caches, tasks for the threads. The arithmetic is in kernels/products/micro_kernel.inc.
+"""The schedule of a product: blocks for the caches, tasks for the threads. The arithmetic is in kernels/products/.
 
 Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
 packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
@@ -402,7 +402,8 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
                 continue
             else:
                 g.b = made
-                p.kernels.packing.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs, p.b_cs, made)
+                p.kernels.packing.pack[p.b_format](length, g.n, at.b + first * p.b_rs + column * p.b_cs, p.b_rs,
+                                                   p.b_cs, made)
                 if p.sums_bytes:
                     g.col_sum = own_sums + tile * MP_PANEL
                     p.kernels.products[<int>MP_QUADS].column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
