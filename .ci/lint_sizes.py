@@ -1,0 +1,81 @@
+"""Keep mp_core/core small enough to read: lengths of files and functions, fields of structs, parameters of functions."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CORE = Path(__file__).parents[1] / "mp_core" / "core"
+FILE_LINES, FUNCTION_LINES, FIELDS, PARAMETERS = 300, 60, 20, 8
+
+# A C function: a signature that begins a line and ends in `{`, a body that ends with `}` at the start of a line.
+C_FUNCTION = re.compile(r"^(?:static|V|APART|[a-z]\w+)[^;={}#]*?\b(\w+)\(([^;{}]*)\) \{\n(.*?)^\}", re.M | re.S)
+C_STRUCT = re.compile(r"^(?:typedef )?struct[^;{}()]*\{\n(.*?)^\}\s*(\w+)", re.M | re.S)
+C_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+CY_DEF = re.compile(r"^(\s*)(?:cdef|cpdef|def)\s[^=\n]*?\b(\w+)\(")
+CY_STRUCT = re.compile(r"^\s*cdef struct (\w+):[^\n]*\n((?:[ ]+[^\n]*\n|\n)+)", re.M)
+
+
+def parameters(text: str) -> int:
+    """Return how many parameters a list has: commas that lie in no brackets."""
+    depth = count = 0
+    for char in C_COMMENT.sub("", text):
+        depth += (char in "([{") - (char in ")]}")
+        count += char == "," and depth == 0
+    return 0 if text.strip() in ("", "void") else count + 1
+
+
+def in_c(text: str) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (name, what, found, allowed) of everything that a C file has too much of."""
+    for found in C_FUNCTION.finditer(text):
+        name, given, body = found.groups()
+        yield name, "lines", body.count("\n") + given.count("\n") + 2, FUNCTION_LINES
+        yield name, "parameters", parameters(given), PARAMETERS
+    for found in C_STRUCT.finditer(text):
+        body = C_COMMENT.sub("", found[1])
+        inner = re.sub(r"\{.*?\}", "", re.sub(r"\([^()]*\)", "", re.sub(r"\(\*(\w+)[^)]*\)", r"\1", body)), flags=re.S)
+        yield found[2], "fields", sum(1 + line.count(",") for line in inner.split(";") if line.strip()), FIELDS
+
+
+def in_cython(text: str) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the same of a Cython file; docstrings are no part of a function's length."""
+    lines = re.sub(r'"""(?:[^"]|"(?!""))*"""', '""', text).split("\n")
+    for start, line in enumerate(lines):
+        found = CY_DEF.match(line)
+        if not found:
+            continue
+        indent, name, end = len(found[1]), found[2], start
+        head = line[found.end() :]
+        while head.count("(") + 1 != head.count(")") and end + 1 < len(lines):
+            end += 1
+            head += lines[end]
+        if not line.rstrip().endswith(":") and not lines[end].rstrip().endswith(":"):
+            continue  # a declaration
+        yield name, "parameters", parameters(head[: head.rindex(")")].replace("*,", "")), PARAMETERS
+        last = end
+        for at in range(end + 1, len(lines)):
+            if lines[at].strip() and len(lines[at]) - len(lines[at].lstrip()) <= indent:
+                break
+            last = at if lines[at].strip() else last
+        yield name, "lines", last - start + 1, FUNCTION_LINES
+    for found in CY_STRUCT.finditer(text):
+        fields = [line.split("#")[0] for line in found[2].split("\n")]
+        yield found[1], "fields", sum(1 + line.count(",") for line in fields if line.strip()), FIELDS
+
+
+def too_much() -> Iterator[str]:
+    for path in sorted(path for path in CORE.rglob("*") if path.suffix in {".c", ".h", ".inc", ".def", ".pyx", ".pxd"}):
+        text = path.read_text()
+        name = path.relative_to(CORE.parents[1])
+        if text.count("\n") > FILE_LINES:
+            yield f"{name}: {text.count(chr(10))} lines, allowed are {FILE_LINES}"
+        parts = in_cython(text) if path.suffix in {".pyx", ".pxd"} else in_c(text)
+        for part, what, found, allowed in parts:
+            if found > allowed:
+                yield f"{name}: {part} has {found} {what}, allowed are {allowed}"
+
+
+if __name__ == "__main__":
+    found = list(too_much())
+    print("\n".join(found))
+    sys.exit(bool(found))
