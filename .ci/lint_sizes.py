@@ -1,4 +1,4 @@
-"""Keep mp_core/core small enough to read: lengths of files and functions, fields of structs, parameters of functions."""
+"""Keep mp_core/core small enough to read: how long files and functions are, fields of structs, parameters."""
 
 import re
 import sys
@@ -64,6 +64,7 @@ def in_cython(text: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def too_much() -> Iterator[str]:
+    """Yield a line for everything in core that is beyond the limits."""
     for path in sorted(path for path in CORE.rglob("*") if path.suffix in {".c", ".h", ".inc", ".def", ".pyx", ".pxd"}):
         text = path.read_text()
         name = path.relative_to(CORE.parents[1])
