@@ -8,12 +8,10 @@ from timeit import Timer
 import numkong
 import numpy as np
 from interleaved import Cell, aligned, as_numkong, as_torch, binary, copy_limit, dtype, show_rates, show_ratio
+from shapes import CAST_PAIRS, CAST_SIZES
 
 import mp_core as mp
 
-NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-PAIRS = [pair for name in NARROW for pair in (f"float32:{name}", f"{name}:float32")]
-SIZES = (64, 1 << 12, 1 << 20, 1 << 25)
 OURS, PEERS = "mp_core", ("NumPy", "torch", "NumKong")
 
 HEADING = (
@@ -23,8 +21,8 @@ HEADING = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, metavar="ELEMENTS")
-    parser.add_argument("--pairs", nargs="+", choices=PAIRS, default=PAIRS, metavar="FROM:TO")
+    parser.add_argument("--sizes", nargs="+", type=int, default=CAST_SIZES, metavar="ELEMENTS")
+    parser.add_argument("--pairs", nargs="+", choices=CAST_PAIRS, default=CAST_PAIRS, metavar="FROM:TO")
 
 
 def cells(options: argparse.Namespace) -> Iterator[Cell]:

@@ -15,13 +15,10 @@ import torch
 from interleaved import Cell, session_call, show_rates, show_ratio
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from peers_products import multiply_limit, numbers, read_limit
+from shapes import DYNAMIC_SHAPES
 
 import mp_core as mp
 
-SHAPES = (
-    *("1x1024x1024", "1x4096x4096", "8x1024x1024", "16x4096x4096"),
-    *("64x768x768", "128x768x3072", "512x512x512", "1024x1024x1024"),
-)
 OURS, PEERS = ("Dense", "matmul"), ("ORT", "x86", "onednn")
 
 HEADING = (
@@ -33,7 +30,7 @@ HEADING = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="MxKxN")
+    parser.add_argument("--shapes", nargs="+", default=DYNAMIC_SHAPES, metavar="MxKxN")
 
 
 def cells(options: argparse.Namespace) -> Iterator[Cell]:

@@ -11,19 +11,12 @@ import numkong
 import numpy as np
 import torch
 from interleaved import Cell, aligned, as_numkong, as_torch, dtype, show_rates, show_ratio
+from shapes import ARRAYS, PACKED, PRODUCT_DTYPES, PRODUCT_SHAPES
 from threadpoolctl import ThreadpoolController
 
 import mp_core as mp
 from mp_core.benchmark import Limit, onnxruntime_product
 
-SHAPES = (
-    *("1x1024x1024", "1x4096x4096", "8x1024x1024", "16x4096x4096"),  # reading b is all the work, or most of it
-    *("64x768x768", "128x768x3072", "128x3072x768", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
-    *("12x128x32x128", "12x128x128x32"),  # 12 heads of attention: batch x m x k x n
-    *("1x64x64", "4x16x16", "16x64x64"),
-)
-DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
-PACKED, ARRAYS = "packed", ("kn", "nk")
 TORCH = ("torch kn", "torch nk")
 PEERS, ARRAY_PEERS = (*TORCH, "NumPy", "NumKong", "ORT"), (*TORCH, "NumPy")
 ONE_THREAD = "packed, 1 thread"
@@ -43,8 +36,8 @@ HEADING = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="[BATCHx]MxKxN")
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    parser.add_argument("--shapes", nargs="+", default=PRODUCT_SHAPES, metavar="[BATCHx]MxKxN")
+    parser.add_argument("--dtypes", nargs="+", choices=PRODUCT_DTYPES, default=PRODUCT_DTYPES)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
     parser.add_argument(
         "--copies", type=int, default=1, metavar="N", help="pairs of operands that take turns, as layers of a model do"

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from timeit import Timer
 
 import ml_dtypes
@@ -10,56 +10,15 @@ import numpy as np
 import onnx
 import torch
 from interleaved import Cell, as_torch, binary, copy_limit, onnx_call, show_rates, show_ratio
+from shapes import GROUP, LABELS, QUANTIZE_SHAPES, Kind
 
 import mp_core as mp
 
-SHAPES = ((64, 64), (1024, 1024), (4096, 8192))
-GROUP = 64
 OURS, PEERS = "mp_core", ("NumPy", "torch", "ORT")
 LIMITS = {"int8": (-127, 127), "uint8": (0, 255), "int4": (-7, 7), "float8_e4m3fn": (-448, 448)}
 SLOW = 1 << 22  # elements from which onnxruntime's way along axis 1 takes seconds: it quantizes one at a time
 
 Call = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Which elements share a scale, what the codes are; `back`: codes to numbers."""
-
-    axis: int | None = None
-    group: bool = False
-    dtype: str = "int8"
-    given: bool = False
-    back: bool = False
-
-    @property
-    def label(self) -> str:
-        shared = "tensor" if self.axis is None else f"axis={self.axis}"
-        dtype = "" if self.dtype == "int8" else self.dtype.removeprefix("float8_")
-        return ", ".join(filter(None, (shared, "group" * self.group, dtype, "given" * self.given, "back" * self.back)))
-
-    @property
-    def settings(self) -> dict:
-        """Arguments of mp.quantize; uint8 codes have zero points."""
-        group_size = GROUP if self.group else None
-        return {"axis": self.axis, "group_size": group_size, "dtype": self.dtype, "symmetric": self.dtype != "uint8"}
-
-    def twice(self, size: int) -> bool:
-        """Whether x is read from memory twice: its range must be known before its first code."""
-        return not (self.given or self.back or self.group or self.axis == 0) and size > 1 << 16
-
-
-SHARED = ((None, False), (1, False), (0, False), (1, True), (0, True))
-KINDS = (
-    *(Kind(axis, group, given=given) for axis, group in SHARED for given in (False, True)),
-    *(Kind(axis, group, "uint8") for axis, group in SHARED),
-    *(Kind(axis, group, "int4") for axis, group in ((0, False), (1, True), (0, True))),
-    *(Kind(axis, dtype="float8_e4m3fn") for axis in (None, 1, 0)),
-    *(Kind(axis, group, back=True) for axis, group in SHARED),
-    *(Kind(0, group, "int4", back=True) for group in (False, True)),
-    Kind(dtype="float8_e4m3fn", back=True),
-)
-LABELS = {kind.label: kind for kind in KINDS}
 
 HEADING = (
     "Gelem/s (* other results than those of true quotients); ratio: mp_core to the best peer, to torch; copy: the\n"
@@ -69,7 +28,7 @@ HEADING = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shapes", nargs="+", default=["x".join(map(str, shape)) for shape in SHAPES], metavar="MxN")
+    parser.add_argument("--shapes", nargs="+", default=QUANTIZE_SHAPES, metavar="MxN")
     parser.add_argument("--kinds", nargs="+", choices=LABELS, default=list(LABELS), metavar="KIND")
 
 

@@ -1,0 +1,94 @@
+"""What `builds.py` times: the calls of mp_core in the rows of `peers.py`, and operations on rows."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+
+import numpy as np
+from shapes import COPIES, LABELS
+
+import mp_core as mp
+
+BEYOND_CACHES = 192 << 20  # bytes of all copies of b together: as many as this takes, at most COPIES
+
+Call = Callable[[], object]
+rng = np.random.default_rng(0)
+offsets = cycle(range(0, 4096, 832))
+
+
+def call(name: str) -> Call:
+    """Return what the cell of this name times; its operands and its result are in memory."""
+    subject, rest = name.split(" ", 1)
+    return {"products": product, "dynamic": dynamic, "casts": cast, "quantize": quantize, "rows": rows}[subject](rest)
+
+
+def placed(x: np.ndarray) -> np.ndarray:
+    """Return a copy at the same place in a page in every process: loads 4 KiB from a store wait for it."""
+    raw = np.empty(x.nbytes + 8192, np.uint8)
+    first = -raw.ctypes.data % 4096 + next(offsets)
+    copy = raw[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Return normal deviates; beyond 1 Mi they repeat."""
+    x = np.resize(rng.standard_normal(min(math.prod(shape), (1 << 20) + 3), np.float32), shape)
+    return placed(np.rint(x * 30).astype(np.int8) if dtype == "int8" else mp.cast(x, dtype))
+
+
+def product(rest: str) -> Call:
+    dtypes, shape, form, *copies = rest.split()
+    *batch, m, k, n = map(int, shape.split("x"))
+    dtype, *quantized = dtypes.split("@")  # of a; of the weights, where they are quantized
+
+    def one() -> tuple[Call, int]:
+        a = normal(*batch, m, k, dtype=dtype)
+        if quantized:
+            b = mp.pack(mp.quantize(normal(k, n), axis=1, dtype=quantized[0]))
+        else:
+            b = normal(*batch, k, n, dtype=dtype)
+            if form == "packed":
+                b = mp.pack(b)
+            elif form == "nk":
+                b = placed(np.ascontiguousarray(b.swapaxes(-1, -2))).swapaxes(-1, -2)
+        settings = {"out_dtype": "float32"} if "float8" in dtype else {}
+        out = placed(mp.matmul(a, b, **settings))
+        return partial(mp.matmul, a, b, out=out, **settings), b.nbytes
+
+    first, nbytes = one()
+    if not copies:
+        return first
+    turns = cycle([first, *(one()[0] for _ in range(1, min(COPIES, -(-BEYOND_CACHES // nbytes))))])
+    return lambda: next(turns)()
+
+
+def dynamic(rest: str) -> Call:
+    m, k, n = map(int, rest.split("x"))
+    x, w, bias = normal(m, k), mp.pack(mp.quantize(normal(k, n), axis=1)), normal(n)
+    return partial(mp.dynamic_matmul, x, w, bias=bias, out=placed(np.empty((m, n), np.float32)))
+
+
+def cast(rest: str) -> Call:
+    size, pair = rest.split()
+    source, target = pair.split(":")
+    x = normal(int(size), dtype=source)
+    return partial(mp.cast, x, target, out=placed(mp.cast(x, target)))
+
+
+def quantize(rest: str) -> Call:
+    shape, label = rest.split(" ", 1)
+    kind, x = LABELS[label], normal(*map(int, shape.split("x")))
+    q = mp.quantize(x, **kind.settings)
+    if kind.back:
+        return partial(mp.dequantize, q, out=x)
+    given = {"scale": float(q.scale[0, 0]) if q.scale.size == 1 else q.scale} if kind.given else {}
+    return partial(mp.quantize, x, out=q, **kind.settings, **given)
+
+
+def rows(rest: str) -> Call:
+    shape, name, dtype = rest.split()
+    x = normal(*map(int, shape.split("x")), dtype=dtype)
+    gamma = np.ones(x.shape[-1], np.float32)
+    return partial(getattr(mp, name), x, *[gamma] * (2 * (name == "layer_norm")), out=placed(x))
