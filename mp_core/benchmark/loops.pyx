@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport MOST_THREADS, parallel_for, threads_for
 from mp_core.core.header cimport MP_LANES, MP_QUADS
-from mp_core.core.schedule cimport arithmetic_of
+from mp_core.core.plan cimport arithmetic_of
 
 from mp_core.core.cpu import isa
 from mp_core.core.packed import FORMATS as _FORMATS

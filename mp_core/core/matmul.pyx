@@ -12,7 +12,8 @@ from mp_core.core.header cimport (
     MP_RELU6, MP_SIGMOID, MP_SILU, MP_TANH, mp_activation, mp_format,
 )
 from mp_core.core.packed cimport PackedMatrix
-from mp_core.core.schedule cimport A_U8, Axis, Product, multiply
+from mp_core.core.plan cimport A_U8
+from mp_core.core.run cimport Axis, Product, multiply
 
 import numpy as np
 
@@ -28,15 +29,15 @@ ACTIVATIONS = {
 
 
 cdef void set_packed(Product *p, PackedMatrix packed) noexcept:
-    p.packed, p.b_format, p.k, p.n = True, packed.format, packed.k, packed.n
-    p.b, p.matrix_bytes = cnp.PyArray_BYTES(packed.data), packed.matrix_bytes
-    p.sums = <const int32_t *>pointer(packed.column_sums)
-    p.col_zero = <const int32_t *>pointer(packed.zero_point)
-    p.group = packed.group
+    p.b.packed, p.b.format, p.k, p.n = True, packed.format, packed.k, packed.n
+    p.b.data, p.b.matrix_bytes = cnp.PyArray_BYTES(packed.data), packed.matrix_bytes
+    p.b.sums = <const int32_t *>pointer(packed.column_sums)
+    p.b.zero_point = <const int32_t *>pointer(packed.zero_point)
+    p.b.group = packed.group
     if not packed.group:
-        p.scale = <const float *>pointer(packed.scale)
+        p.b.scale = <const float *>pointer(packed.scale)
     elif packed.k:
-        p.group_scale = <const float *>pointer(packed.scale)
+        p.b.group_scale = <const float *>pointer(packed.scale)
 
 
 cdef const void *pointer(cnp.ndarray array) noexcept:
@@ -64,21 +65,22 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
         set_packed(&p, packed)
     else:
         b_array = b
-        p.b, p.b_format = cnp.PyArray_BYTES(b_array), known_format(b_array)
+        p.b.data, p.b.format = cnp.PyArray_BYTES(b_array), known_format(b_array)
         p.k, p.n = cnp.PyArray_DIM(b_array, ndim - 2), cnp.PyArray_DIM(b_array, ndim - 1)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
-    p.a_format = known_format(a)
-    p.m, p.a, p.a_size = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
-    p.a_rs, p.a_cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
-    p.out, p.out_size, p.out_rs = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out), cnp.PyArray_STRIDE(out, ndim - 2)
+        p.b.rs, p.b.cs = cnp.PyArray_STRIDE(b_array, ndim - 2), cnp.PyArray_STRIDE(b_array, ndim - 1)
+    p.a.format = known_format(a)
+    p.m, p.a.data, p.a.size = cnp.PyArray_DIM(a, ndim - 2), cnp.PyArray_BYTES(a), cnp.PyArray_ITEMSIZE(a)
+    p.a.rs, p.a.cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
+    p.out.data, p.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out)
+    p.out.rs = cnp.PyArray_STRIDE(out, ndim - 2)
     p.common.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>known_format(out)
     p.common.activation = <mp_activation>ACTIVATIONS[activation]
     p.bias = <const float *>pointer(bias)
     if residual is not None:
-        p.residual, p.residual_size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
-        p.residual_rs = cnp.PyArray_STRIDE(residual, ndim - 2)
+        p.residual.data, p.residual.size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
+        p.residual.rs = cnp.PyArray_STRIDE(residual, ndim - 2)
         p.common.residual_format = <mp_format>known_format(residual)
-    p.row_scale, p.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
+    p.a.row_scale, p.a.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
     if row_scale is not None:
         p.common.row_step = cnp.PyArray_SIZE(row_scale) != 1
     p.batch_axes, p.batch = ndim - 2, batch
@@ -168,7 +170,7 @@ cdef bint set_result(Product *p, object out_dtype, int default) except -1:
         p.common.out_format = <mp_format>default
         return True
     number = _out_formats.get(out_dtype) if may_be_key(out_dtype) else None
-    if number is None or (number == MP_I32 and p.a_format < MP_FLOATS):
+    if number is None or (number == MP_I32 and p.a.format < MP_FLOATS):
         return False
     p.common.out_format = <mp_format>number
     return True
@@ -198,8 +200,8 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
         if (not 0 <= format_of(array) < MP_FLOATS or not cnp.PyArray_ISCARRAY_RO(array)
                 or not cnp.PyArray_SAMESHAPE(array, result) or (given and not apart(result, array))):
             return False
-        p.residual, p.residual_size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
-        p.residual_rs, p.common.residual_format = p.n * p.residual_size, <mp_format>format_of(array)
+        p.residual.data, p.residual.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
+        p.residual.rs, p.common.residual_format = p.n * p.residual.size, <mp_format>format_of(array)
     return True
 
 
@@ -212,7 +214,7 @@ cdef bint set_right(Product *p, object b, cnp.ndarray left, bint quantize, int *
     if type(b) is PackedMatrix:
         packed = b
         axes = <int>len(packed.shape) - 2
-        if (packed.zero_point is not None and not quantize) or (packed.scale is not None and p.a_format > MP_BF16):
+        if (packed.zero_point is not None and not quantize) or (packed.scale is not None and p.a.format > MP_BF16):
             return False
         for axis in range(axes):
             if axes != ndim - 2 or packed.shape[axis] != dims[axis]:
@@ -225,9 +227,9 @@ cdef bint set_right(Product *p, object b, cnp.ndarray left, bint quantize, int *
             return False
         if axes and (axes != ndim - 2 or not cnp.PyArray_CompareLists(dims, cnp.PyArray_DIMS(right), axes)):
             return False
-        p.b, p.b_format = cnp.PyArray_BYTES(right), fmt
+        p.b.data, p.b.format = cnp.PyArray_BYTES(right), fmt
         p.k, p.n = cnp.PyArray_DIM(right, axes), cnp.PyArray_DIM(right, axes + 1)
-        p.b_rs, p.b_cs = cnp.PyArray_STRIDE(right, axes), cnp.PyArray_STRIDE(right, axes + 1)
+        p.b.rs, p.b.cs = cnp.PyArray_STRIDE(right, axes), cnp.PyArray_STRIDE(right, axes + 1)
     else:
         return False
     batch_axes[0] = axes
@@ -280,22 +282,22 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     left = a
     ndim, dims = cnp.PyArray_NDIM(left), cnp.PyArray_DIMS(left)
     memset(&p, 0, sizeof(p))
-    p.a_format, p.quantized_here = format_of(left), quantize
-    if p.a_format < 0 or (quantize and p.a_format >= MP_FLOATS) or ndim == 0:
+    p.a.format, p.a.quantized_here = format_of(left), quantize
+    if p.a.format < 0 or (quantize and p.a.format >= MP_FLOATS) or ndim == 0:
         return None
     if zeros is not None:
-        p.steps, p.zeros = <const float *>pointer(scale), <const int32_t *>pointer(zeros)
+        p.a.scales, p.a.zeros = <const float *>pointer(scale), <const int32_t *>pointer(zeros)
     elif scale is not None:
         given = scale
-        p.row_scale = &given
+        p.a.row_scale = &given
     if not set_right(&p, b, left, quantize, &batch_axes):
         return None
-    fmt = p.b_format if p.b_format != MP_I4 else MP_I8
-    if (fmt > MP_I8 or _results[p.a_format][fmt] < 0 or dims[ndim - 1] != p.k
+    fmt = p.b.format if p.b.format != MP_I4 else MP_I8
+    if (fmt > MP_I8 or _results[p.a.format][fmt] < 0 or dims[ndim - 1] != p.k
             or (batch_axes == 0 and not cnp.PyArray_IS_C_CONTIGUOUS(left))
-            or not set_result(&p, out_dtype, _results[p.a_format][fmt])):
+            or not set_result(&p, out_dtype, _results[p.a.format][fmt])):
         return None
-    if quantize or p.a_format >= MP_FLOATS:  # integers: the other way knows how deep a product may be
+    if quantize or p.a.format >= MP_FLOATS:  # integers: the other way knows how deep a product may be
         if p.k > MOST_EXACT or (not quantize and not (bias is None and activation is None and residual is None)):
             return None
 
@@ -306,16 +308,16 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
     if result is None or not set_epilogue(&p, bias, activation, residual, result, out is not None):
         return None
 
-    p.a, p.a_size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
-    p.out, p.out_size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
-    p.out_rs = p.n * p.out_size
+    p.a.data, p.a.size = cnp.PyArray_BYTES(left), cnp.PyArray_ITEMSIZE(left)
+    p.out.data, p.out.size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
+    p.out.rs = p.n * p.out.size
     if batch_axes == 0:  # all rows are one matrix
-        p.m, p.a_cs, p.a_rs = 1, p.a_size, p.k * p.a_size
+        p.m, p.a.cs, p.a.rs = 1, p.a.size, p.k * p.a.size
         for axis in range(ndim - 1):
             p.m *= shape[axis]
     else:
         p.m, p.batch = shape[ndim - 2], batch
-        p.a_rs, p.a_cs = cnp.PyArray_STRIDE(left, ndim - 2), cnp.PyArray_STRIDE(left, ndim - 1)
+        p.a.rs, p.a.cs = cnp.PyArray_STRIDE(left, ndim - 2), cnp.PyArray_STRIDE(left, ndim - 1)
         matrices = set_batch(&p, left, b, result, residual, batch_axes)
     multiply(&p, matrices)
     return result

@@ -47,7 +47,7 @@ V void fetch_lines(rows_ahead *r, const int lines, const int level) {
     if (r->line - r->row >= r->row_bytes) r->line = r->row += r->apart;
 }
 
-_Static_assert(MP_TILE_ROWS <= MP_ROWS, "what the schedule counts on");
+_Static_assert(MP_TILE_ROWS <= MP_ROWS, "what the plan counts on");
 
 /* What a tile fetches beside its multiplications: nothing; the panel that it reads, so many bytes ahead; a share of g->fetch. */
 typedef enum { NOTHING, OWN, NEXT } fetches;

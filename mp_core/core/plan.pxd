@@ -1,0 +1,73 @@
+# How a product is computed: which way B reaches the micro-kernel, in which tasks and ranges of K, with which scratch.
+from mp_core.core.header cimport MP_I4, mp_kernels
+
+cdef enum:
+    A_U8 = MP_I4  # uint8 as the format of A, which is never int4
+
+# What the micro-kernel reads of B.
+cdef enum Way:
+    PANELS          # packed panels: of a PackedMatrix, or packed into scratch one range of K at a time
+    IN_PLACE        # rows of B as they lie
+    TRANSPOSED      # contiguous columns of B as they lie
+
+cdef struct Layout:             # of an operand as the caller has it
+    int format
+    Py_ssize_t size             # bytes of an element
+    Py_ssize_t rs, cs           # bytes from one row, one column to the next; of a PackedMatrix of no meaning
+
+cdef struct Problem:            # all that a plan depends on
+    const mp_kernels *kernels
+    Py_ssize_t matrices, m, n, k
+    int threads
+    Layout a, b
+    bint packed                 # B is a PackedMatrix
+    bint quantized_here         # A is float and becomes int8
+    bint own_scales             # ... by the largest magnitudes of its rows
+    bint row_zero               # A has zero points by row
+    bint zero_point             # B has zero points
+    Py_ssize_t group            # elements of K that share scales of B, or 0
+
+cdef struct Scratch:            # bytes of the parts of a task's scratch, in the order in which they lie there
+    Py_ssize_t row_scales       # scales of the rows of A that the task quantizes
+    Py_ssize_t a_copy           # rows of A as the micro-kernel reads them
+    Py_ssize_t a_gathered       # ... and between: with unit stride, or in float32, but not yet in that type
+    Py_ssize_t row_sums
+    Py_ssize_t accumulators
+    Py_ssize_t partial_sums     # of a K block that ends in a later call
+    Py_ssize_t made             # a panel's range of K, packed here; in place: the last rows of B, zero padded
+    Py_ssize_t decoded          # a panel's range of K, decoded
+    Py_ssize_t column_sums
+    Py_ssize_t group_scales
+    Py_ssize_t total
+
+cdef struct Plan:
+    int arithmetic
+    int format                  # of the panels that the micro-kernel reads
+    Py_ssize_t k_block          # elements of K whose sum starts at +0: part of the numerics contract
+    Way way
+    bint direct                 # A is read as it lies: rows with unit stride, of the type that the micro-kernel reads
+    bint amx                    # panels are multiplied by AMX tiles
+    bint decoded                # panels are decoded into scratch before they are multiplied
+    bint sums_wanted            # the sums of B's columns are needed
+    bint from_memory            # B is taken to come from memory, not from a cache
+    bint prefetch_within        # the micro-kernel prefetches what follows in the panel that it multiplies
+    bint prefetch_next          # the next range of K of B is prefetched while this one is multiplied
+    Py_ssize_t mc               # rows of A in a task
+    Py_ssize_t row_tasks        # ... and how many tasks that makes
+    Py_ssize_t nc_panels        # panels of B in a task
+    Py_ssize_t panel_tasks
+    Py_ssize_t kc               # elements of K in a call of the micro-kernel: whole K blocks, or a part of one
+    Py_ssize_t panels_at_once   # panels that a range of K is multiplied by before the next range
+    Py_ssize_t tail             # in place: the last rows of B, which are read from a copy
+    Scratch scratch
+
+# Bytes of an element of A as the micro-kernel reads it.
+cdef inline Py_ssize_t a_bytes(int arithmetic) noexcept nogil:
+    return 4 >> arithmetic
+
+cdef inline Py_ssize_t round_up(Py_ssize_t n, Py_ssize_t unit) noexcept nogil:
+    return (n + unit - 1) // unit * unit
+
+cdef int arithmetic_of(int a_format, int b_format) noexcept nogil
+cdef void choose_kernel(const Problem *q, Plan *p) noexcept nogil
+cdef void choose_tasks(const Problem *q, Plan *p) noexcept nogil

@@ -1,0 +1,50 @@
+# One product: operands, epilogue and plan. matmul.pyx fills the operands, `multiply` plans and runs it.
+from libc.stdint cimport int32_t
+
+from mp_core.core.header cimport mp_gemm, mp_kernels
+from mp_core.core.plan cimport Plan
+
+cdef struct Axis:      # of the batch; strides in bytes, of a packed B in matrices
+    Py_ssize_t length, a, b, out, residual
+
+cdef struct Left:               # A, m x k
+    const char *data
+    int format
+    Py_ssize_t size             # bytes of an element
+    Py_ssize_t rs, cs           # bytes from one row, one column to the next
+    const float *row_scale      # [batch][m] if common.row_step, else one value; so is row_zero
+    const int32_t *row_zero
+    bint quantized_here         # A is float and becomes int8: by `scales`, row_scale or the rows' largest magnitudes
+    const float *scales         # [k], and the zero points; or NULL
+    const int32_t *zeros
+
+cdef struct Right:              # B, k x n
+    const char *data
+    int format
+    Py_ssize_t rs, cs           # bytes from one row, one column to the next; of an array
+    bint packed                 # B is the panels of a PackedMatrix
+    Py_ssize_t matrix_bytes     # ... and of each of its matrices
+    const int32_t *sums         # packed: [matrices][n], or NULL
+    const float *scale          # [n] or NULL
+    const float *group_scale    # [k / group][n], or NULL
+    Py_ssize_t group            # elements of k that share a scale
+    const int32_t *zero_point   # [n] or NULL
+
+cdef struct Rows:               # m x n, unit stride along n
+    char *data
+    Py_ssize_t rs, size         # bytes from one row to the next; of an element
+
+cdef struct Product:
+    const mp_kernels *kernels
+    Py_ssize_t m, n, k
+    Left a
+    Right b
+    Rows out, residual
+    const float *bias
+    mp_gemm common              # what all calls of the micro-kernel share
+    int batch_axes
+    Axis *batch
+    Plan plan
+    bint failed
+
+cdef int multiply(Product *p, Py_ssize_t matrices) except -1

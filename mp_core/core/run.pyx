@@ -1,0 +1,397 @@
+"""How a planned product is run: its operands, its epilogue and its tasks. plan.pyx makes the plan.
+
+Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
+packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
+"""
+
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.header cimport (
+    MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_SLACK, MP_WIDE,
+    MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_gemm, mp_group, mp_group_bytes, mp_tile,
+)
+from mp_core.core.plan cimport (
+    A_U8, IN_PLACE, TRANSPOSED, Problem, Scratch, a_bytes, choose_kernel, choose_tasks, round_up,
+)
+
+cdef enum:
+    QUANTIZED = 4096        # elements of a that stay in the first-level cache between their scales and their codes
+
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
+
+# Multiplications from which a second thread pays: about 20 microseconds on one.
+cdef double WORTHWHILE = 1 << 20
+
+
+cdef struct Place:     # where the operands and the result of some rows of one matrix are
+    const char *a           # as the kernel reads it
+    const char *b
+    const int32_t *sums
+    const char *residual
+    char *out
+
+
+cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
+                        mp_gemm *g) noexcept nogil:
+    """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
+    cdef mp_tile t
+    cdef float *scales = <float *>g.row_scale
+    cdef Py_ssize_t i, first = 0, half, together = max(1, QUANTIZED // max(p.k, 1))
+    memset(&t, 0, sizeof(t))
+    t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a.rs // 4, p.k
+    if p.a.format != MP_F32:
+        for i in range(rows):
+            p.kernels.casts.widen[p.a.format](a + i * p.a.rs, <float *>wide + i * p.k, p.k, 0)
+        t.x, t.ldx = <float *>wide, p.k
+    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
+    t.qmin, t.qmax = -128, 127
+    if p.a.scales != NULL:
+        t.scale, t.zero_point, t.row_step, t.col_step = p.a.scales, p.a.zeros, 0, 1
+    elif p.a.row_scale == NULL:
+        t.qmin, t.mode, t.ahead = -127, MP_WITHIN, 0
+        memset(scales, 0, rows * 4)
+        while first < rows:
+            t.rows = min(together, rows - first)
+            half = t.rows * t.ldx // 2
+            t.next = t.x + 2 * half if first + together < rows else NULL
+            p.kernels.quantizers.amax(&t, scales + first)
+            p.kernels.quantizers.symmetric_scales(scales + first, t.rows, 127, scales + first)
+            t.scale = scales + first
+            if t.next != NULL:
+                t.next += half
+            p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
+            t.x += t.rows * t.ldx
+            t.q += t.rows * t.ldq
+            first += t.rows
+        return
+    p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
+
+
+cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
+    """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
+    cdef Py_ssize_t i, q
+    cdef Py_ssize_t rs = p.a.rs, k = p.k
+    if p.a.cs != p.a.size:
+        if p.a.size > 1:
+            p.kernels.packing.pack[<int>(MP_F32 if p.a.size == 4 else MP_F16)](rows, p.k, a, p.a.rs, p.a.cs, gathered)
+        else:
+            for q in range(p.k):
+                for i in range(rows):
+                    gathered[i * p.k + q] = a[i * p.a.rs + q * p.a.cs]
+        a, rs = gathered, p.k * p.a.size
+    if rs == k * p.a.size:  # one row after the other
+        rows, k = 1, rows * k
+    for _ in range(rows):
+        if p.plan.arithmetic == MP_WIDE and p.a.format != MP_F32:
+            p.kernels.casts.widen[p.a.format](a, <float *>to, k, 0)
+        elif p.plan.arithmetic == MP_PAIRS and p.a.format != MP_BF16:
+            p.kernels.casts.to_bf16[p.a.format](a, to, k)
+        else:
+            memcpy(to, a, k * a_bytes(p.plan.arithmetic))
+        a += rs
+        to += k * a_bytes(p.plan.arithmetic)
+
+
+cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
+    """Set g to the range of k that starts at first; return its length."""
+    cdef Py_ssize_t end = p.k - p.plan.tail if first < p.k - p.plan.tail else p.k, length = min(end - first, p.plan.kc)
+    g.k, g.a = length, a + first * a_bytes(p.plan.arithmetic)
+    g.first, g.last = first < g.block, first + length == p.k
+    g.resume, g.suspend = first % g.block != 0, not g.last and (first + length) % g.block != 0
+    return length
+
+
+cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t first, Py_ssize_t column,
+                              Py_ssize_t n) noexcept nogil:
+    """Where the range of k that starts at first is, in the packed panel of n columns that starts at column."""
+    return (at.b + column * mp_column_bytes(p.b.format, p.k)
+            + first // mp_group[p.b.format] * mp_group_bytes[p.b.format] * n)
+
+
+cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
+                     Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
+    """Let g fetch what follows: of a packed b or of columns the next range of the panel, or of the next panel; of rows
+    its share of those that the panels in work together take next."""
+    cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
+    cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
+    first += g.k
+    if first >= p.k:
+        first, column, first_column, last_column = 0, last_column, last_column, 2 * last_column - first_column
+    g.fetch = NULL
+    if column >= p.n:
+        return
+    rows = min(p.k - first, p.plan.kc)
+    width = min(last_column, p.n) - first_column
+    if p.b.packed:
+        width = min(p.n - column, <Py_ssize_t>MP_PANEL)
+        g.fetch = packed_range(p, at, first, column, width)
+        g.fetch_rows, g.fetch_width = 1, mp_column_bytes(p.b.format, rows) * width
+        g.fetch_step = g.fetch_width
+    elif p.plan.way == TRANSPOSED or p.b.cs != mp_element_bytes[p.b.format]:
+        g.fetch = at.b + first * p.b.rs + column * p.b.cs
+        g.fetch_rows, g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL), rows * p.b.rs, p.b.cs
+    else:
+        begin = panel * rows // panels
+        g.fetch_rows = (panel + 1) * rows // panels - begin
+        if g.fetch_rows > 0:
+            g.fetch = at.b + (first + begin) * p.b.rs + first_column * p.b.cs
+            g.fetch_width, g.fetch_step = width * p.b.cs, p.b.rs
+
+
+cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
+                       Py_ssize_t last_column, char *work) noexcept nogil:
+    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
+
+    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it; the
+    last rows, which have none, are read from a copy.
+    """
+    cdef Py_ssize_t first = 0, length, column, row, width = last_column - first_column
+    cdef Py_ssize_t size = mp_element_bytes[p.b.format]
+    cdef Py_ssize_t row_bytes = round_up(width, MP_LANES) * size
+    cdef const Scratch *parts = &p.plan.scratch
+    cdef char *copy = work + parts.accumulators + parts.partial_sums
+    cdef const char *b = at.b + first_column * size
+    g.ld_acc, g.step = round_up(width, MP_LANES), mp_group[p.b.format] * p.b.rs
+    g.b_zero = 128  # integers of b are read as b ^ 0x80
+    if g.m > MP_ROWS:  # several tiles: they read the same columns again
+        width = MP_PANEL
+    while True:
+        length = advance(p, g, at.a, first)
+        if first == p.k - p.plan.tail:
+            memset(copy, 0, mp_group[p.b.format] * row_bytes)
+            for row in range(p.plan.tail):
+                memcpy(copy + row * row_bytes, b + (first + row) * p.b.rs, (last_column - first_column) * size)
+            b, g.step = copy - first * p.b.rs, mp_group[p.b.format] * row_bytes
+        column = first_column
+        while column < last_column:
+            g.n = min(width, last_column - column)
+            g.chain = work + (parts.accumulators if parts.partial_sums else 0) + (column - first_column) * 4
+            g.acc = work + (column - first_column) * 4 if parts.accumulators else g.chain
+            g.b = b + first * p.b.rs + (column - first_column) * size
+            g.out = at.out + column * p.out.size
+            g.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
+            if g.m > MP_ROWS:
+                fetch_next(p, g, at, first, column, first_column, last_column)
+            p.kernels.products[p.plan.arithmetic].in_place[p.b.format](g)
+            column += width
+        first += length
+        if first >= p.k:
+            break
+
+
+cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
+                     Py_ssize_t last_column, char *work) noexcept nogil:
+    """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
+    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
+    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4, i
+    cdef int32_t init[MP_PANEL]
+    cdef int fmt = p.plan.format
+    cdef char *acc = work
+    cdef char *chain = acc + p.plan.scratch.accumulators
+    cdef char *made = chain + p.plan.scratch.partial_sums
+    cdef char *decoded = made + p.plan.scratch.made
+    cdef int32_t *own_sums = <int32_t *>(decoded + p.plan.scratch.decoded)
+    cdef float *scales = <float *>(<char *>own_sums + p.plan.scratch.column_sums)
+    if p.plan.scratch.column_sums:
+        memset(own_sums, 0, p.plan.scratch.column_sums)
+    g.ld_acc = MP_PANEL
+    while True:
+        length = advance(p, g, at.a, first)
+        for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
+            column = first_column + tile * MP_PANEL
+            g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+            g.acc = acc + tile * tile_bytes if p.plan.scratch.accumulators else NULL
+            g.chain = chain + tile * tile_bytes if p.plan.scratch.partial_sums else NULL
+            g.col_scale = p.b.scale + column if p.b.scale != NULL else NULL
+            g.bias = p.bias + column if p.bias != NULL else NULL
+            g.col_zero = p.b.zero_point + column if p.b.zero_point != NULL else NULL
+            g.out = at.out + column * p.out.size
+            g.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
+            g.col_sum = at.sums + column if at.sums != NULL else NULL
+            if p.b.packed:
+                g.b = packed_range(p, at, first, column, g.n)
+            elif p.plan.way == TRANSPOSED:
+                g.b, g.step, g.b_zero = at.b + column * p.b.cs, p.b.cs, 128
+                fetch_next(p, g, at, first, column, first_column, last_column)
+                p.kernels.products[p.plan.arithmetic].columns[p.b.format](g)
+                continue
+            else:
+                g.b = made
+                p.kernels.packing.pack[p.b.format](length, g.n, at.b + first * p.b.rs + column * p.b.cs, p.b.rs,
+                                                   p.b.cs, made)
+                if p.plan.scratch.column_sums:
+                    g.col_sum = own_sums + tile * MP_PANEL
+                    p.kernels.products[<int>MP_QUADS].column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+            if p.plan.prefetch_next:
+                fetch_next(p, g, at, first, column, first_column, last_column)
+            if p.plan.decoded:
+                p.kernels.products[p.plan.arithmetic].decode[p.b.format](length, g.n, g.b, decoded)
+                g.b = decoded
+            if p.b.group_scale != NULL:  # in rows that end at a vector
+                for group in range((length + block - 1) // block):
+                    memcpy(scales + group * MP_PANEL, p.b.group_scale + (first // block + group) * p.n + column,
+                           g.n * 4)
+                g.block_scale, g.block_scale_step = scales, MP_PANEL
+            if g.col_sum != NULL and p.a.row_zero == NULL and (p.b.packed or p.plan.kc >= p.k):
+                # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
+                for i in range(g.n):
+                    init[i] = -g.a_zero * g.col_sum[i]
+                g.init, g.col_sum = init, NULL
+            g.step = mp_group_bytes[fmt] * g.n
+            if p.plan.amx:
+                p.kernels.tiles.gemm[p.plan.arithmetic](g)
+            else:
+                p.kernels.products[p.plan.arithmetic].gemm[fmt](g)
+        first += length
+        if first >= p.k:
+            break
+
+
+cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
+    """One chunk of rows times one run of panels of one matrix of the batch."""
+    cdef Product *p = <Product *>context
+    cdef mp_gemm g = p.common
+    cdef Py_ssize_t panel_chunk = index % p.plan.panel_tasks, rest = index // p.plan.panel_tasks
+    cdef Py_ssize_t row = rest % p.plan.row_tasks * p.plan.mc, matrix = rest // p.plan.row_tasks, place = matrix
+    cdef Py_ssize_t axis, position, column, last_column, end, i, b_matrix = 0
+    cdef const char *a = p.a.data + row * p.a.rs
+    cdef Place at
+    cdef int32_t *row_sums
+    cdef char *work = <char *>scratch(p.plan.scratch.total)
+    if work == NULL:
+        p.failed = True
+        return
+    at.b, at.out, at.sums, at.residual = p.b.data, p.out.data + row * p.out.rs, p.b.sums, p.residual.data
+    if at.residual != NULL:
+        at.residual += row * p.residual.rs
+    for axis in range(p.batch_axes - 1, -1, -1):
+        position = place % p.batch[axis].length
+        place //= p.batch[axis].length
+        a += position * p.batch[axis].a
+        at.out += position * p.batch[axis].out
+        b_matrix += position * p.batch[axis].b
+        if at.residual != NULL:
+            at.residual += position * p.batch[axis].residual
+    at.b += b_matrix * p.b.matrix_bytes if p.b.packed else b_matrix
+    if at.sums != NULL:
+        at.sums += b_matrix * p.n
+    g.m = min(p.plan.mc, p.m - row)
+    at.a, g.lda = a, p.a.rs // a_bytes(p.plan.arithmetic)
+    if p.a.row_scale != NULL:
+        g.row_scale = p.a.row_scale + (matrix * p.m + row) * g.row_step
+    if p.plan.scratch.row_scales:
+        g.row_scale, g.row_step = <float *>work, 1
+        work += p.plan.scratch.row_scales
+    if not p.plan.direct:
+        if p.a.quantized_here:
+            quantize_rows(p, a, g.m, work, work + p.plan.scratch.a_copy, &g)
+        else:
+            gather_rows(p, a, g.m, work, work + p.plan.scratch.a_copy)
+        at.a, g.lda = work, p.k
+    work += p.plan.scratch.a_copy + p.plan.scratch.a_gathered
+    if p.a.row_zero != NULL:
+        g.row_zero = p.a.row_zero + (matrix * p.m + row) * g.row_step
+    if p.plan.scratch.row_sums:
+        row_sums = <int32_t *>work
+        work += p.plan.scratch.row_sums
+        p.kernels.products[<int>MP_QUADS].row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
+        for i in range(g.m):
+            row_sums[i] -= <int32_t>p.k * (
+                <int32_t>(g.a_flip & 255) + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
+        g.row_sum = row_sums
+
+    column = panel_chunk * p.plan.nc_panels * MP_PANEL
+    last_column = min(p.n, (panel_chunk + 1) * p.plan.nc_panels * MP_PANEL)
+    while column < last_column:
+        end = min(column + p.plan.panels_at_once * MP_PANEL, last_column)
+        if p.plan.way == IN_PLACE:
+            run_in_place(p, &g, &at, column, end, work)
+        else:
+            run_panels(p, &g, &at, column, end, work)
+        column = end
+
+
+cdef void run_small(Product *p) noexcept nogil:
+    """A product that needs no schedule: its call costs more than its arithmetic."""
+    cdef Place at
+    cdef char *work = NULL
+    cdef Py_ssize_t width
+    at.a, at.b, at.sums, at.residual, at.out = p.a.data, p.b.data, p.b.sums, p.residual.data, p.out.data
+    p.plan.kc = max(p.k, 1)
+    p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.a.row_scale, p.a.row_zero
+    p.common.lda = p.a.rs // a_bytes(p.plan.arithmetic)
+    if p.plan.decoded:
+        width = min(p.n, <Py_ssize_t>MP_PANEL)
+        p.plan.scratch.decoded = round_up(mp_column_bytes(p.plan.format, p.k) * width + MP_SLACK, 64)
+    if p.plan.decoded or not p.plan.direct:
+        work = <char *>scratch(p.plan.scratch.decoded + p.m * p.k * a_bytes(p.plan.arithmetic))
+        if work == NULL:
+            p.failed = True
+            return
+    if not p.plan.direct:
+        at.a, p.common.lda = work + p.plan.scratch.decoded, p.k
+        gather_rows(p, p.a.data, p.m, work + p.plan.scratch.decoded, NULL)
+    run_panels(p, &p.common, &at, 0, p.n, work)
+
+
+cdef Problem problem_of(const Product *p, Py_ssize_t matrices) noexcept nogil:
+    """What the plan of a product depends on, for one thread."""
+    cdef Problem q
+    q.kernels, q.matrices, q.m, q.n, q.k, q.threads = p.kernels, matrices, p.m, p.n, p.k, 1
+    q.a.format, q.a.size, q.a.rs, q.a.cs = p.a.format, p.a.size, p.a.rs, p.a.cs
+    q.b.format, q.b.size, q.b.rs, q.b.cs = p.b.format, mp_element_bytes[p.b.format], p.b.rs, p.b.cs
+    q.packed, q.quantized_here, q.row_zero, q.zero_point = (
+        p.b.packed, p.a.quantized_here, p.a.row_zero != NULL, p.b.zero_point != NULL)
+    q.own_scales = p.a.quantized_here and p.a.row_scale == NULL and p.a.scales == NULL
+    q.group = p.b.group if p.b.group_scale != NULL else 0
+    return q
+
+
+cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
+    """Run a product whose operands, result and epilogue are set."""
+    cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
+    cdef Py_ssize_t axis, tasks
+    cdef Problem problem
+    if matrices == 0 or p.m == 0 or p.n == 0:
+        return 0
+    if p.k > MOST:
+        raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
+    if (p.n == 1 and p.m > 1 and not p.b.packed and p.out.rs == p.out.size and p.bias == NULL
+            and p.residual.data == NULL and p.a.row_scale == NULL and p.a.row_zero == NULL
+            and (max(p.a.format, p.b.format) < MP_FLOATS or p.a.format == p.b.format)):
+        # One column: the row that is its transpose. Products commute, and the order along k stays.
+        p.m, p.n = 1, p.m
+        p.a.data, p.b.data = p.b.data, p.a.data
+        p.a.rs, p.a.cs, p.b.rs, p.b.cs = p.b.cs, p.b.rs, p.a.cs, p.a.rs
+        p.a.format, p.b.format = p.b.format, p.a.format
+        p.a.size = mp_element_bytes[p.a.format]
+        for axis in range(p.batch_axes):
+            p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
+    p.kernels = kernels()
+    problem = problem_of(p, matrices)
+    choose_kernel(&problem, &p.plan)
+    if p.plan.arithmetic == MP_QUADS:
+        p.common.a_flip = 0 if p.a.format == A_U8 else 0x80808080u
+        p.common.a_zero = 0 if p.a.format == A_U8 or p.plan.amx else 128
+    if not p.plan.sums_wanted:
+        p.b.sums = NULL
+    p.common.block = p.plan.k_block
+    p.common.ldo = p.out.rs // p.out.size
+    if p.residual.data != NULL:
+        p.common.ldr = p.residual.rs // p.residual.size
+    if (work < WORTHWHILE and matrices == 1 and p.b.packed and p.b.group_scale == NULL and p.b.zero_point == NULL
+            and (p.plan.direct or (p.a.cs == p.a.size and not p.a.quantized_here))):
+        run_small(p)
+    else:
+        problem.threads = threads_for(work, WORTHWHILE)
+        choose_tasks(&problem, &p.plan)
+        p.common.far, p.common.ahead = p.plan.from_memory, p.plan.prefetch_within
+        tasks = matrices * p.plan.row_tasks * p.plan.panel_tasks
+        with nogil:
+            parallel_for(problem.threads, tasks, run_product, p)
+    if p.failed:
+        raise MemoryError("no memory for the scratch of a matrix product")
+    return 0
