@@ -52,12 +52,12 @@ cdef struct Plan:
     bint from_memory            # B is taken to come from memory, not from a cache
     bint prefetch_within        # the micro-kernel prefetches what follows in the panel that it multiplies
     bint prefetch_next          # the next range of K of B is prefetched while this one is multiplied
-    Py_ssize_t mc               # rows of A in a task
+    Py_ssize_t mc               # MC: rows of A in a task, which each panel is multiplied by before the next
     Py_ssize_t row_tasks        # ... and how many tasks that makes
-    Py_ssize_t nc_panels        # panels of B in a task
+    Py_ssize_t task_panels        # panels of B in a task
     Py_ssize_t panel_tasks
-    Py_ssize_t kc               # elements of K in a call of the micro-kernel: whole K blocks, or a part of one
-    Py_ssize_t panels_at_once   # panels that a range of K is multiplied by before the next range
+    Py_ssize_t kc               # KC: elements of K in a call of the micro-kernel: whole K blocks, or a part of one
+    Py_ssize_t nc_panels        # NC in panels: those multiplied over one range of K before the next range begins
     Py_ssize_t tail             # in place: the last rows of B, which are read from a copy
     Scratch scratch
 

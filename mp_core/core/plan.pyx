@@ -93,7 +93,7 @@ cdef void cut(const Problem *q, Plan *p) noexcept nogil:
         rows = COPY_BYTES // max(q.k * a_bytes(p.arithmetic), 1) // MP_ROWS * MP_ROWS
         p.mc = min(p.mc, max(rows, <Py_ssize_t>MP_ROWS))
     chunks = (q.m + p.mc - 1) // p.mc
-    p.nc_panels = panels
+    p.task_panels = panels
     if q.threads > 1 and q.quantized_here and q.m >= q.threads * MP_ROWS:  # no row is to be quantized twice
         chunks = round_up(chunks, q.threads)
     elif q.threads > 1:
@@ -107,11 +107,11 @@ cdef void cut(const Problem *q, Plan *p) noexcept nogil:
             chunks = round_up(chunks, q.threads) if chunks > 1 else 1
         if q.matrices * panels < q.threads or (as_packed(q, p) and q.matrices * chunks * panels < wanted):
             chunks = max(chunks, min((q.m + 2 * MP_ROWS - 1) // (2 * MP_ROWS), q.threads))  # the rows must give them
-        p.nc_panels = max(1, panels * min(q.matrices * chunks, wanted) // wanted)
+        p.task_panels = max(1, panels * min(q.matrices * chunks, wanted) // wanted)
     rows = (q.m + chunks - 1) // chunks
     p.mc = min(round_up(rows, TILE_ROWS if p.amx and rows > 2 * TILE_ROWS else MP_ROWS), q.m)
     p.row_tasks = (q.m + p.mc - 1) // p.mc
-    p.panel_tasks = (panels + p.nc_panels - 1) // p.nc_panels
+    p.panel_tasks = (panels + p.task_panels - 1) // p.task_panels
 
 
 cdef void choose_way(const Problem *q, Plan *p) noexcept nogil:
@@ -156,14 +156,14 @@ cdef void choose_step(const Problem *q, Plan *p) noexcept nogil:
     cdef Py_ssize_t rows = p.mc, block = p.k_block
     cdef Py_ssize_t panel_bytes
     cdef bint one_panel = q.n <= MP_PANEL
-    p.panels_at_once = 1
+    p.nc_panels = 1
     if p.way == TRANSPOSED or (rows <= (FEW if p.amx else MP_ROWS)
                                and (as_packed(q, p) or (p.way == IN_PLACE and one_panel))):
         p.kc = block if p.tail else q.k  # what precedes the tail is no range of whole blocks
     elif rows <= FEW and not q.packed and p.prefetch_next and (p.way == IN_PLACE or not one_panel):
-        p.panels_at_once = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if q.k > block else 1)))
+        p.nc_panels = max(1, ACC_BYTES // (rows * MP_PANEL * 4 * (2 if q.k > block else 1)))
         if rows > MP_ROWS and p.from_memory:
-            p.panels_at_once = min(p.panels_at_once, max(1, FAR_BYTES // (MP_PANEL * mp_element_bytes[q.b.format])))
+            p.nc_panels = min(p.nc_panels, max(1, FAR_BYTES // (MP_PANEL * mp_element_bytes[q.b.format])))
         if p.way != IN_PLACE or rows == 1:
             p.kc = FAR_ROWS if rows > MP_ROWS and p.from_memory and not p.amx else PIECE_ROWS
         elif rows > MP_ROWS:
@@ -182,24 +182,24 @@ cdef void choose_step(const Problem *q, Plan *p) noexcept nogil:
         p.kc = p.kc // block * block
     elif block != ANY and block % p.kc:
         p.kc = block
-    p.panels_at_once = min(p.panels_at_once, p.nc_panels)
+    p.nc_panels = min(p.nc_panels, p.task_panels)
 
 
 cdef void size_scratch(const Problem *q, Plan *p) noexcept nogil:
     """What a task of the schedule needs, part by part."""
     cdef Py_ssize_t rows = p.mc, block = p.k_block, width = min(q.n, <Py_ssize_t>MP_PANEL)
-    cdef Py_ssize_t tiles = rows * MP_PANEL * 4 * p.panels_at_once
+    cdef Py_ssize_t tiles = rows * MP_PANEL * 4 * p.nc_panels
     p.scratch.a_copy = 0 if p.direct else round_up(rows * q.k * a_bytes(p.arithmetic), 64)
     p.scratch.a_gathered = round_up(rows * q.k * q.a.size, 64) if q.a.cs != q.a.size and not p.direct else 0
     p.scratch.partial_sums = tiles if (q.k > p.kc and p.kc % block) or p.tail else 0
     p.scratch.accumulators = tiles if (
         (q.k > p.kc and q.k > block) or (p.way == IN_PLACE and p.scratch.partial_sums == 0)) else 0
     if p.tail:
-        p.scratch.made = mp_group[q.b.format] * p.panels_at_once * MP_PANEL * mp_element_bytes[q.b.format]
+        p.scratch.made = mp_group[q.b.format] * p.nc_panels * MP_PANEL * mp_element_bytes[q.b.format]
     elif not (q.packed or p.way == TRANSPOSED or p.way == IN_PLACE):
         p.scratch.made = round_up(mp_column_bytes(q.b.format, p.kc) * width + MP_SLACK, 64)
     p.scratch.decoded = round_up(mp_column_bytes(p.format, p.kc) * width + MP_SLACK, 64) if p.decoded else 0
-    p.scratch.column_sums = MP_PANEL * 4 * p.panels_at_once if (
+    p.scratch.column_sums = MP_PANEL * 4 * p.nc_panels if (
         p.sums_wanted and not q.packed and p.way != TRANSPOSED) else 0
     p.scratch.row_sums = round_up(rows * 4, 64) if (
         q.zero_point or (p.arithmetic == MP_QUADS and (p.way == TRANSPOSED or p.way == IN_PLACE))) else 0

@@ -303,10 +303,10 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
                 <int32_t>(g.a_flip & 255) + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
         g.row_sum = row_sums
 
-    column = panel_chunk * p.plan.nc_panels * MP_PANEL
-    last_column = min(p.n, (panel_chunk + 1) * p.plan.nc_panels * MP_PANEL)
+    column = panel_chunk * p.plan.task_panels * MP_PANEL
+    last_column = min(p.n, (panel_chunk + 1) * p.plan.task_panels * MP_PANEL)
     while column < last_column:
-        end = min(column + p.plan.panels_at_once * MP_PANEL, last_column)
+        end = min(column + p.plan.nc_panels * MP_PANEL, last_column)
         if p.plan.way == IN_PLACE:
             run_in_place(p, &g, &at, column, end, work)
         else:
