@@ -75,7 +75,7 @@ NAMES = {
 
 
 cdef class _Owner:
-    """Keeps the producer's memory until the last array on it is gone."""
+    """Owns the producer's tensor: releases it when the last array that uses its memory is gone."""
     cdef mp_dl_managed *managed
     cdef mp_dl_versioned *versioned
 
@@ -141,7 +141,7 @@ def from_capsule(capsule, dict dtypes not None):
 
 
 cdef int lay_out(const mp_dl_tensor *tensor, Py_ssize_t size, cnp.npy_intp *shape, cnp.npy_intp *strides) except -1:
-    """Set lengths and strides in bytes; raise unless they span memory that there can be."""
+    """Set lengths and strides (bytes); raise if they are invalid or span more memory than there can be."""
     cdef Py_ssize_t contiguous = size, step, left = PY_SSIZE_T_MAX - size  # left: bytes that further axes may span
     cdef int axis
     cdef bint empty = False

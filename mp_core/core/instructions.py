@@ -1,8 +1,8 @@
-"""What does the work of each operation, by instruction set, for people to read."""
+"""The instructions that do the work of each operation, by instruction set, in words for `show_config`."""
 
 __all__ = ["kernel_names"]
 
-# By the part of a set's name before "_" where a row has no entry for it.
+# Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
 _FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
 _VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
 _KERNELS: dict[str, dict[str, str]] = {
@@ -30,6 +30,6 @@ _KERNELS: dict[str, dict[str, str]] = {
 
 
 def kernel_names(isa: str) -> dict[str, str]:
-    """Return operation -> the kernels of an instruction set and the instructions that count in them."""
+    """Return, by operation, the instruction set of its kernels and the instruction that does most of their work."""
     family = isa.partition("_")[0]
     return {operation: f"{isa}: {table.get(isa, table[family])}" for operation, table in _KERNELS.items()}

@@ -1,4 +1,4 @@
-"""The names that arguments take, for type checkers and editors; what a function accepts it checks itself."""
+"""The names that arguments may have, as literal types for type checkers; each function checks its arguments itself."""
 
 from typing import Literal
 

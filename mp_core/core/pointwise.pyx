@@ -1,6 +1,6 @@
-"""Rows and elements: softmax, layer norm, RMS norm, activations. Widened to float32, computed there, narrowed once.
+"""Operations on rows: softmax, layer norm, RMS norm, activations.
 
-x and out are of the format `fmt`.
+Elements are widened to float32, computed in float32 and rounded once. `x` and `out` have the format `fmt`.
 """
 
 cimport numpy as cnp
@@ -13,7 +13,7 @@ from mp_core.core.header cimport MP_F32, mp_activation, mp_kernels
 
 cnp.import_array()
 
-cdef double WORTHWHILE = 1 << 15  # exponentials, or as much work as ten
+cdef double WORTHWHILE = 1 << 15  # elements from which a second thread pays, for about one exponential each
 
 cdef enum:
     SOFTMAX = 1
@@ -21,7 +21,8 @@ cdef enum:
     ACTIVATE = 3
     RMS_NORM = 4
 
-# Rows of x, C-contiguous, `length` elements each. keep: rows of bytes at byte strides per axis of the row index.
+# One call: `rows` rows of `length` elements each, C-contiguous. The row index has keep_axes axes; `keep` (the mask, one
+# byte per element) has a stride in bytes for each of them, 0 where it is broadcast.
 cdef struct Rows:
     const mp_kernels *kernels
     int what, format, size  # of the elements of x, residual and out
@@ -41,6 +42,7 @@ cdef struct Rows:
 
 
 cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
+    """The mask of a row, or NULL."""
     cdef const uint8_t *at = r.keep
     cdef int axis
     if at != NULL:
@@ -51,6 +53,7 @@ cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
 
 
 cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: `share` rows. Narrow rows are widened into scratch, which holds x, the residual and the result."""
     cdef Rows *r = <Rows *>context
     cdef bint narrow = r.format != MP_F32
     cdef float *work = <float *>scratch(3 * narrow * r.length * 4)

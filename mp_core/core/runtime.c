@@ -15,10 +15,10 @@ static _Thread_local struct {
 } scratch;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t scratch_key; /* its value is the block, so that the thread's end frees it */
+static pthread_key_t scratch_key; /* its value is the block: then free_scratch gets it when the thread ends */
 static int no_scratch_key;
 
-/* Other destructors of the thread may still compute: they get a new block, and this runs again. */
+/* Runs when a thread ends. If another destructor of the thread computes later, it gets a new block, and this runs again. */
 static void free_scratch(void *block) {
     free(block);
     scratch.block = NULL;

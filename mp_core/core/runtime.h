@@ -1,4 +1,4 @@
-/* The state of the process that the Cython modules share: the kernels in use, threads, scratch. */
+/* What the Cython modules share in one process: the kernel tables in use, the threads, and scratch memory. */
 #ifndef MP_RUNTIME_H
 #define MP_RUNTIME_H
 
@@ -9,15 +9,16 @@
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
 
-/* Call run(context, index) for every index below tasks, on up to that many threads. Each begins with a range of its own,
- * the same in every call like this one, so that it finds in its caches what it left there; who is done helps the others. */
+/* Call run(context, index) for every index from 0 to tasks - 1, on up to `threads` threads, the caller's among them. Each
+ * thread begins with its own range of indices, the same for equal arguments, so that its caches may still hold what it
+ * used; a thread that is done takes indices from the ranges of others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
-/* How many CPUs the calling thread may run on, 0 where the system does not say. */
+/* The number of CPUs on which the calling thread may run; 0 if the operating system does not say. */
 int mp_allowed_cpus(void);
 
-/* At least `bytes` bytes, 64-byte aligned, that belong to the calling thread until its next call; NULL without memory.
- * The block grows, is reused, and is freed when its thread ends. */
+/* At least `bytes` bytes of scratch, aligned to 64, for the calling thread until it calls this again; NULL if there is no
+ * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-"""Values that hold inside a ``with`` block, in one thread or task, and for nobody once the block is left."""
+"""Values that hold inside a ``with`` block, in the thread or task that entered it, and end with the block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +20,12 @@ class _Block:
 
 
 class Scopes(tuple[tuple[_Block, Any], ...]):
-    """What a context variable holds inside blocks: each of them with its value, the innermost one last."""
+    """What a context variable holds inside blocks: pairs of a block and its value, the innermost block last."""
 
     __slots__ = ()
 
 
-# Stands for a value that was set without a block: a call sets it, and resets it before it returns.
+# The block of a value that was set without a ``with`` block: by a call, which resets it before it returns.
 _CALL = _Block()
 
 
@@ -33,8 +33,8 @@ _CALL = _Block()
 def scope(variable: ContextVar[Any], value: Any) -> Iterator[None]:
     """Give `variable` a value, which :func:`innermost` reads, until the block is left.
 
-    Blocks may be left in any order and, where a generator holds one, by another thread or task than entered it: only
-    the thread or task that entered can reset its variable, so the others mark the block as left.
+    Blocks may be left in any order. If a generator holds a block, another thread or task than the one that entered it
+    may leave it. Only the thread or task that entered can reset the variable; any other marks the block as left.
     """
     block = _Block()
     token = variable.set(Scopes((*_entered(variable), (block, value))))
@@ -48,14 +48,14 @@ def scope(variable: ContextVar[Any], value: Any) -> Iterator[None]:
         except ValueError:  # the block was entered in another thread or task
             block.left = True
         else:
-            if others == entered:  # a call hides the blocks now, and will set the variable back to them
+            if others == entered:  # a call has set the variable, and will set it back to the blocks
                 block.left = True
             if _entered(variable) != others:  # blocks were left in another order than entered
                 variable.set(others)
 
 
 def _entered(variable: ContextVar[Any]) -> Scopes:
-    """Return the blocks around here, each with its value."""
+    """Return the blocks that are entered here and not left, each with its value."""
     held = variable.get(_UNSET)
     if held is _UNSET:
         return Scopes()

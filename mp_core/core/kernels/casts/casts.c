@@ -35,7 +35,7 @@
 #include "formats.def"
 #undef MP_FLOAT
 
-/* f64 to f32, to odd: where the conversion is inexact and the last place is even, take the neighbour on x's side. */
+/* f64 to f32, rounded to odd: if x is no float and the nearest float has an even last bit, take the other neighbour of x. */
 static void round_odd(const double *src, float *dst, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) {
         double x;
@@ -45,13 +45,13 @@ static void round_odd(const double *src, float *dst, ptrdiff_t n) {
         memcpy(&u, &nearest, sizeof u);
         if ((double)nearest != x && x == x && !(u & 1)) {
             const int too_small = fabs((double)nearest) < fabs(x);
-            u += too_small ? 1 : -1; /* one step away from zero, or towards it */
+            u += too_small ? 1 : -1; /* the next float away from zero, or towards it */
         }
         memcpy(dst + i, &u, sizeof u);
     }
 }
 
-/* The code of NaN of e4m3fn is decoded as a quiet one, those of e5m2 as they are. */
+/* Make NaN quiet in a pair of bf16. pair_part_e4m3fn gives quiet ones already; pair_part_e5m2 keeps signalling ones. */
 V vu32 quiet_e4m3fn(vu32 pair) { return pair; }
 V vu32 quiet_e5m2(vu32 pair) {
     const vu32 magnitude = set_u32(0x7FFF0000u), infinity = set_u32(0x7F800000u), none = set_u32(0);
@@ -60,7 +60,7 @@ V vu32 quiet_e5m2(vu32 pair) {
     return or_u32(pair, or_u32(first, second));
 }
 
-/* 8-bit floats as bf16, in the order in which they lie. */
+/* 8-bit floats to bf16, exactly, in the same order; 32 at a time. */
 #define MP_PAIR(FORMAT, AT) quiet_##FORMAT(pair_part_##FORMAT(widen_u16(load_u16(AT)), 0))
 #define MP_TO_BF16(FORMAT)                                                                                       \
     static void to_bf16_##FORMAT(const void *src, void *dst, ptrdiff_t n) {                                      \
@@ -78,8 +78,9 @@ MP_TO_BF16(e5m2)
 #undef MP_TO_BF16
 #undef MP_PAIR
 
-/* Whether all elements are finite. Widening keeps Inf and NaN what they are, and only their magnitudes exceed that of
- * the largest finite f32: the sign bit of the difference tells. One look at it per block lets a bad array end early. */
+/* Whether all elements are finite. Widened to f32, Inf and NaN stay what they are, and only their bits without the sign
+ * exceed 0x7F7FFFFF, the largest finite f32: then the sign bit of the difference is set. It is tested once per 1024
+ * elements, so that an array with an infinity is left early. */
 V vu32 beyond_finite(vf32 x) { return sub_u32(set_u32(0x7F7FFFFF), and_u32(as_u32(x), set_u32(0x7FFFFFFF))); }
 
 V int any_sign(vu32 x) {

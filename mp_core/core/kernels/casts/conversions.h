@@ -10,8 +10,8 @@
 
 V vf32 same_f32(vf32 x) { return x; }
 
-/* Round to nearest even: add just under half of the last kept place, plus one if that place is odd. A NaN must not
- * take this way: the addition would carry 0x7FFFFFFF into -0. */
+/* Round to nearest even: add 0x7FFF (just less than half of the last bit kept), and 1 more if that bit is odd; then cut. A
+ * NaN is not rounded so: the addition would turn 0x7FFFFFFF into -0. */
 V vu16 bf16_from_f32(vf32 x) {
 #ifdef MP_NATIVE_BF16 /* vcvtneps2bf16 does just this, but flushes subnormal numbers */
     if (!any_subnormal(x)) return bf16_of_normal(x);
@@ -22,7 +22,7 @@ V vu16 bf16_from_f32(vf32 x) {
     return narrow_u16(select_u32(nan, or_u32(high, set_u32(0x40) /* quiet */), rounded));
 }
 
-/* Where subnormal results are flushed, no x is subnormal. */
+/* bf16_from_f32 for results of an arithmetic that flushes subnormal numbers: there are none, so they need no test. */
 V vu16 bf16_of_flushed(vf32 x) {
 #ifdef MP_NATIVE_BF16
     return bf16_of_normal(x);
@@ -31,8 +31,9 @@ V vu16 bf16_of_flushed(vf32 x) {
 #endif
 }
 
-/* A format of `exponent` + `mantissa` bits in the low bits of u, to f32, exactly. Normal numbers: move the fields and
- * rebias. Subnormal ones: set the exponent of 2^(1 - bias), then subtract the implicit one that this brought in. */
+/* A code of `exponent` + `mantissa` bits and a sign, in the low bits of u, to f32, exactly. Normal numbers: shift the fields
+ * to their place and add the difference of the biases to the exponent. Subnormal numbers, m 2^(1 - bias - mantissa): put m
+ * behind the exponent of 2^(1 - bias), which gives 2^(1 - bias) + the number, and subtract 2^(1 - bias). */
 V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const vu32 magnitude = and_u32(u, set_u32((1u << (exponent + mantissa)) - 1));
@@ -44,12 +45,13 @@ V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     return as_f32(or_u32(sign, select_u32(is_tiny, as_u32(tiny), normal)));
 }
 
-/* f32 to such a format, to nearest even, by one addition that rounds where the format does: x in [2^e, 2^(e+1)) has the
- * last place 2^(e - mantissa), which is that of numbers around 2^(e + 23 - mantissa), so that is added. Below the smallest
- * normal number e stays at 1 - bias: subnormal numbers need nothing more. The sum's low bits are then x in last places,
- * to which the exponent's part of the code is added; its constant part rides along in the low bits of the addend (it is
- * even: ties still go to even). `limit` holds the bits of the first number that overflows: all above it, Inf and NaN
- * included, becomes its code. */
+/* f32 to such a code, rounded to nearest even by one floating-point addition. For |x| in [2^e, 2^(e+1)) the last bit of the
+ * format is worth 2^(e - mantissa). That is also the last bit of an f32 in [2^E, 2^(E+1)), E = e + 23 - mantissa. So
+ * |x| + 2^E is rounded where the format rounds, and its low bits are |x| as a multiple of 2^(e - mantissa). Below the
+ * smallest normal number e stays at 1 - bias, which gives subnormal numbers without a case of their own. The code is these
+ * low bits plus (e + bias - 1) << mantissa (the implicit one of x adds the last 1). The part of this that is constant is
+ * added together with 2^E; it is even, so ties still go to even. `limit` holds the bits of the first number that overflows: all numbers above it, Inf
+ * and NaN included, become its code. */
 V vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_t limit) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const uint32_t lowest = (uint32_t)(128 - bias) << 23, magnitude = (1u << (exponent + mantissa)) - 1;
@@ -62,7 +64,7 @@ V vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_
     return or_u32(and_u32(code, set_u32(magnitude)), and_u32(sign, set_u32(magnitude + 1)));
 }
 
-/* Inf and NaN of an IEEE-like format have the largest exponent, which widen_code takes for a number: give them f32's. */
+/* widen_code, for formats with infinities: the codes with the largest exponent are Inf and NaN and get that of f32. */
 V vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
     const vf32 x = widen_code(u, exponent, mantissa);
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;
@@ -70,7 +72,7 @@ V vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
     return as_f32(select_u32(special, or_u32(as_u32(x), set_u32(0x7F800000)), as_u32(x)));
 }
 
-/* The code of a NaN where that of `limit` is infinity. */
+/* narrow_code, for formats with infinities: what overflows becomes Inf, and NaN a quiet NaN. */
 V vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;
     const uint32_t limit = (uint32_t)(127 + (1 << (exponent - 1))) << 23;
@@ -79,7 +81,7 @@ V vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
     return select_u32(nan, or_u32(code, set_u32(infinity | 1u << (mantissa - 1))), code);
 }
 
-/* Of the low byte of u. */
+/* The e4m3fn code in the low byte of each lane, to f32. */
 V vf32 f32_of_e4m3fn(vu32 u) {
     const vf32 x = widen_code(u, 4, 3);
     const vmask nan = gt_i32(and_u32(u, set_u32(0x7F)), set_u32(0x7E));
@@ -90,11 +92,12 @@ V vu8 e4m3fn_from_f32(vf32 x) { return narrow_u8(narrow_code(x, 4, 3, 0x43F00000
 
 #ifdef MP_NATIVE_F16
 
-/* e5m2 is the upper half of f16; e4m3fn, its seven bits moved to f16's, is 2^-8 of its value, subnormal numbers too. */
+/* e5m2 is the upper half of f16. The low seven bits of e4m3fn, shifted left by 7, are an f16 of 2^-8 times the value, also
+ * for subnormal numbers: the biases are 15 and 7. */
 V vf32 f32_from_e5m2(vu8 h) { return f32_from_f16(shl_u16(u16_from_u8(h), 8)); }
 
-/* Rounded as in narrow_code, by an addend of 3/2 of that size, which serves both signs, and which is subtracted again:
- * the rest is exact in f16, whose conversion knows overflow and NaN. A zero lost its sign. */
+/* Rounded by an addition as in narrow_code, here of 1.5 * 2^E, which serves both signs of x. It is subtracted again; what is
+ * left is exact in f16, whose conversion handles overflow and NaN. The difference has lost the sign of zero: put it back. */
 V vu8 e5m2_from_f32(vf32 x) {
     const vu32 sign = and_u32(as_u32(x), set_u32(0x80000000u)), exponent = and_u32(as_u32(x), set_u32(0x7F800000));
     const vu32 e = min_u32(max_u32(exponent, set_u32(113u << 23)), set_u32(143u << 23)); /* 2^-14 to 2^16 */
@@ -123,5 +126,5 @@ V vf32 f32_from_e4m3fn(vu8 h) { return f32_of_e4m3fn(widen_u8(h)); }
 
 #endif
 
-/* Clamp to [-limit, limit]; NaN stays. */
+/* x clamped to [-limit, limit]; NaN stays NaN. */
 V vf32 clamp_f32(vf32 x, vf32 limit) { return min_f32(limit, max_f32(sub_f32(set_f32(-0.0f), limit), x)); }

@@ -1,5 +1,7 @@
-/* From a packed group to what is multiplied: step S of the 16 groups in `word`, exactly. S is a constant.
- * wide_part_*: the element S, in f32. pair_part_*: the elements 2 S and 2 S + 1, in bf16, the first in the low half. */
+/* Decode packed groups of narrow elements, exactly. Each lane of `word` holds one group (of 2 bf16, 4 8-bit or 8 int4
+ * elements); s is a constant.
+ *   wide_part_*(word, s)  element s of each group, as f32
+ *   pair_part_*(word, s)  elements 2 s and 2 s + 1 of each group, as two bf16, the first in the low half of the lane */
 
 APART vf32 wide_part_bf16(vu32 word, const int s) {
     return as_f32(s ? and_u32(word, set_u32(0xFFFF0000u)) : shl_u32(word, 16));
@@ -7,12 +9,12 @@ APART vf32 wide_part_bf16(vu32 word, const int s) {
 
 APART vf32 wide_part_i8(vu32 word, const int s) { return f32_from_i32(sar_u32(shl_u32(word, 24 - 8 * s), 24)); }
 
-/* Element e of eight int4: the even ones lie in the lower 16 bits, the odd ones in the upper. */
+/* Eight int4: elements 0, 2, 4, 6 are in the low half of the lane, 1, 3, 5, 7 in the high half. */
 APART vf32 wide_part_i4(vu32 word, const int s) {
     return f32_from_i32(sar_u32(shl_u32(word, 28 - (s / 2 * 4 + s % 2 * 16)), 28));
 }
 
-/* Numbers of at most 8 significant bits: their f32 ends in 16 zeros. */
+/* Two f32 as a pair of bf16, exactly: they have at most 8 significant bits, so their low 16 bits are zero. */
 V vu32 as_pair(vf32 first, vf32 second) {
     return or_u32(shr_u32(as_u32(first), 16), and_u32(as_u32(second), set_u32(0xFFFF0000u)));
 }

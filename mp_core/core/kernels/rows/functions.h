@@ -20,13 +20,13 @@ APART vf32 expm1_near_0(vf32 r) {
 }
 V vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
 
-/* y 2^n, -162 <= n <= 0: the power is normal, so only the last product rounds, where it ends below 2^-126. */
+/* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below 2^-126). */
 V vf32 times_power_of_2(vf32 y, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
     return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
 }
 
-/* e^x for x <= 0; at -104 it is 0. */
+/* e^x for x <= 0; 0 for x <= -104. */
 APART vf32 exp_f32(vf32 x) {
     const vf32 bounded = max_f32(set_f32(-104.0f), x); /* NaN stays */
     const vu32 n = exponent_of(bounded);
@@ -36,7 +36,7 @@ APART vf32 exp_f32(vf32 x) {
 V vf32 magnitude_of(vf32 x) { return as_f32(and_u32(as_u32(x), set_u32(0x7FFFFFFFu))); }
 V vf32 minus(vf32 x) { return as_f32(xor_u32(as_u32(x), set_u32(0x80000000u))); }
 
-V vf32 relu_f32(vf32 x) { return max_f32(set_f32(0.0f), x); } /* max(a, b) is b where unordered: NaN stays */
+V vf32 relu_f32(vf32 x) { return max_f32(set_f32(0.0f), x); } /* max_f32(a, NaN) is NaN: NaN stays */
 V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
 
 /* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution:
@@ -68,8 +68,8 @@ APART vf32 sigmoid_f32(vf32 x) {
     return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
 }
 
-/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. `below` stands for a negative x: x itself, or the bound
- * of its caller, from which on x e^-|w| rounds to -0. 2^n comes last, as in gelu. */
+/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it is x,
+ * or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
 APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -98,7 +98,8 @@ APART vf32 gelu_tanh_f32(vf32 x) {
     return gated_f32(x, below, add_f32(remainder_of(w, n), w_rest), n);
 }
 
-/* -m / (2 + m) with the sign of x, where m = e^-2|x| - 1 = 2^n (e^r - 1) + (2^n - 1): no cancellation; 1 at 10. */
+/* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The sign
+ * is that of x. */
 APART vf32 tanh_f32(vf32 x) {
     const vf32 y = mul_f32(set_f32(-2.0f), min_f32(set_f32(10.0f), magnitude_of(x)));
     const vu32 n = exponent_of(y);
@@ -112,7 +113,7 @@ APART vf32 tanh_f32(vf32 x) {
     EACH(RELU, relu_f32) EACH(RELU6, relu6_f32) EACH(GELU, gelu_f32) EACH(GELU_TANH, gelu_tanh_f32)             \
     EACH(SILU, silu_f32) EACH(SIGMOID, sigmoid_f32) EACH(TANH, tanh_f32)
 
-/* Not inlined: five output formats and two accumulator types would each carry a copy. */
+/* Not inlined: otherwise each of five output formats and two types of accumulators would have a copy. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
 #define MP_CASE(NAME, FUNCTION) case MP_##NAME: return FUNCTION(x);

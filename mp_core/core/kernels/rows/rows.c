@@ -1,15 +1,15 @@
-/* Kernels over one row of f32: passes over a row that stays in the cache.
+/* Kernels over one row of f32, in several passes: the row is expected to stay in a cache between them.
  *
- * A sum runs in 16 interleaved lanes, block after block of MP_BLOCK_ROW elements, each block from +0. The sum of several
- * blocks is that of the first 2^t of them plus that of the others, 2^t being the largest power of two below their number.
- * The lanes end in the fixed tree of sum_f32. */
+ * The order of a sum is part of the numerics contract. Lane i adds the elements i, i + 16, i + 32, ... of a block of
+ * MP_BLOCK_ROW elements, starting at +0. The lanes of several blocks are added in a tree: the sum of m blocks is the sum
+ * of the first 2^t plus the sum of the others, 2^t being the largest power of two below m. sum_f32 adds the 16 lanes. */
 #include "vocabulary.h"
 
 #include "rows/functions.h"
 
 typedef struct {
-    ptrdiff_t blocks; /* so many were added */
-    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring blocks, where bit i of `blocks` is set; else undefined */
+    ptrdiff_t blocks; /* how many were added */
+    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring blocks if bit i of `blocks` is set; else undefined */
 } row_sum;
 
 V void add_block(row_sum *sum, vf32 block) {
@@ -80,7 +80,7 @@ static void softmax(const float *x, const uint8_t *keep, float scale, ptrdiff_t 
     }
 }
 
-/* The sum of (x - from)^2, squares added by fused multiply-adds. */
+/* The sum of (x - from)^2; each square is added by a fused multiply-add. */
 V float sum_of_squares(const float *x, vf32 from, ptrdiff_t n) {
     row_sum sum;
     sum.blocks = 0;
