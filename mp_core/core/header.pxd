@@ -39,7 +39,7 @@ cdef extern from "mp_core.h" nogil:
         MP_LANES
         MP_PANEL
         MP_ROWS
-        MP_TURNED_ROWS
+        MP_TRANSPOSED_ROWS
         MP_SLACK
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
@@ -49,41 +49,54 @@ cdef extern from "mp_core.h" nogil:
     const Py_ssize_t mp_group_bytes[7]
     Py_ssize_t mp_column_bytes(int format, Py_ssize_t k)
 
-    ctypedef struct mp_gemm:
-        Py_ssize_t m, n, k
+    ctypedef struct mp_shape:
+        Py_ssize_t m, n, k, k_block
+
+    ctypedef struct mp_operands:
         const void *a
         Py_ssize_t lda
         const void *b
-        Py_ssize_t step
-        int ahead, far
-        const char *fetch
-        Py_ssize_t fetch_rows, fetch_width, fetch_step
-        Py_ssize_t block
-        const float *block_scale
-        Py_ssize_t block_scale_step
-        void *acc
-        void *chain
-        Py_ssize_t ld_acc
-        int first, last, resume, suspend
+        Py_ssize_t b_stride
         uint32_t a_flip
+
+    ctypedef struct mp_accumulators:
+        void *sums
+        void *partial
+        Py_ssize_t ld
+        int first, last, resume, suspend
+        const int32_t *init
+        const float *block_scale
+        Py_ssize_t block_scale_ld
+
+    ctypedef struct mp_epilogue:
         int32_t a_zero
         const int32_t *row_zero
         const int32_t *col_sum
-        const int32_t *init
         int32_t b_zero
         const int32_t *col_zero
         const int32_t *row_sum
         const float *row_scale
-        Py_ssize_t row_step
+        Py_ssize_t row_stride
         const float *col_scale
         const float *bias
         mp_activation activation
+        mp_format residual_format, out_format
         const void *residual
-        mp_format residual_format
         Py_ssize_t ldr
-        mp_format out_format
         void *out
         Py_ssize_t ldo
+
+    ctypedef struct mp_prefetch:
+        const char *next
+        Py_ssize_t rows, row_bytes, row_stride
+        int own, from_memory
+
+    ctypedef struct mp_gemm:
+        mp_shape shape
+        mp_operands operands
+        mp_accumulators accumulators
+        mp_epilogue epilogue
+        mp_prefetch prefetch
 
     ctypedef enum mp_code:
         MP_CODE_I8
@@ -139,7 +152,7 @@ cdef extern from "mp_core.h" nogil:
     ctypedef struct mp_products:
         void (*gemm[7])(const mp_gemm *g) noexcept nogil
         void (*in_place[7])(const mp_gemm *g) noexcept nogil
-        void (*columns[7])(const mp_gemm *g) noexcept nogil
+        void (*transposed[7])(const mp_gemm *g) noexcept nogil
         void (*decode[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
         Py_ssize_t few_rows[7]
         void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil

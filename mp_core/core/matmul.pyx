@@ -73,16 +73,16 @@ def product(cnp.ndarray a not None, b, cnp.ndarray out not None, cnp.ndarray bia
     p.a.rs, p.a.cs = cnp.PyArray_STRIDE(a, ndim - 2), cnp.PyArray_STRIDE(a, ndim - 1)
     p.out.data, p.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_ITEMSIZE(out)
     p.out.rs = cnp.PyArray_STRIDE(out, ndim - 2)
-    p.common.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>known_format(out)
-    p.common.activation = <mp_activation>ACTIVATIONS[activation]
+    p.common.epilogue.out_format = MP_I32 if cnp.PyArray_TYPE(out) == _int32 else <mp_format>known_format(out)
+    p.common.epilogue.activation = <mp_activation>ACTIVATIONS[activation]
     p.bias = <const float *>pointer(bias)
     if residual is not None:
         p.residual.data, p.residual.size = cnp.PyArray_BYTES(residual), cnp.PyArray_ITEMSIZE(residual)
         p.residual.rs = cnp.PyArray_STRIDE(residual, ndim - 2)
-        p.common.residual_format = <mp_format>known_format(residual)
+        p.common.epilogue.residual_format = <mp_format>known_format(residual)
     p.a.row_scale, p.a.row_zero = <const float *>pointer(row_scale), <const int32_t *>pointer(row_zero)
     if row_scale is not None:
-        p.common.row_step = cnp.PyArray_SIZE(row_scale) != 1
+        p.common.epilogue.row_stride = cnp.PyArray_SIZE(row_scale) != 1
     p.batch_axes, p.batch = ndim - 2, batch
     for axis in range(ndim - 3, -1, -1):
         batch[axis].length = cnp.PyArray_DIM(out, axis)
@@ -167,12 +167,12 @@ cdef inline int format_of(cnp.ndarray x) noexcept:
 cdef bint set_result(Product *p, object out_dtype, int default) except -1:
     """Set the type of the result; False if the short way does not know it."""
     if out_dtype is None:
-        p.common.out_format = <mp_format>default
+        p.common.epilogue.out_format = <mp_format>default
         return True
     number = _out_formats.get(out_dtype) if may_be_key(out_dtype) else None
     if number is None or (number == MP_I32 and p.a.format < MP_FLOATS):
         return False
-    p.common.out_format = <mp_format>number
+    p.common.epilogue.out_format = <mp_format>number
     return True
 
 
@@ -184,7 +184,7 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
         number = _activations.get(activation) if type(activation) is str else None
         if number is None:
             return False
-        p.common.activation = <mp_activation>number
+        p.common.epilogue.activation = <mp_activation>number
     if bias is not None:
         if type(bias) is not cnp.ndarray:
             return False
@@ -201,7 +201,7 @@ cdef bint set_epilogue(Product *p, object bias, object activation, object residu
                 or not cnp.PyArray_SAMESHAPE(array, result) or (given and not apart(result, array))):
             return False
         p.residual.data, p.residual.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
-        p.residual.rs, p.common.residual_format = p.n * p.residual.size, <mp_format>format_of(array)
+        p.residual.rs, p.common.epilogue.residual_format = p.n * p.residual.size, <mp_format>format_of(array)
     return True
 
 
@@ -303,7 +303,7 @@ cdef object short_way(a, b, out_dtype, out, bias, activation, residual, bint qua
 
     memcpy(shape, dims, (ndim - 1) * sizeof(cnp.npy_intp))
     shape[ndim - 1] = p.n
-    fmt = _int32 if <int>p.common.out_format == MP_I32 else _types[<int>p.common.out_format]
+    fmt = _int32 if <int>p.common.epilogue.out_format == MP_I32 else _types[<int>p.common.epilogue.out_format]
     result = result_for(out, ndim, shape, fmt, left, b)
     if result is None or not set_epilogue(&p, bias, activation, residual, result, out is not None):
         return None

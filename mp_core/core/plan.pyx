@@ -6,7 +6,7 @@ K block depends on the types only.
 
 from mp_core.core.header cimport (
     MP_BF16, MP_BLOCK_PAIRS, MP_BLOCK_WIDE, MP_F16, MP_F32, MP_FLOATS, MP_I8, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS,
-    MP_ROWS, MP_SLACK, MP_TURNED_ROWS, MP_WIDE, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
+    MP_ROWS, MP_SLACK, MP_TRANSPOSED_ROWS, MP_WIDE, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
 )
 
 cdef enum:
@@ -45,7 +45,7 @@ cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ANY]
 cdef Py_ssize_t *IN_PLACE_MOST = [24, 3 * MP_ROWS, MP_ROWS]
 # ... up to which contiguous columns of it are turned: how little work it is beside their transposition; short ones of
 # integers only up to a tile, since their sums end in 16 lanes.
-cdef Py_ssize_t *TRANSPOSED_MOST = [MP_TURNED_ROWS, MP_TURNED_ROWS, 2 * MP_ROWS]
+cdef Py_ssize_t *TRANSPOSED_MOST = [MP_TRANSPOSED_ROWS, MP_TRANSPOSED_ROWS, 2 * MP_ROWS]
 
 # Multiplications from which a second thread pays: about 20 microseconds on one.
 cdef double WORTHWHILE = 1 << 20
@@ -132,7 +132,7 @@ cdef void choose_way(const Problem *q, Plan *p) noexcept nogil:
     elif (lies and q.b.rs == size
             and p.mc <= (TRANSPOSED_MOST[p.arithmetic] if p.arithmetic != MP_QUADS or q.k >= 512
                               else MP_ROWS)
-            and q.kernels.products[p.arithmetic].columns[q.b.format] != NULL):
+            and q.kernels.products[p.arithmetic].transposed[q.b.format] != NULL):
         p.way = TRANSPOSED
     p.from_memory = (q.n * (mp_column_bytes(q.b.format, q.k) if q.packed else q.k * size)
                     > (TILED_CACHED_BYTES if p.amx else CACHED_BYTES))

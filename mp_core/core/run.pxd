@@ -12,7 +12,7 @@ cdef struct Left:               # A, m x k
     int format
     Py_ssize_t size             # bytes of an element
     Py_ssize_t rs, cs           # bytes from one row, one column to the next
-    const float *row_scale      # [batch][m] if common.row_step, else one value; so is row_zero
+    const float *row_scale      # [batch][m] if common.epilogue.row_stride, else one value; so is row_zero
     const int32_t *row_zero
     bint quantized_here         # A is float and becomes int8: by `scales`, row_scale or the rows' largest magnitudes
     const float *scales         # [k], and the zero points; or NULL

@@ -37,7 +37,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
                         mp_gemm *g) noexcept nogil:
     """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
     cdef mp_tile t
-    cdef float *scales = <float *>g.row_scale
+    cdef float *scales = <float *>g.epilogue.row_scale
     cdef Py_ssize_t i, first = 0, half, together = max(1, QUANTIZED // max(p.k, 1))
     memset(&t, 0, sizeof(t))
     t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a.rs // 4, p.k
@@ -45,7 +45,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
         for i in range(rows):
             p.kernels.casts.widen[p.a.format](a + i * p.a.rs, <float *>wide + i * p.k, p.k, 0)
         t.x, t.ldx = <float *>wide, p.k
-    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.row_step, scales
+    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.epilogue.row_stride, scales
     t.qmin, t.qmax = -128, 127
     if p.a.scales != NULL:
         t.scale, t.zero_point, t.row_step, t.col_step = p.a.scales, p.a.zeros, 0, 1
@@ -97,9 +97,10 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
 cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
     """Set g to the range of k that starts at first; return its length."""
     cdef Py_ssize_t end = p.k - p.plan.tail if first < p.k - p.plan.tail else p.k, length = min(end - first, p.plan.kc)
-    g.k, g.a = length, a + first * a_bytes(p.plan.arithmetic)
-    g.first, g.last = first < g.block, first + length == p.k
-    g.resume, g.suspend = first % g.block != 0, not g.last and (first + length) % g.block != 0
+    g.shape.k, g.operands.a = length, a + first * a_bytes(p.plan.arithmetic)
+    g.accumulators.first, g.accumulators.last = first < g.shape.k_block, first + length == p.k
+    g.accumulators.resume = first % g.shape.k_block != 0
+    g.accumulators.suspend = not g.accumulators.last and (first + length) % g.shape.k_block != 0
     return length
 
 
@@ -116,28 +117,29 @@ cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
     its share of those that the panels in work together take next."""
     cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
     cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
-    first += g.k
+    first += g.shape.k
     if first >= p.k:
         first, column, first_column, last_column = 0, last_column, last_column, 2 * last_column - first_column
-    g.fetch = NULL
+    g.prefetch.next = NULL
     if column >= p.n:
         return
     rows = min(p.k - first, p.plan.kc)
     width = min(last_column, p.n) - first_column
     if p.b.packed:
         width = min(p.n - column, <Py_ssize_t>MP_PANEL)
-        g.fetch = packed_range(p, at, first, column, width)
-        g.fetch_rows, g.fetch_width = 1, mp_column_bytes(p.b.format, rows) * width
-        g.fetch_step = g.fetch_width
+        g.prefetch.next = packed_range(p, at, first, column, width)
+        g.prefetch.rows, g.prefetch.row_bytes = 1, mp_column_bytes(p.b.format, rows) * width
+        g.prefetch.row_stride = g.prefetch.row_bytes
     elif p.plan.way == TRANSPOSED or p.b.cs != mp_element_bytes[p.b.format]:
-        g.fetch = at.b + first * p.b.rs + column * p.b.cs
-        g.fetch_rows, g.fetch_width, g.fetch_step = min(p.n - column, <Py_ssize_t>MP_PANEL), rows * p.b.rs, p.b.cs
+        g.prefetch.next = at.b + first * p.b.rs + column * p.b.cs
+        g.prefetch.rows, g.prefetch.row_bytes = min(p.n - column, <Py_ssize_t>MP_PANEL), rows * p.b.rs
+        g.prefetch.row_stride = p.b.cs
     else:
         begin = panel * rows // panels
-        g.fetch_rows = (panel + 1) * rows // panels - begin
-        if g.fetch_rows > 0:
-            g.fetch = at.b + (first + begin) * p.b.rs + first_column * p.b.cs
-            g.fetch_width, g.fetch_step = width * p.b.cs, p.b.rs
+        g.prefetch.rows = (panel + 1) * rows // panels - begin
+        if g.prefetch.rows > 0:
+            g.prefetch.next = at.b + (first + begin) * p.b.rs + first_column * p.b.cs
+            g.prefetch.row_bytes, g.prefetch.row_stride = width * p.b.cs, p.b.rs
 
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
@@ -153,9 +155,9 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
     cdef const Scratch *parts = &p.plan.scratch
     cdef char *copy = work + parts.accumulators + parts.partial_sums
     cdef const char *b = at.b + first_column * size
-    g.ld_acc, g.step = round_up(width, MP_LANES), mp_group[p.b.format] * p.b.rs
-    g.b_zero = 128  # integers of b are read as b ^ 0x80
-    if g.m > MP_ROWS:  # several tiles: they read the same columns again
+    g.accumulators.ld, g.operands.b_stride = round_up(width, MP_LANES), mp_group[p.b.format] * p.b.rs
+    g.epilogue.b_zero = 128  # integers of b are read as b ^ 0x80
+    if g.shape.m > MP_ROWS:  # several tiles: they read the same columns again
         width = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
@@ -163,17 +165,18 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             memset(copy, 0, mp_group[p.b.format] * row_bytes)
             for row in range(p.plan.tail):
                 memcpy(copy + row * row_bytes, b + (first + row) * p.b.rs, (last_column - first_column) * size)
-            b, g.step = copy - first * p.b.rs, mp_group[p.b.format] * row_bytes
+            b, g.operands.b_stride = copy - first * p.b.rs, mp_group[p.b.format] * row_bytes
         column = first_column
         while column < last_column:
-            g.n = min(width, last_column - column)
-            g.chain = work + (parts.accumulators if parts.partial_sums else 0) + (column - first_column) * 4
-            g.acc = work + (column - first_column) * 4 if parts.accumulators else g.chain
-            g.b = b + first * p.b.rs + (column - first_column) * size
-            g.out = at.out + column * p.out.size
-            g.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
-            g.bias = p.bias + column if p.bias != NULL else NULL
-            if g.m > MP_ROWS:
+            g.shape.n = min(width, last_column - column)
+            g.accumulators.partial = (work + (parts.accumulators if parts.partial_sums else 0)
+                                      + (column - first_column) * 4)
+            g.accumulators.sums = work + (column - first_column) * 4 if parts.accumulators else g.accumulators.partial
+            g.operands.b = b + first * p.b.rs + (column - first_column) * size
+            g.epilogue.out = at.out + column * p.out.size
+            g.epilogue.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
+            g.epilogue.bias = p.bias + column if p.bias != NULL else NULL
+            if g.shape.m > MP_ROWS:
                 fetch_next(p, g, at, first, column, first_column, last_column)
             p.kernels.products[p.plan.arithmetic].in_place[p.b.format](g)
             column += width
@@ -185,8 +188,8 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
 cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                      Py_ssize_t last_column, char *work) noexcept nogil:
     """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
-    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.block
-    cdef Py_ssize_t tile_bytes = g.m * MP_PANEL * 4, i
+    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.shape.k_block
+    cdef Py_ssize_t tile_bytes = g.shape.m * MP_PANEL * 4, i
     cdef int32_t init[MP_PANEL]
     cdef int fmt = p.plan.format
     cdef char *acc = work
@@ -197,50 +200,50 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
     cdef float *scales = <float *>(<char *>own_sums + p.plan.scratch.column_sums)
     if p.plan.scratch.column_sums:
         memset(own_sums, 0, p.plan.scratch.column_sums)
-    g.ld_acc = MP_PANEL
+    g.accumulators.ld = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
         for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
             column = first_column + tile * MP_PANEL
-            g.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-            g.acc = acc + tile * tile_bytes if p.plan.scratch.accumulators else NULL
-            g.chain = chain + tile * tile_bytes if p.plan.scratch.partial_sums else NULL
-            g.col_scale = p.b.scale + column if p.b.scale != NULL else NULL
-            g.bias = p.bias + column if p.bias != NULL else NULL
-            g.col_zero = p.b.zero_point + column if p.b.zero_point != NULL else NULL
-            g.out = at.out + column * p.out.size
-            g.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
-            g.col_sum = at.sums + column if at.sums != NULL else NULL
+            g.shape.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
+            g.accumulators.sums = acc + tile * tile_bytes if p.plan.scratch.accumulators else NULL
+            g.accumulators.partial = chain + tile * tile_bytes if p.plan.scratch.partial_sums else NULL
+            g.epilogue.col_scale = p.b.scale + column if p.b.scale != NULL else NULL
+            g.epilogue.bias = p.bias + column if p.bias != NULL else NULL
+            g.epilogue.col_zero = p.b.zero_point + column if p.b.zero_point != NULL else NULL
+            g.epilogue.out = at.out + column * p.out.size
+            g.epilogue.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
+            g.epilogue.col_sum = at.sums + column if at.sums != NULL else NULL
             if p.b.packed:
-                g.b = packed_range(p, at, first, column, g.n)
+                g.operands.b = packed_range(p, at, first, column, g.shape.n)
             elif p.plan.way == TRANSPOSED:
-                g.b, g.step, g.b_zero = at.b + column * p.b.cs, p.b.cs, 128
+                g.operands.b, g.operands.b_stride, g.epilogue.b_zero = at.b + column * p.b.cs, p.b.cs, 128
                 fetch_next(p, g, at, first, column, first_column, last_column)
-                p.kernels.products[p.plan.arithmetic].columns[p.b.format](g)
+                p.kernels.products[p.plan.arithmetic].transposed[p.b.format](g)
                 continue
             else:
-                g.b = made
-                p.kernels.packing.pack[p.b.format](length, g.n, at.b + first * p.b.rs + column * p.b.cs, p.b.rs,
+                g.operands.b = made
+                p.kernels.packing.pack[p.b.format](length, g.shape.n, at.b + first * p.b.rs + column * p.b.cs, p.b.rs,
                                                    p.b.cs, made)
                 if p.plan.scratch.column_sums:
-                    g.col_sum = own_sums + tile * MP_PANEL
-                    p.kernels.products[<int>MP_QUADS].column_sums(length, g.n, made, own_sums + tile * MP_PANEL)
+                    g.epilogue.col_sum = own_sums + tile * MP_PANEL
+                    p.kernels.products[<int>MP_QUADS].column_sums(length, g.shape.n, made, own_sums + tile * MP_PANEL)
             if p.plan.prefetch_next:
                 fetch_next(p, g, at, first, column, first_column, last_column)
             if p.plan.decoded:
-                p.kernels.products[p.plan.arithmetic].decode[p.b.format](length, g.n, g.b, decoded)
-                g.b = decoded
+                p.kernels.products[p.plan.arithmetic].decode[p.b.format](length, g.shape.n, g.operands.b, decoded)
+                g.operands.b = decoded
             if p.b.group_scale != NULL:  # in rows that end at a vector
                 for group in range((length + block - 1) // block):
                     memcpy(scales + group * MP_PANEL, p.b.group_scale + (first // block + group) * p.n + column,
-                           g.n * 4)
-                g.block_scale, g.block_scale_step = scales, MP_PANEL
-            if g.col_sum != NULL and p.a.row_zero == NULL and (p.b.packed or p.plan.kc >= p.k):
+                           g.shape.n * 4)
+                g.accumulators.block_scale, g.accumulators.block_scale_ld = scales, MP_PANEL
+            if g.epilogue.col_sum != NULL and p.a.row_zero == NULL and (p.b.packed or p.plan.kc >= p.k):
                 # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
-                for i in range(g.n):
-                    init[i] = -g.a_zero * g.col_sum[i]
-                g.init, g.col_sum = init, NULL
-            g.step = mp_group_bytes[fmt] * g.n
+                for i in range(g.shape.n):
+                    init[i] = -g.epilogue.a_zero * g.epilogue.col_sum[i]
+                g.accumulators.init, g.epilogue.col_sum = init, NULL
+            g.operands.b_stride = mp_group_bytes[fmt] * g.shape.n
             if p.plan.amx:
                 p.kernels.tiles.gemm[p.plan.arithmetic](g)
             else:
@@ -260,6 +263,7 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     cdef const char *a = p.a.data + row * p.a.rs
     cdef Place at
     cdef int32_t *row_sums
+    cdef int32_t zero
     cdef char *work = <char *>scratch(p.plan.scratch.total)
     if work == NULL:
         p.failed = True
@@ -278,30 +282,30 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     at.b += b_matrix * p.b.matrix_bytes if p.b.packed else b_matrix
     if at.sums != NULL:
         at.sums += b_matrix * p.n
-    g.m = min(p.plan.mc, p.m - row)
-    at.a, g.lda = a, p.a.rs // a_bytes(p.plan.arithmetic)
+    g.shape.m = min(p.plan.mc, p.m - row)
+    at.a, g.operands.lda = a, p.a.rs // a_bytes(p.plan.arithmetic)
     if p.a.row_scale != NULL:
-        g.row_scale = p.a.row_scale + (matrix * p.m + row) * g.row_step
+        g.epilogue.row_scale = p.a.row_scale + (matrix * p.m + row) * g.epilogue.row_stride
     if p.plan.scratch.row_scales:
-        g.row_scale, g.row_step = <float *>work, 1
+        g.epilogue.row_scale, g.epilogue.row_stride = <float *>work, 1
         work += p.plan.scratch.row_scales
     if not p.plan.direct:
         if p.a.quantized_here:
-            quantize_rows(p, a, g.m, work, work + p.plan.scratch.a_copy, &g)
+            quantize_rows(p, a, g.shape.m, work, work + p.plan.scratch.a_copy, &g)
         else:
-            gather_rows(p, a, g.m, work, work + p.plan.scratch.a_copy)
-        at.a, g.lda = work, p.k
+            gather_rows(p, a, g.shape.m, work, work + p.plan.scratch.a_copy)
+        at.a, g.operands.lda = work, p.k
     work += p.plan.scratch.a_copy + p.plan.scratch.a_gathered
     if p.a.row_zero != NULL:
-        g.row_zero = p.a.row_zero + (matrix * p.m + row) * g.row_step
+        g.epilogue.row_zero = p.a.row_zero + (matrix * p.m + row) * g.epilogue.row_stride
     if p.plan.scratch.row_sums:
         row_sums = <int32_t *>work
         work += p.plan.scratch.row_sums
-        p.kernels.products[<int>MP_QUADS].row_sums(g.m, p.k, at.a, g.lda, g.a_flip, row_sums)
-        for i in range(g.m):
-            row_sums[i] -= <int32_t>p.k * (
-                <int32_t>(g.a_flip & 255) + (g.row_zero[i * g.row_step] if g.row_zero != NULL else 0))
-        g.row_sum = row_sums
+        p.kernels.products[<int>MP_QUADS].row_sums(g.shape.m, p.k, at.a, g.operands.lda, g.operands.a_flip, row_sums)
+        for i in range(g.shape.m):
+            zero = g.epilogue.row_zero[i * g.epilogue.row_stride] if g.epilogue.row_zero != NULL else 0
+            row_sums[i] -= <int32_t>p.k * (<int32_t>(g.operands.a_flip & 255) + zero)
+        g.epilogue.row_sum = row_sums
 
     column = panel_chunk * p.plan.task_panels * MP_PANEL
     last_column = min(p.n, (panel_chunk + 1) * p.plan.task_panels * MP_PANEL)
@@ -321,8 +325,8 @@ cdef void run_small(Product *p) noexcept nogil:
     cdef Py_ssize_t width
     at.a, at.b, at.sums, at.residual, at.out = p.a.data, p.b.data, p.b.sums, p.residual.data, p.out.data
     p.plan.kc = max(p.k, 1)
-    p.common.m, p.common.row_scale, p.common.row_zero = p.m, p.a.row_scale, p.a.row_zero
-    p.common.lda = p.a.rs // a_bytes(p.plan.arithmetic)
+    p.common.shape.m, p.common.epilogue.row_scale, p.common.epilogue.row_zero = p.m, p.a.row_scale, p.a.row_zero
+    p.common.operands.lda = p.a.rs // a_bytes(p.plan.arithmetic)
     if p.plan.decoded:
         width = min(p.n, <Py_ssize_t>MP_PANEL)
         p.plan.scratch.decoded = round_up(mp_column_bytes(p.plan.format, p.k) * width + MP_SLACK, 64)
@@ -332,7 +336,7 @@ cdef void run_small(Product *p) noexcept nogil:
             p.failed = True
             return
     if not p.plan.direct:
-        at.a, p.common.lda = work + p.plan.scratch.decoded, p.k
+        at.a, p.common.operands.lda = work + p.plan.scratch.decoded, p.k
         gather_rows(p, p.a.data, p.m, work + p.plan.scratch.decoded, NULL)
     run_panels(p, &p.common, &at, 0, p.n, work)
 
@@ -374,21 +378,21 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     problem = problem_of(p, matrices)
     choose_kernel(&problem, &p.plan)
     if p.plan.arithmetic == MP_QUADS:
-        p.common.a_flip = 0 if p.a.format == A_U8 else 0x80808080u
-        p.common.a_zero = 0 if p.a.format == A_U8 or p.plan.amx else 128
+        p.common.operands.a_flip = 0 if p.a.format == A_U8 else 0x80808080u
+        p.common.epilogue.a_zero = 0 if p.a.format == A_U8 or p.plan.amx else 128
     if not p.plan.sums_wanted:
         p.b.sums = NULL
-    p.common.block = p.plan.k_block
-    p.common.ldo = p.out.rs // p.out.size
+    p.common.shape.k_block = p.plan.k_block
+    p.common.epilogue.ldo = p.out.rs // p.out.size
     if p.residual.data != NULL:
-        p.common.ldr = p.residual.rs // p.residual.size
+        p.common.epilogue.ldr = p.residual.rs // p.residual.size
     if (work < WORTHWHILE and matrices == 1 and p.b.packed and p.b.group_scale == NULL and p.b.zero_point == NULL
             and (p.plan.direct or (p.a.cs == p.a.size and not p.a.quantized_here))):
         run_small(p)
     else:
         problem.threads = threads_for(work, WORTHWHILE)
         choose_tasks(&problem, &p.plan)
-        p.common.far, p.common.ahead = p.plan.from_memory, p.plan.prefetch_within
+        p.common.prefetch.from_memory, p.common.prefetch.own = p.plan.from_memory, p.plan.prefetch_within
         tasks = matrices * p.plan.row_tasks * p.plan.panel_tasks
         with nogil:
             parallel_for(problem.threads, tasks, run_product, p)

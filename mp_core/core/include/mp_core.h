@@ -36,7 +36,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
     MP_ROWS = 6,     /* of a tile of accumulators, at most, on any ISA; narrow ones may be higher */
-    MP_TURNED_ROWS = 24, /* rows up to which a product of columns takes contiguous columns */
+    MP_TRANSPOSED_ROWS = 24, /* rows up to which a product of columns takes contiguous columns */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -63,53 +63,80 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
-/* One panel (in place: any n) times one block of rows, over a range of k that is whole blocks of k, the end of k, or lies
- * in one block:
- *     chain      = resume ? chain : 0;  chain += a[i][p] * b[p][j] for p in the block
- *     acc        = first block ? chain : acc + chain           (with block_scale: chain * scale, fma(chain, scale, acc))
- * and, in the last range of k,
- *     x          = acc                                         (integers: - zero points * sums, then to f32)
- *     out[i][j]  = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j])
- * i < m, j < n <= MP_PANEL. The chain is of fused multiply-adds, k ascending (pairs: the odd element first); integer sums
- * are exact modulo 2^32, with a taken as unsigned bytes a ^ a_flip (but by tiles). */
+/* One call of a product kernel: m rows of A times the columns of one panel (in place: any n), over a range of K that is
+ * whole K blocks, the end of K, or lies in one K block. In each K block, for i < m, j < n,
+ *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the block, ascending
+ *     sum     = first block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
+ * and, in the last range of K, the epilogue
+ *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
+ *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
+ * Partial sums of floats are chains of fused multiply-adds (pairs of bf16: the odd element first). Integer sums are exact
+ * modulo 2^32, with a taken as the unsigned byte a ^ a_flip (but by AMX tiles).
+ *
+ * Shape: rows of A and of the result, columns of B, depth of this range; counts of elements. */
 typedef struct {
     ptrdiff_t m, n, k;
-    const void *a;               /* f32, bf16 or 8-bit elements, unit stride along k */
+    ptrdiff_t k_block;           /* length of a K block, a multiple of the group; integers: at least k */
+} mp_shape;
+
+/* What is multiplied. a: f32, bf16 or 8-bit elements, neighbours along K side by side, rows lda elements apart. b: the
+ * panel's range, b_stride bytes from one group to the next; transposed B: from one column to the next. */
+typedef struct {
+    const void *a;
     ptrdiff_t lda;
-    const void *b;               /* the panel's range: ceil(k / group) groups */
-    ptrdiff_t step;              /* bytes from one group to the next */
-    int ahead;                   /* the first tile of rows fetches what follows in b: panels side by side, from memory */
-    int far;                     /* b is taken to come from memory: few rows of a fetch what follows, rows of b or columns */
-    const char *fetch;           /* what is wanted next, to be fetched into a cache meanwhile, or NULL: so many rows ... */
-    ptrdiff_t fetch_rows, fetch_width, fetch_step; /* ... > 0 of fetch_width > 0 bytes, fetch_step bytes apart (of no meaning
-                                                      to gemm_turned) */
-    ptrdiff_t block;             /* length of a block, a multiple of the group; integers: all of k */
-    const float *block_scale;    /* [blocks][block_scale_step], readable to 16 lanes; or NULL */
-    ptrdiff_t block_scale_step;
-    void *acc, *chain;           /* f32 or i32 [m][ld_acc], carried between calls; they may be one. acc is NULL where no call
-                                    precedes or follows that needs it; then n <= MP_PANEL */
-    ptrdiff_t ld_acc;            /* >= n rounded up to MP_LANES; MP_PANEL if acc is NULL */
-    int first, last;             /* no block precedes; the epilogue follows */
-    int resume, suspend;         /* the chain comes from a call before; goes to the next */
+    const void *b;
+    ptrdiff_t b_stride;
     uint32_t a_flip;             /* 0x80808080 turns signed bytes into unsigned + 128, 0 leaves unsigned ones */
+} mp_operands;
+
+/* Sums that calls hand on to each other: f32 or i32 [m][ld], ld >= n rounded up to MP_LANES. `sums` (of whole K blocks) and
+ * `partial` (of the K block in progress) may be one array. sums is NULL where no call before or after needs it: then
+ * n <= MP_PANEL and ld is MP_PANEL. Where one is read by vectors it is readable to 16 lanes. */
+typedef struct {
+    void *sums, *partial;
+    ptrdiff_t ld;
+    int first, last;             /* no K block precedes; the epilogue follows */
+    int resume, suspend;         /* partial comes from the call before; goes to the next one */
+    const int32_t *init;         /* [n]: where integer sums start; or NULL: at 0 */
+    const float *block_scale;    /* [K blocks][block_scale_ld]: scale of each block's partial sums; or NULL */
+    ptrdiff_t block_scale_ld;
+} mp_accumulators;
+
+/* What happens to a sum before it is stored. Pointers may be NULL but for out; ldr and ldo count elements. */
+typedef struct {
     int32_t a_zero;              /* what stands for 0 in a ^ a_flip, for all rows ... */
-    const int32_t *row_zero;     /* ... plus, by row, or NULL */
-    const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero; or NULL */
-    const int32_t *init;         /* where integer sums start, readable to 16 lanes; or NULL: at 0 */
+    const int32_t *row_zero;     /* ... plus, by row */
+    const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero */
     int32_t b_zero;              /* what stands for 0 in b, for all columns ... */
-    const int32_t *col_zero;     /* ... plus [n], or NULL */
-    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with b_zero or col_zero; or NULL */
-    const float *row_scale;      /* by row, or NULL */
-    ptrdiff_t row_step;          /* of row_scale and row_zero: 1, or 0 for one value */
-    const float *col_scale;      /* [n] or NULL */
-    const float *bias;           /* [n] or NULL */
+    const int32_t *col_zero;     /* ... plus [n] */
+    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with b_zero or col_zero */
+    const float *row_scale;
+    ptrdiff_t row_stride;        /* elements of row_scale and row_zero from one row to the next: 1, or 0 for one value */
+    const float *col_scale;      /* [n] */
+    const float *bias;           /* [n] */
     mp_activation activation;
-    const void *residual;        /* or NULL */
-    mp_format residual_format;
+    mp_format residual_format, out_format; /* out: MP_I32 are integers without the float part */
+    const void *residual;
     ptrdiff_t ldr;
-    mp_format out_format;        /* MP_I32: integers without the float part */
     void *out;
     ptrdiff_t ldo;
+} mp_epilogue;
+
+/* Which memory is wanted soon: products/prefetch.h says who prefetches what, and when. */
+typedef struct {
+    const char *next;            /* what the next call multiplies, or NULL: `rows` > 0 rows of row_bytes > 0 bytes, ... */
+    ptrdiff_t rows, row_bytes;
+    ptrdiff_t row_stride;        /* ... row_stride bytes apart. A transposed B says only where it is */
+    int own;                     /* prefetch this call's own panel, which comes from memory */
+    int from_memory;             /* b is too large for the second-level cache: it is taken to come from memory */
+} mp_prefetch;
+
+typedef struct {
+    mp_shape shape;
+    mp_operands operands;
+    mp_accumulators accumulators;
+    mp_epilogue epilogue;
+    mp_prefetch prefetch;
 } mp_gemm;
 
 /* What a quantized element is stored as. */
@@ -180,7 +207,7 @@ typedef struct {
  *   gemm      b is a packed panel.
  *   in_place  b is rows of k with unit stride along n, readable to whole vectors and groups; integers of a are signed,
  *             those of b unsigned as b ^ 0x80.
- *   columns   b is columns of such elements with unit stride along k, `step` bytes apart, for at most MP_TURNED_ROWS rows
+ *   columns   b is columns of such elements with unit stride along k, `step` bytes apart, for at most MP_TRANSPOSED_ROWS rows
  *             and all of k; ld_acc is MP_PANEL.
  *   decode    turns a packed range into the format that the arithmetic multiplies, which is faster than to decode it in
  *             registers beside more than few_rows rows of a.
@@ -188,7 +215,7 @@ typedef struct {
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*columns[MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS];
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);

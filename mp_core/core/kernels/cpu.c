@@ -8,7 +8,7 @@
     extern const mp_rows mp_rows_##MOST; \
     extern const mp_quantizers mp_quantizers_##MOST; \
     extern const mp_packing mp_packing_##MOST; \
-    extern const mp_products mp_wide_##MOST, mp_pairs_##MOST, mp_quads_##QUADS; \
+    extern const mp_products mp_products_##MOST[MP_ARITHMETICS], mp_products_##QUADS[MP_ARITHMETICS]; \
     extern const mp_tiles mp_tiles_##TILES;
 #include "isa.def"
 #undef MP_ISA
@@ -22,7 +22,8 @@ const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
         .rows = &mp_rows_##MOST, \
         .quantizers = &mp_quantizers_##MOST, \
         .packing = &mp_packing_##MOST, \
-        .products = {[MP_WIDE] = &mp_wide_##MOST, [MP_PAIRS] = &mp_pairs_##MOST, [MP_QUADS] = &mp_quads_##QUADS}, \
+        .products = {[MP_WIDE] = &mp_products_##MOST[MP_WIDE], [MP_PAIRS] = &mp_products_##MOST[MP_PAIRS], \
+                     [MP_QUADS] = &mp_products_##QUADS[MP_QUADS]}, \
         .tiles = &mp_tiles_##TILES, \
     };
 #include "isa.def"

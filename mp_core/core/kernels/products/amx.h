@@ -66,9 +66,9 @@ typedef struct {
     const int32_t *from;        /* what is added to, rows of MP_PANEL; or NULL: zeros */
     int32_t *sums;              /* rows of ld */
     ptrdiff_t ld;
-    int ahead;                  /* what follows in b is fetched */
+    int own;                    /* prefetch what follows in b */
     tile_end end;               /* of the part before, whose sums may lie where those of this one go */
-    rows_ahead next;            /* of g->fetch */
+    line_cursor next;           /* of g->prefetch.next */
     ptrdiff_t pairs, share;     /* ... pairs of cache lines to go; with each step of k */
 } tile_part;
 
@@ -105,8 +105,8 @@ V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t step, co
 }
 
 V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int high, const int vectors) {
-    const ptrdiff_t size = pairs ? 2 : 1, lda = g->lda * size, step = g->step;
-    const int is_signed = g->a_flip != 0;
+    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, step = g->operands.b_stride;
+    const int is_signed = g->operands.a_flip != 0;
     const char *a = t->a;
     const char *b = t->b;
 #define MP_EACH_TILE(DO, AT, LD)                                             \
@@ -123,10 +123,10 @@ V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int 
 #define MP_STORE(N, AT, LD) _tile_stored(N, AT, LD * 4)
     if (t->from) MP_EACH_TILE(MP_LOAD, t->from, MP_PANEL)
     else MP_EACH_TILE(MP_CLEAR, , )
-    for (ptrdiff_t left = g->k * size / DEPTH; left > 0; left--, a += DEPTH, b += DEPTH / 4 * step) {
-        for (ptrdiff_t pair = at_most(t->share, t->pairs); pair > 0; pair--, t->pairs--) fetch_lines(&t->next, 2, 2);
-        if (t->ahead)
-            for (ptrdiff_t at = 0; at < DEPTH / 4 * step; at += 64) __builtin_prefetch(b + OWN_AHEAD + at, 0, 3);
+    for (ptrdiff_t left = g->shape.k * size / DEPTH; left > 0; left--, a += DEPTH, b += DEPTH / 4 * step) {
+        for (ptrdiff_t pair = at_most(t->share, t->pairs); pair > 0; pair--, t->pairs--) prefetch_lines(&t->next, 2, 2);
+        if (t->own)
+            for (ptrdiff_t at = 0; at < DEPTH / 4 * step; at += 64) __builtin_prefetch(b + OWN_DISTANCE + at, 0, 3);
         tile_step(a, lda, b, step, is_signed, pairs, high, vectors);
     }
     if (t->last_a) tile_step(t->last_a, DEPTH, t->last_b, MP_PANEL * 4, is_signed, pairs, high, vectors);
@@ -157,60 +157,58 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];
     _Alignas(64) char last_a[TILE_ROWS * DEPTH], last_b[TILE * MP_PANEL * 4];
     _Alignas(64) float col_scale[MP_PANEL], bias[MP_PANEL];
-    const ptrdiff_t size = pairs ? 2 : 1, vectors = (g->n + MP_LANES - 1) / MP_LANES;
-    const ptrdiff_t whole = g->k * size / DEPTH * DEPTH, left = g->k * size - whole; /* bytes */
-    const int linear = g->last && g->n % MP_LANES == 0 && is_linear(g) && !g->col_sum && !g->row_sum;
-    const int plain = !pairs || (!g->row_scale && !g->col_scale && !g->bias);
-    const int as_they_are = linear && plain && g->out_format == (pairs ? MP_F32 : MP_I32);
-    const int narrow = pairs && g->out_format == MP_BF16;
-    const int scaled = linear && !as_they_are && (narrow || g->out_format == MP_F32);
-    tile_part t = {.ld = as_they_are ? g->ldo : MP_PANEL};
+    const ptrdiff_t size = pairs ? 2 : 1, vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
+    const ptrdiff_t whole = g->shape.k * size / DEPTH * DEPTH, left = g->shape.k * size - whole; /* bytes */
+    const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !g->epilogue.col_sum && !g->epilogue.row_sum;
+    const int plain = !pairs || (!g->epilogue.row_scale && !g->epilogue.col_scale && !g->epilogue.bias);
+    const int as_they_are = linear && plain && g->epilogue.out_format == (pairs ? MP_F32 : MP_I32);
+    const int narrow = pairs && g->epilogue.out_format == MP_BF16;
+    const int scaled = linear && !as_they_are && (narrow || g->epilogue.out_format == MP_F32);
+    tile_part t = {.ld = as_they_are ? g->epilogue.ldo : MP_PANEL};
     if (scaled) {
-        t.end.narrow = narrow, t.end.ldo = g->ldo * (narrow ? 2 : 4), t.end.row_step = g->row_scale ? g->row_step : 0;
-        for (ptrdiff_t j = 0; j < g->n; j += MP_LANES) {
-            store_f32(col_scale + j, g->col_scale ? load_f32(g->col_scale + j) : set_f32(1.0f));
-            store_f32(bias + j, g->bias ? load_f32(g->bias + j) : set_f32(-0.0f));
+        t.end.narrow = narrow, t.end.ldo = g->epilogue.ldo * (narrow ? 2 : 4), t.end.row_step = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
+        for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
+            store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
+            store_f32(bias + j, g->epilogue.bias ? load_f32(g->epilogue.bias + j) : set_f32(-0.0f));
         }
     }
     if (left) {
         memset(last_b, 0, sizeof last_b);
         for (ptrdiff_t p = 0; 4 * p < left; p++)
-            memcpy(last_b + p * MP_PANEL * 4, (const char *)g->b + (whole / 4 + p) * g->step, (size_t)g->n * 4);
+            memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride, (size_t)g->shape.n * 4);
         t.last_a = last_a;
     }
-    if (g->fetch && whole) {
-        const ptrdiff_t steps = (g->m / TILE_ROWS * ((vectors + 1) / 2) + 1) * (whole / DEPTH);
-        t.pairs = pairs_of_fetch(g, &t.next), t.share = (t.pairs + steps - 1) / steps;
+    if (g->prefetch.next && whole) {
+        const ptrdiff_t steps = (g->shape.m / TILE_ROWS * ((vectors + 1) / 2) + 1) * (whole / DEPTH);
+        t.pairs = pairs_to_prefetch(&g->prefetch, &t.next), t.share = (t.pairs + steps - 1) / steps;
     }
-    for (ptrdiff_t row = 0, rows; row < g->m; row += rows) {
-        rows = at_most(g->m - row, TILE_ROWS);
+    for (ptrdiff_t row = 0, rows; row < g->shape.m; row += rows) {
+        rows = at_most(g->shape.m - row, TILE_ROWS);
         const int high = rows > TILE;
-        int32_t *const chain = g->chain ? (int32_t *)g->chain + row * MP_PANEL : NULL;
-        int32_t *const sums = g->suspend ? chain : as_they_are ? (int32_t *)g->out + row * g->ldo : local;
-        t.a = (const char *)g->a + row * g->lda * size;
+        int32_t *const chain = g->accumulators.partial ? (int32_t *)g->accumulators.partial + row * MP_PANEL : NULL;
+        int32_t *const sums = g->accumulators.suspend ? chain : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
+        t.a = (const char *)g->operands.a + row * g->operands.lda * size;
         if (row == 0 || rows < TILE_ROWS) shape_tiles(rows);
         for (ptrdiff_t i = 0; left && i < rows; i++)
-            store_u32(last_a + i * DEPTH, _mm512_maskz_loadu_epi8((1ull << left) - 1, t.a + i * g->lda * size + whole));
+            store_u32(last_a + i * DEPTH, _mm512_maskz_loadu_epi8((1ull << left) - 1, t.a + i * g->operands.lda * size + whole));
         MP_FORGET;
         for (ptrdiff_t v = 0, n; v < vectors; v += n) {
             n = high ? at_most(vectors - v, 2) : vectors;
-            t.b = (const char *)g->b + v * DEPTH, t.last_b = last_b + v * DEPTH;
-            t.from = g->resume ? chain + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
-            t.ahead = g->ahead && row == 0 && v == 0;
+            t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
+            t.from = g->accumulators.resume ? chain + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
+            t.own = g->prefetch.own && row == 0 && v == 0;
             multiply_parts[pairs][high][n - 1](g, &t);
             if (!scaled) continue;
             t.end.rows = rows, t.end.vectors = (int)n, t.end.sums = t.sums;
-            t.end.out = (char *)g->out + row * t.end.ldo + v * MP_LANES * (narrow ? 2 : 4);
-            t.end.row_scale = g->row_scale ? g->row_scale + row * g->row_step : &one;
+            t.end.out = (char *)g->epilogue.out + row * t.end.ldo + v * MP_LANES * (narrow ? 2 : 4);
+            t.end.row_scale = g->epilogue.row_scale ? g->epilogue.row_scale + row * g->epilogue.row_stride : &one;
             t.end.col_scale = col_scale + v * MP_LANES, t.end.bias = bias + v * MP_LANES;
         }
         MP_FORGET;
-        if (g->last && !as_they_are && !scaled) (pairs ? finish_floats : finish_integers)(g, sums, row, rows);
+        if (g->accumulators.last && !as_they_are && !scaled) (pairs ? epilogue_of_floats : epilogue_of_integers)(g, sums, row, rows);
     }
     put_rows(&t.end, pairs);
     _tile_release();
 }
 static void panel_tiles_i8(const mp_gemm *g) { multiply_tiles(g, 0); }
 static void panel_tiles_bf16(const mp_gemm *g) { multiply_tiles(g, 1); }
-MP_PRODUCT(tiles_i8, MP_KEEPING)
-MP_PRODUCT(tiles_bf16, MP_FLUSHING)

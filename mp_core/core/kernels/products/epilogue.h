@@ -3,22 +3,22 @@
 
 #define MP_TILE_LOOP                                              \
     for (ptrdiff_t i = 0; i < rows; i++)                          \
-        for (ptrdiff_t j = 0; j < g->n; j += MP_LANES)
-#define AT ((char *)acc + (i * g->ld_acc + j) * 4)
-#define LEFT at_most(g->n - j, MP_LANES)
+        for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES)
+#define AT ((char *)acc + (i * g->accumulators.ld + j) * 4)
+#define LEFT at_most(g->shape.n - j, MP_LANES)
 
 /* sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za) */
 V void subtract_zeros(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
     MP_TILE_LOOP {
         vu32 x = load_u32(AT);
-        if (g->col_sum) {
-            const int32_t zero = g->a_zero + (g->row_zero ? g->row_zero[(i0 + i) * g->row_step] : 0);
-            x = sub_u32(x, mul_u32(set_u32((uint32_t)zero), loadn_u32(g->col_sum + j, LEFT)));
+        if (g->epilogue.col_sum) {
+            const int32_t zero = g->epilogue.a_zero + (g->epilogue.row_zero ? g->epilogue.row_zero[(i0 + i) * g->epilogue.row_stride] : 0);
+            x = sub_u32(x, mul_u32(set_u32((uint32_t)zero), loadn_u32(g->epilogue.col_sum + j, LEFT)));
         }
-        if (g->row_sum) {
-            vu32 zero = set_u32((uint32_t)g->b_zero);
-            if (g->col_zero) zero = add_u32(zero, loadn_u32(g->col_zero + j, LEFT));
-            x = sub_u32(x, mul_u32(set_u32((uint32_t)g->row_sum[i0 + i]), zero));
+        if (g->epilogue.row_sum) {
+            vu32 zero = set_u32((uint32_t)g->epilogue.b_zero);
+            if (g->epilogue.col_zero) zero = add_u32(zero, loadn_u32(g->epilogue.col_zero + j, LEFT));
+            x = sub_u32(x, mul_u32(set_u32((uint32_t)g->epilogue.row_sum[i0 + i]), zero));
         }
         store_u32(AT, x);
     }
@@ -28,22 +28,22 @@ V void subtract_zeros(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows)
 V void scale_and_shift(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
     MP_TILE_LOOP {
         vf32 x = integers ? f32_from_i32(load_u32(AT)) : load_f32((const void *)AT);
-        if (g->row_scale) x = mul_f32(x, set_f32(g->row_scale[(i0 + i) * g->row_step]));
-        if (g->col_scale) x = mul_f32(x, loadn_f32(g->col_scale + j, LEFT));
-        if (g->bias) x = add_f32(x, loadn_f32(g->bias + j, LEFT));
+        if (g->epilogue.row_scale) x = mul_f32(x, set_f32(g->epilogue.row_scale[(i0 + i) * g->epilogue.row_stride]));
+        if (g->epilogue.col_scale) x = mul_f32(x, loadn_f32(g->epilogue.col_scale + j, LEFT));
+        if (g->epilogue.bias) x = add_f32(x, loadn_f32(g->epilogue.bias + j, LEFT));
         if (straight)
-            storen_f32((float *)g->out + (i0 + i) * g->ldo + j, x, LEFT);
+            storen_f32((float *)g->epilogue.out + (i0 + i) * g->epilogue.ldo + j, x, LEFT);
         else
             store_f32((void *)AT, x);
     }
 }
 
 V void add_residual(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    switch (g->residual_format) {
+    switch (g->epilogue.residual_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
         MP_TILE_LOOP {                                                                                              \
-            const vf32 r = TO_F32(LOADN((const CODE *)g->residual + (i0 + i) * g->ldr + j, LEFT));                  \
+            const vf32 r = TO_F32(LOADN((const CODE *)g->epilogue.residual + (i0 + i) * g->epilogue.ldr + j, LEFT));                  \
             store_f32((void *)AT, add_f32(load_f32((const void *)AT), r));                                          \
         }                                                                                                           \
         break;
@@ -54,13 +54,13 @@ V void add_residual(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
 }
 
 V void narrow_rows(const mp_gemm *g, const void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    switch (g->out_format) {
+    switch (g->epilogue.out_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
         MP_TILE_LOOP {                                                                                              \
-            CODE *to = (CODE *)g->out + (i0 + i) * g->ldo + j;                                                      \
+            CODE *to = (CODE *)g->epilogue.out + (i0 + i) * g->epilogue.ldo + j;                                                      \
             const vf32 x = load_f32((const void *)AT);                                                              \
-            if (g->n - j >= MP_LANES)                                                                               \
+            if (g->shape.n - j >= MP_LANES)                                                                               \
                 STORE(to, FROM_F32(x));                                                                             \
             else                                                                                                    \
                 STOREN(to, FROM_F32(x), LEFT);                                                                      \
@@ -72,36 +72,36 @@ V void narrow_rows(const mp_gemm *g, const void *acc, ptrdiff_t i0, ptrdiff_t ro
     }
 }
 
-V void finish(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
-    const int straight = g->out_format == MP_F32 && g->activation == MP_LINEAR && !g->residual;
-    if (integers || g->row_scale || g->col_scale || g->bias) {
+V void scale_activate_narrow(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
+    const int straight = g->epilogue.out_format == MP_F32 && g->epilogue.activation == MP_LINEAR && !g->epilogue.residual;
+    if (integers || g->epilogue.row_scale || g->epilogue.col_scale || g->epilogue.bias) {
         scale_and_shift(g, acc, i0, rows, integers, straight);
         if (straight) return;
     }
-    if (g->activation != MP_LINEAR)
+    if (g->epilogue.activation != MP_LINEAR)
         for (ptrdiff_t i = 0; i < rows; i++) {
-            float *row = (float *)acc + i * g->ld_acc;
-            activate(g->activation, row, g->n, row);
+            float *row = (float *)acc + i * g->accumulators.ld;
+            activate(g->epilogue.activation, row, g->shape.n, row);
         }
-    if (g->residual) add_residual(g, acc, i0, rows);
+    if (g->epilogue.residual) add_residual(g, acc, i0, rows);
     narrow_rows(g, acc, i0, rows);
 }
 
-static __attribute__((noinline)) void finish_floats(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    finish(g, acc, i0, rows, 0);
+static __attribute__((noinline)) void epilogue_of_floats(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
+    scale_activate_narrow(g, acc, i0, rows, 0);
 }
 
-static __attribute__((noinline)) void finish_integers(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    if (g->col_sum || g->row_sum) subtract_zeros(g, acc, i0, rows);
-    if (g->out_format == MP_I32) {
+static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
+    if (g->epilogue.col_sum || g->epilogue.row_sum) subtract_zeros(g, acc, i0, rows);
+    if (g->epilogue.out_format == MP_I32) {
         for (ptrdiff_t i = 0; i < rows; i++)
-            memcpy((int32_t *)g->out + (i0 + i) * g->ldo, (const int32_t *)acc + i * g->ld_acc, (size_t)g->n * 4);
+            memcpy((int32_t *)g->epilogue.out + (i0 + i) * g->epilogue.ldo, (const int32_t *)acc + i * g->accumulators.ld, (size_t)g->shape.n * 4);
         return;
     }
-    finish(g, acc, i0, rows, 1);
+    scale_activate_narrow(g, acc, i0, rows, 1);
 }
 
-V int is_linear(const mp_gemm *g) { return g->activation == MP_LINEAR && !g->residual; }
+V int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }
 
 #undef MP_TILE_LOOP
 #undef AT

@@ -1,7 +1,5 @@
 /* The packed layout of mp_core.h, written and read back. SIZE bytes an element, GROUP neighbours along k. */
 
-#define MP_ROWS_AHEAD 32     /* how far packing asks for its source in advance: the rows of so many bytes of a column, */
-#define MP_COLUMNS_AHEAD 256 /* or bytes of a contiguous column */
 #define MP_PAGE 4096
 
 /* 16 columns of a group of rows; n <= 16 of them, 0 beyond, and 0 for rows beyond valid. */
@@ -29,15 +27,12 @@ V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, cons
     }
 }
 
-/* The rows of the source are contiguous: a whole group of a panel at a time, or 16 columns. The rows lie far apart,
- * where no hardware prefetcher looks. */
+/* The rows of the source are contiguous: a whole group of a panel at a time, or 16 columns. */
 V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
     const ptrdiff_t step = n * group * size;
     for (ptrdiff_t p = 0; p < k; p += group, src += group * rs, dst += step) {
         const int valid = (int)at_most(k - p, group);
-        for (int q = 0; q < group; q++)
-            for (ptrdiff_t j = 0; j < n * size; j += 64)
-                __builtin_prefetch(src + (MP_ROWS_AHEAD / size + q) * rs + j, 0, 3);
+        prefetch_pack_rows(src, rs, n * size, group, size);
         if (n == MP_PANEL && valid == group) {
             pack_group(src, rs, dst, size, group);
             continue;
@@ -73,16 +68,12 @@ V void store_words(char *to, ptrdiff_t step, int i, vu32 words, ptrdiff_t column
     }
 }
 
-V void fetch_columns(const char *from, ptrdiff_t cs) {
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) __builtin_prefetch(from + i * cs + MP_COLUMNS_AHEAD, 0, 3);
-}
-
 /* Not inlined: in a loop the compiler keeps 32 addresses at hand, more than there are registers. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t step,
                                                       int halves) {
     vu32 tile[MP_LANES];
     load_columns(from, cs, tile);
-    fetch_columns(from, cs);
+    prefetch_pack_columns(from, cs);
     if (halves)
         UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, step, i, tile[i], MP_LANES, 1);
     else
@@ -94,9 +85,9 @@ static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff
     const char *const right = from + MP_LANES * cs;
     vu32 tile[MP_LANES], twin[MP_LANES];
     load_columns(from, cs, tile);
-    fetch_columns(from, cs);
+    prefetch_pack_columns(from, cs);
     load_columns(right, cs, twin);
-    fetch_columns(right, cs);
+    prefetch_pack_columns(right, cs);
     UNROLL16 for (int i = 0; i < MP_LANES; i++, to += 2 * step) {
         store_u32(to, low_halves(tile[i], twin[i]));
         store_u32(to + step, high_halves(tile[i], twin[i]));
@@ -112,7 +103,7 @@ static __attribute__((noinline)) void transpose_part(const char *from, ptrdiff_t
 }
 
 /* How many columns are transposed together. */
-#define AT_A_TIME(SIZE, GROUP) ((SIZE) == 2 && (GROUP) == 1 ? 2 * MP_LANES : MP_LANES)
+V int at_a_time(const int size, const int group) { return size == 2 && group == 1 ? 2 * MP_LANES : MP_LANES; }
 
 /* 16 words of so many columns, or of 16. */
 V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t step, const int size,
@@ -133,7 +124,7 @@ V void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, cha
     const ptrdiff_t step = n * group * size, per_word = 4 / size, whole = k / per_word;
     const ptrdiff_t head = cs % MP_PAGE ? 0 : unaligned_head(src, 4, whole) % MP_LANES;
     for (ptrdiff_t j = 0, columns; j < n; j += columns) {
-        columns = at_most(n - j, n - j < AT_A_TIME(size, group) ? MP_LANES : AT_A_TIME(size, group));
+        columns = at_most(n - j, n - j < at_a_time(size, group) ? MP_LANES : at_a_time(size, group));
         for (ptrdiff_t w = 0, words; w < whole; w += words) {
             words = w < head ? head : at_most(whole - w, MP_LANES);
             const char *from = src + j * cs + w * 4;
@@ -196,7 +187,7 @@ static void unpack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrd
         }
 }
 
-/* Four vectors of columns at a time: one chain of additions would wait for itself. */
+/* Four vectors of columns at a time: one sum would wait for itself. */
 static void column_sums(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums) {
     const vu32 ones = set_u32(0x01010101u);
     for (ptrdiff_t j = 0; j < n; j += 4 * MP_LANES) {

@@ -1,0 +1,140 @@
+/* What differs between the kinds of product (kinds.def). Every function takes the kind as a constant, of which nothing is
+ * left after inlining. */
+enum {
+#define MP_KIND(NAME, ...) KIND_##NAME,
+#include "products/kinds.def"
+};
+
+enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
+
+typedef struct {
+    mp_arithmetic arithmetic;
+    mp_format format;
+    int layouts, rows, tall, at_once;
+} product_kind;
+
+static const product_kind kinds[] = {
+#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE, LOAD) \
+    {ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE},
+#include "products/kinds.def"
+};
+
+V int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
+
+/* Bytes of an element of a. */
+V ptrdiff_t size_of_a(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2; }
+
+/* Neighbours along K in a group of b, and in a part of it: what one multiplication takes. */
+V int group_of(const int kind) { return (int)mp_group[kinds[kind].format]; }
+V int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
+
+/* Bytes of 16 columns: of groups, or of a row of B. */
+V ptrdiff_t vector_bytes(const int kind) {
+    const mp_format format = kinds[kind].format;
+    return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
+}
+
+/* Rows of a register block, at most: of any width; of at most tall_of(kind) vectors. */
+V int rows_of(const int kind) { return kinds[kind].rows < MP_TILE_ROWS ? kinds[kind].rows : MP_TILE_ROWS; }
+V int tall_of(const int kind) { return MP_TILE_VECTORS > 1 ? kinds[kind].tall : 0; }
+V int most_rows_of(const int kind) { return tall_of(kind) ? 2 * rows_of(kind) : rows_of(kind); }
+
+/* ---- 16 columns of a part of the groups at p, ready to be multiplied. stride: bytes from a row of B to the next */
+
+#define MP_LOAD(NAME, FROM_WORD)                                        \
+    V vf32 NAME(const char *p, ptrdiff_t stride, const int part) {      \
+        (void)stride, (void)part;                                       \
+        const vu32 word = load_u32(p);                                  \
+        return FROM_WORD;                                               \
+    }
+MP_LOAD(load_words, as_f32(word))
+MP_LOAD(load_wide_bf16, wide_part_bf16(word, part))
+MP_LOAD(load_wide_e4m3fn, wide_part_e4m3fn(word, part))
+MP_LOAD(load_wide_e5m2, wide_part_e5m2(word, part))
+MP_LOAD(load_wide_i8, wide_part_i8(word, part))
+MP_LOAD(load_wide_i4, wide_part_i4(word, part))
+MP_LOAD(load_pair_e4m3fn, as_f32(pair_part_e4m3fn(word, part)))
+MP_LOAD(load_pair_e5m2, as_f32(pair_part_e5m2(word, part)))
+MP_LOAD(load_pair_i8, as_f32(pair_part_i8(word, part)))
+MP_LOAD(load_pair_i4, as_f32(pair_part_i4(word, part)))
+#undef MP_LOAD
+
+V vf32 load_halves(const char *p, ptrdiff_t stride, const int part) {
+    (void)stride, (void)part;
+    return f32_from_f16(load_u16(p));
+}
+
+V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
+    (void)part;
+    return as_f32(or_u32(widen_u16(load_u16(p)), shl_u32(widen_u16(load_u16(p + stride)), 16)));
+}
+
+/* Made unsigned. */
+V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
+    (void)part;
+    const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
+    return as_f32(xor_u32(word, set_u32(0x80808080u)));
+}
+
+V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
+    switch (kind) {
+#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE, LOAD) \
+    case KIND_##NAME: return LOAD(p, stride, part);
+#include "products/kinds.def"
+    default: __builtin_unreachable();
+    }
+}
+
+/* ---- accumulators: f32, or integers in float clothes, since GCC 12 keeps an array of __m512i in memory */
+
+/* The elements of a that a part takes, in every lane. */
+V vf32 broadcast_a(const mp_gemm *g, const void *p, const int kind) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    if (kinds[kind].arithmetic == MP_WIDE) {
+        float x;
+        memcpy(&x, p, sizeof x);
+        return set_f32(x);
+    }
+    if (is_integer(kind) && kinds[kind].layouts == PACKED)
+        return as_f32(xor_u32(set_u32(bits), set_u32(g->operands.a_flip)));
+    return as_f32(set_u32(bits));
+}
+
+/* Integers in place: b is unsigned times signed a. The row sums of a correct that, which are nearer at hand than the column
+ * sums of b. */
+V vf32 dot(vf32 sum, vf32 a, vf32 b, const int kind) {
+    if (kinds[kind].arithmetic == MP_WIDE) return fma_f32(a, b, sum);
+    if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16(sum, as_u32(a), as_u32(b));
+    if (kinds[kind].layouts == PACKED) return as_f32(dot_u8s8(as_u32(sum), as_u32(a), as_u32(b)));
+    return as_f32(dot_u8s8(as_u32(sum), as_u32(b), as_u32(a)));
+}
+
+V vf32 add(vf32 a, vf32 b, const int kind) {
+    return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
+}
+
+/* Where the sums of 16 columns start. */
+V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
+    if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
+    return set_f32(0.0f);
+}
+
+/* The epilogue of any product, on sums in memory. */
+V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind) {
+    if (is_integer(kind))
+        epilogue_of_integers(g, sums, row, rows);
+    else
+        epilogue_of_floats(g, sums, row, rows);
+}
+
+/* The type other than f32 to which a register block narrows its sums; quads: none. */
+V mp_format narrow_format(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? MP_F16 : MP_BF16; }
+
+/* Whether the epilogue can take place in the registers: scales and bias, f32 or what it is narrowed to most often. */
+V int fits_registers(const mp_gemm *g, const int kind) {
+    const mp_epilogue *const e = &g->epilogue;
+    if (!g->accumulators.last || g->shape.n % MP_LANES || !is_linear(g)) return 0;
+    if (is_integer(kind)) return (e->out_format == MP_F32 || e->out_format == MP_I32) && !e->col_sum && !e->row_sum;
+    return e->out_format == MP_F32 || e->out_format == narrow_format(kind);
+}

@@ -1,0 +1,228 @@
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR = rows <= 6 (12 for few vectors), NR = 16 vectors.
+ *
+ *        packed panel of B, NR = 64 columns              the loops around it (run.pyx but for the last three)
+ *        (bf16: groups of 2 along K)
+ *             16 columns: one vector                     for each NC: panels in work together             L3
+ *         k   |<------------->|                            for each KC: a range of K of these panels      L2, L1
+ *        0 1  b00 b10 b01 b11 ... | ... | ... | ...          for each MC: rows of A by one panel          L2
+ *        2 3  b20 b30 b21 b31 ... | ... | ... | ...            for each MR x NR: a register block         registers
+ *        ...                                                     for each K block of the range
+ *                                                                  for each group of K: load NR of b,
+ *           A              panel             sums                    broadcast each of MR of a, multiply and add
+ *        +------+  MR    +---+---+  KC     +---+---+  MR
+ *        +------+        |   |   |         +---+---+
+ *        |      |    x   |   |   |    =    |   |   |
+ *        +------+        +---+---+         +---+---+
+ *           KC             NR                NR
+ *
+ * kind, rows and vectors are constants wherever they are parameters, so that the loops over them disappear and the sums c
+ * stay in registers.
+ */
+enum { MOST_VECTORS = 4 };
+_Static_assert(MP_TILE_ROWS <= MP_ROWS && MP_TILE_VECTORS <= MOST_VECTORS, "what the planner counts on");
+
+/* Register blocks of a panel, one below the other. */
+typedef struct {
+    ptrdiff_t count, row, column; /* how many to go; where the next one begins */
+    char *sums;                   /* there, or what each block uses if g->accumulators.sums is NULL */
+    int in_registers;             /* the epilogue takes place in their registers */
+    prefetch_kind prefetching;
+    shared_prefetch next;
+} block_column;
+
+/* Where a group of K is read: rows 0 to 2 of a from `a` on, the others from `lower` on. */
+typedef struct {
+    const char *a, *lower, *b;
+    ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
+} place;
+
+V void load_sums(vf32 (*c)[MOST_VECTORS], const char *at, ptrdiff_t ld, const int rows, const int vectors) {
+    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
+        UNROLL for (int j = 0; j < vectors; j++) c[i][j] = load_f32((const void *)(at + j * MP_LANES * 4));
+}
+
+V void store_sums(vf32 (*c)[MOST_VECTORS], char *at, ptrdiff_t ld, const int rows, const int vectors) {
+    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
+        UNROLL for (int j = 0; j < vectors; j++) store_f32((void *)(at + j * MP_LANES * 4), c[i][j]);
+}
+
+V char *partial_sums(const mp_gemm *g, const block_column *t) {
+    return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
+}
+
+/* One part of a group of K, of the vectors j0 to j1. */
+V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
+                     const int j0, const int j1, const int part) {
+    const ptrdiff_t offset = part * part_of(kind) * size_of_a(kind);
+    vf32 column[MOST_VECTORS];
+    UNROLL for (int j = j0; j < j1; j++) column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
+    UNROLL16 for (int i = 0; i < rows; i++) {
+        const char *const from = i < 3 ? at->a + i * at->lda : at->lower + (i - 3) * at->lda;
+        const vf32 row = broadcast_a(g, from + offset, kind);
+        UNROLL for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
+    }
+}
+
+/* All parts of a group that hold any of `valid` elements, of all vectors: AT_ONCE of them first, then the others, for which
+ * a is loaded again to save registers. */
+V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
+                      const int vectors, const ptrdiff_t valid) {
+    const int at_once = rows > 3 && vectors > kinds[kind].at_once ? kinds[kind].at_once : vectors;
+    const int parts = group_of(kind) / part_of(kind);
+    UNROLL for (int part = 0; part < parts; part++)
+        if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
+    if (at_once == vectors) return;
+    __asm__("" : "+r"(at->a), "+r"(at->lower));
+    UNROLL for (int part = 0; part < parts; part++)
+        if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
+}
+
+/* K ends within a group: missing elements of a are 0. */
+V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
+                           const int vectors, const ptrdiff_t valid) {
+    enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
+    char last[2 * MP_TILE_ROWS][GROUP_BYTES];
+    memset(last, 0, sizeof last);
+    for (int i = 0; i < rows; i++) memcpy(last[i], at->a + i * at->lda, (size_t)(valid * size_of_a(kind)));
+    place here = {.a = last[0], .lower = last[3 % (2 * MP_TILE_ROWS)], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
+    multiply_group(g, c, &here, kind, rows, vectors, valid);
+}
+
+/* The elements start to end of K, which lie in one K block. */
+V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                      const ptrdiff_t end, const int kind, const int rows, const int vectors) {
+    const int group = group_of(kind);
+    const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups that follow */
+    const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
+    place at = {.lda = lda, .stride = b_stride / group};
+    at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), at.lower = at.a + 3 * lda;
+    at.b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group * b_stride;
+    if (rows > 3) __asm__("" : "+r"(at.lower)); /* not a + 3 ld: two pointers to rows instead of six */
+    const volatile prefetch_kind *const prefetching = &t->prefetching; /* not in a register of its own */
+    for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
+        multiply_group(g, c, &at, kind, rows, vectors, group);
+        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
+        if ((rows <= BUSY_ROWS && vectors < MP_TILE_VECTORS) || !*prefetching) continue;
+        if (vectors == MP_TILE_VECTORS && *prefetching == OWN_PANEL)
+            UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64)
+                __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
+        else if (rows > BUSY_ROWS && !(left & t->next.interval))
+            prefetch_lines(&t->next.next, 2, 2);
+    }
+    if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
+}
+
+/* Partial sums of the K block that starts at `start` to sums. */
+V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start, const int kind,
+                 const int rows, const int vectors) {
+    const int adds = start > 0 || !g->accumulators.first;
+    const char *at = t->sums;
+    const ptrdiff_t ld = g->accumulators.ld * 4;
+    if (!is_integer(kind) && g->accumulators.block_scale) { /* K blocks of integers have no scales */
+        const ptrdiff_t block = start / g->shape.k_block;
+        const float *scale = g->accumulators.block_scale + block * g->accumulators.block_scale_ld + t->column;
+        UNROLL16 for (int i = 0; i < rows; i++, at += ld)
+            UNROLL for (int j = 0; j < vectors; j++) {
+                const vf32 by = load_f32(scale + j * MP_LANES);
+                c[i][j] = adds ? fma_f32(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4))) : mul_f32(c[i][j], by);
+            }
+    } else if (adds) {
+        UNROLL16 for (int i = 0; i < rows; i++, at += ld)
+            UNROLL for (int j = 0; j < vectors; j++)
+                c[i][j] = add(load_f32((const void *)(at + j * MP_LANES * 4)), c[i][j], kind);
+    }
+}
+
+/* Scales, bias and narrowing. */
+V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
+                           const int rows, const int vectors) {
+    const mp_epilogue *const e = &g->epilogue;
+    const ptrdiff_t out = t->row * e->ldo + t->column;
+    if (is_integer(kind) && e->out_format != MP_I32)
+        UNROLL16 for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
+    if (e->row_scale)
+        UNROLL16 for (int i = 0; i < rows; i++) {
+            const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_f32(c[i][j], by);
+        }
+    if (e->col_scale)
+        UNROLL for (int j = 0; j < vectors; j++) {
+            const vf32 by = load_f32(e->col_scale + t->column + j * MP_LANES);
+            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_f32(c[i][j], by);
+        }
+    if (e->bias)
+        UNROLL for (int j = 0; j < vectors; j++) {
+            const vf32 bias = load_f32(e->bias + t->column + j * MP_LANES);
+            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = add_f32(c[i][j], bias);
+        }
+    if (!is_integer(kind) && e->out_format == narrow_format(kind)) {
+        uint16_t *at = (uint16_t *)e->out + out;
+        UNROLL16 for (int i = 0; i < rows; i++, at += e->ldo)
+            UNROLL for (int j = 0; j < vectors; j++)
+                store_u16(at + j * MP_LANES, kinds[kind].arithmetic == MP_WIDE ? f16_from_f32(c[i][j]) : bf16_of_flushed(c[i][j]));
+    } else {
+        store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
+    }
+}
+
+/* t->count register blocks, one below the other. */
+V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
+    if (rows > rows_of(kind) && vectors > tall_of(kind)) return; /* no register block of this kind */
+    for (; t->count > 0; t->count--) {
+        const int next = rows > BUSY_ROWS && t->next.pairs > 0;
+        t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
+        t->next.pairs -= t->next.share;
+        ptrdiff_t start = 0, end;
+        do {
+            end = start + at_most(g->shape.k - start, g->shape.k_block);
+            vf32 c[2 * MP_TILE_ROWS][MOST_VECTORS];
+            if (g->accumulators.resume)
+                load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
+            else
+                UNROLL16 for (int i = 0; i < rows; i++)
+                    UNROLL for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
+            multiply_block(g, t, c, start, end, kind, rows, vectors);
+            MP_FORGET;
+            if (g->accumulators.suspend) {
+                store_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
+                continue;
+            }
+            add_block(g, t, c, start, kind, rows, vectors);
+            if (t->in_registers && end == g->shape.k)
+                finish_in_registers(g, t, c, kind, rows, vectors);
+            else
+                store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
+        } while ((start = end) < g->shape.k);
+        t->row += rows;
+        if (g->accumulators.sums) t->sums += rows * g->accumulators.ld * 4;
+    }
+}
+
+/* The sizes of register blocks: functions of their own, each with its use of registers, in a table [rows - 1][vectors - 1]
+ * for each kind. */
+#if MP_TILE_VECTORS == 4
+#define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
+#define MP_TALL(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2)
+#define MP_TALL_SIZES(DO, KIND) \
+    MP_TALL(DO, KIND, 7) MP_TALL(DO, KIND, 8) MP_TALL(DO, KIND, 9) \
+    MP_TALL(DO, KIND, 10) MP_TALL(DO, KIND, 11) MP_TALL(DO, KIND, 12)
+#else
+#define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1)
+#define MP_TALL_SIZES(DO, KIND)
+#endif
+#if MP_TILE_ROWS == 6
+#define MP_SIZES(DO, KIND) \
+    MP_WIDTHS(DO, KIND, 1) MP_WIDTHS(DO, KIND, 2) MP_WIDTHS(DO, KIND, 3) \
+    MP_WIDTHS(DO, KIND, 4) MP_WIDTHS(DO, KIND, 5) MP_WIDTHS(DO, KIND, 6) MP_TALL_SIZES(DO, KIND)
+#else
+#define MP_SIZES(DO, KIND) MP_WIDTHS(DO, KIND, 1)
+#endif
+_Static_assert(MP_TILE_ROWS == 6 || MP_TILE_ROWS == 1, "the sizes above");
+_Static_assert(MP_TILE_VECTORS == 4 || MP_TILE_VECTORS == 1, "the sizes above");
+
+#define MP_INSTANCE(KIND, R, N)                                                                                 \
+    static __attribute__((noinline)) void micro_kernel_##KIND##_##R##x##N(const mp_gemm *g, block_column *t) {  \
+        micro_kernel(g, t, KIND_##KIND, R, N);                                                                  \
+    }
+#define MP_ENTRY(KIND, R, N) [R - 1][N - 1] = micro_kernel_##KIND##_##R##x##N,

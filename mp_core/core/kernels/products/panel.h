@@ -1,0 +1,112 @@
+/* A call of a product kernel: a panel, or rows of a row-major B in place, cut into register blocks. */
+
+typedef void (*const micro_kernel_sizes[MP_TILE_VECTORS])(const mp_gemm *, block_column *);
+
+/* One row of a by rows of B in place: the first groups of K, `together` of them at a time for all columns, whose partial sums
+ * stay in a cache meanwhile. Return how many groups have been taken. */
+V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int together, const int prefetching) {
+    const int group = group_of(kind);
+    const ptrdiff_t b_stride = g->operands.b_stride, vector = vector_bytes(kind), group_bytes = group * size_of_a(kind);
+    const ptrdiff_t row_bytes = (g->shape.n + MP_LANES - 1) / MP_LANES * vector;
+    float *const partial = g->accumulators.partial;
+    groups -= groups % together;
+    for (ptrdiff_t p = 0; p < groups; p += together) {
+        const char *a = (const char *)g->operands.a + p * group_bytes, *b = (const char *)g->operands.b + p * b_stride;
+        line_cursor next = cursor_at(b + together * b_stride, row_bytes, b_stride / group);
+        vf32 row[4];
+        UNROLL for (int r = 0; r < together; r++) row[r] = broadcast_a(g, a + r * group_bytes, kind);
+        const int begin = p == 0 && !g->accumulators.resume;
+        for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
+            vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
+            if (prefetching) prefetch_lines(&next, (int)(together * group * vector / 64), 1);
+            UNROLL for (int r = 0; r < together; r++)
+                c = dot(c, row[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
+            store_f32(partial + j, c);
+        }
+    }
+    return groups;
+}
+
+/* As many rows at a time as make whole cache lines: four of f32, prefetched if they are short and come from memory, else
+ * followed by the hardware; two lines of narrower rows, or one if two would be prefetched too far ahead. */
+V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
+    const int bytes = (int)vector_bytes(kind), group = group_of(kind);
+    const ptrdiff_t line = g->shape.n * (64 / MP_LANES);
+    if (bytes == 64 && g->prefetch.from_memory && 4 * line <= L1_BYTES) return multiply_groups(g, groups, kind, 4, 1);
+    if (bytes == 64) return multiply_groups(g, groups, kind, 4, 0);
+    if (2 * line <= L1_BYTES) return multiply_groups(g, groups, kind, 128 / bytes / group, 1);
+    return multiply_groups(g, groups, kind, 64 / bytes / group, 1);
+}
+
+/* m rows as register blocks of heights as even as possible: seven rows are four and three, not six and one. */
+V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
+    _Alignas(64) char local[2 * MP_TILE_ROWS * MP_PANEL * 4];
+    const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
+    const ptrdiff_t widths = (vectors + MP_TILE_VECTORS - 1) / MP_TILE_VECTORS;
+    const ptrdiff_t most = vectors > tall_of(kind) ? rows_of(kind) : most_rows_of(kind);
+    const ptrdiff_t heights = (g->shape.m + most - 1) / most, lower = g->shape.m / heights, taller = g->shape.m % heights;
+    const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
+    const ptrdiff_t ld = g->accumulators.ld * 4;
+    block_column t = {.in_registers = fits_registers(g, kind)};
+    const int own_epilogue = g->accumulators.last && !t.in_registers;
+    if (g->prefetch.next && prefetching)
+        share_prefetch(&g->prefetch, &t.next, prefetching * widths, g->shape.k / group_of(kind));
+    line_cursor rows_of_b = {0};
+    ptrdiff_t pairs = 0;
+    if (kinds[kind].layouts & IN_PLACE)
+        pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind),
+                              MP_TILE_VECTORS * vector_bytes(kind),
+                              widths > 1 && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
+    for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
+        const ptrdiff_t rows = lower + (height < taller);
+        count = widths > 1 || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
+        char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
+        for (ptrdiff_t v = 0; v < vectors; v += MP_TILE_VECTORS) {
+            t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
+            if (kinds[kind].layouts & IN_PLACE)
+                for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
+            kernels[rows - 1][at_most(vectors - v, MP_TILE_VECTORS) - 1](g, &t);
+        }
+        if (own_epilogue) run_epilogue(g, sums, row, rows, kind);
+        row += rows * count;
+    }
+}
+
+V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
+    if ((kinds[kind].layouts & IN_PLACE) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
+        && g->shape.k <= g->shape.k_block) {
+        const ptrdiff_t groups = multiply_one_row(g, g->shape.k / group_of(kind) - !g->accumulators.suspend, kind);
+        mp_gemm rest = *g;
+        rest.operands.a = (const char *)g->operands.a + groups * group_of(kind) * size_of_a(kind);
+        rest.operands.b = (const char *)g->operands.b + groups * g->operands.b_stride;
+        rest.shape.k -= groups * group_of(kind), rest.accumulators.resume |= groups > 0;
+        if (rest.shape.k > 0) multiply_blocks(&rest, kind, kernels);
+    } else {
+        multiply_blocks(g, kind, kernels);
+    }
+}
+
+/* A packed range in the format that the arithmetic multiplies: 32 bits for each part of each column. */
+V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+    const int group = group_of(kind), parts = group / part_of(kind);
+    for (ptrdiff_t p = 0; p < k; p += group, b += n * 4)
+        UNROLL for (int part = 0; part < parts; part++)
+            if (p + part * part_of(kind) < k) {
+                for (ptrdiff_t j = 0; j < n; j += MP_LANES) store_f32((float *)(to + j * 4), load_b(b + j * 4, 0, kind, part));
+                to += n * 4;
+            }
+}
+
+#define MP_KIND(NAME, ...)                                                              \
+    MP_SIZES(MP_INSTANCE, NAME)                                                         \
+    static micro_kernel_sizes micro_kernels_##NAME[2 * MP_TILE_ROWS] = {MP_SIZES(MP_ENTRY, NAME)};  \
+    static __attribute__((noinline)) void panel_##NAME(const mp_gemm *g) {              \
+        multiply_panel(g, KIND_##NAME, micro_kernels_##NAME);                           \
+    }
+#include "products/kinds.def"
+#undef MP_INSTANCE
+#undef MP_ENTRY
+#undef MP_SIZES
+#undef MP_TALL_SIZES
+#undef MP_TALL
+#undef MP_WIDTHS

@@ -1,0 +1,159 @@
+/* The product of few rows of a by a transposed B, whose columns are contiguous and b_stride bytes apart: small pieces of B are
+ * transposed into the first-level cache and multiplied at once, along all of K, so that memory is read in order. At most
+ * MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
+
+/* Columns and words (4 bytes) of each that a piece has. Caches are read well along 32 columns, memory along as few as are
+ * transposed at a time; there the pieces are short, so that little waits for their transposition. */
+enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS = MP_LANES };
+#define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
+
+V int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
+
+/* Elements along K of so many words of a column. */
+V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
+
+/* A whole piece of `all` vectors and k of K by some rows, whose partial sums lie CACHED_COLUMNS apart. */
+V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all, const int k) {
+    const int most = MP_TILE_ROWS * MP_TILE_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
+    const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
+    for (int v = 0; v < all; v += vectors) {
+        place at = {.lda = lda, .b = (const char *)g->operands.b + v * vector_bytes(kind)};
+        at.a = (const char *)g->operands.a + row * lda, at.lower = at.a + 3 * lda;
+        char *const partial = (char *)g->accumulators.partial + row * ld + v * MP_LANES * 4;
+        vf32 c[2 * MP_TILE_ROWS][MOST_VECTORS];
+        load_sums(c, partial, ld, rows, vectors);
+#define MP_ADVANCE                                                 \
+        multiply_group(g, c, &at, kind, rows, vectors, group);     \
+        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride;
+        if (rows < 3)
+            _Pragma("GCC unroll 4") for (int left = k / group; left > 0; left--) { MP_ADVANCE }
+        else
+            for (int left = k / group; left > 0; left--) { MP_ADVANCE }
+#undef MP_ADVANCE
+        store_sums(c, partial, ld, rows, vectors);
+    }
+}
+
+#if MP_TILE_VECTORS == 4 /* pieces have at most two vectors: twice as many rows */
+#define MP_PIECE_ROWS (2 * MP_TILE_ROWS)
+#define MP_HEIGHTS(DO, KIND) \
+    DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
+    DO(KIND, 7) DO(KIND, 8) DO(KIND, 9) DO(KIND, 10) DO(KIND, 11) DO(KIND, 12)
+#elif MP_TILE_ROWS == 6
+#define MP_PIECE_ROWS 6
+#define MP_HEIGHTS(DO, KIND) DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6)
+#else
+#define MP_PIECE_ROWS 1
+#define MP_HEIGHTS(DO, KIND) DO(KIND, 1)
+#endif
+typedef void (*const piece_kernels[MP_PIECE_ROWS])(const mp_gemm *g, ptrdiff_t row);
+
+/* What packs pieces that are not whole. */
+V void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, char *made, const int kind) {
+    if (group_of(kind) == 2) pack_pairs(k, n, b, size_of_b(kind), b_stride, made);
+    else if (size_of_b(kind) == 2) pack_halves(k, n, b, size_of_b(kind), b_stride, made);
+    else pack_words(k, n, b, size_of_b(kind), b_stride, made);
+}
+
+/* columns x words from b on, b_stride bytes apart, as a panel. */
+V void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int kind, const ptrdiff_t columns,
+                       const ptrdiff_t words) {
+    const int size = size_of_b(kind), group = group_of(kind);
+    const ptrdiff_t together = at_most(columns, at_a_time(size, group));
+    for (ptrdiff_t i = 0; i < columns; i += together)
+        for (ptrdiff_t w = 0; w < words; w += MP_LANES)
+            transpose(b + i * b_stride + w * 4, b_stride, together,
+                      made + (i * group + elements_of(w, kind) * columns) * size, columns * size * group, size, group);
+}
+
+/* What the pieces of some columns share. */
+typedef struct {
+    mp_gemm call;                 /* of one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
+    char *made;                   /* the piece as a panel */
+    const char *column, *next;    /* the first column; the first one after these columns if it is to be prefetched, or NULL */
+    ptrdiff_t rows, head;         /* rows of a in a call; words before the first piece, or 0 */
+    void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* of whole pieces, by rows */
+    void (*panel)(const mp_gemm *g);                         /* of others */
+} pieces;
+
+/* The elements start to end of K, which lie in one K block, by `columns` columns or what is left; whole pieces are transposed
+ * and multiplied by loops of constant length. */
+V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
+                       const ptrdiff_t columns, const ptrdiff_t words) {
+    mp_gemm *const call = &p->call;
+    const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind);
+    for (ptrdiff_t at = start; at < end; at += call->shape.k) {
+        const char *const b = p->column + at * size;
+        call->operands.a = (const char *)g->operands.a + at * size_of_a(kind);
+        call->shape.k = at_most(end - at, elements_of(at == start && p->head ? p->head : words, kind));
+        if (call->shape.k < elements_of(words, kind) || call->shape.n < columns) {
+            pack_piece(call->shape.k, call->shape.n, b, b_stride, p->made, kind);
+            p->panel(call);
+            continue;
+        }
+        if (p->next) prefetch_columns(p->next + at * size * columns, columns * words * 4);
+        transpose_piece(b, b_stride, p->made, kind, columns, words);
+        for (ptrdiff_t i = 0; i < g->shape.m; i += p->rows)
+            p->kernels[at_most(g->shape.m - i, p->rows) - 1](call, i);
+    }
+}
+
+/* Partial sums of `columns` columns to sums. */
+V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
+    for (ptrdiff_t i = 0; i < g->shape.m; i++)
+        for (ptrdiff_t v = 0; v < columns; v += MP_LANES) {
+            float *const to = sums + i * MP_PANEL + v;
+            const vf32 sum = load_f32(partial + i * CACHED_COLUMNS + v);
+            store_f32(to, adds ? add_f32(load_f32(to), sum) : sum);
+        }
+}
+
+V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdiff_t columns, const ptrdiff_t words) {
+    _Alignas(64) float sums[MP_TRANSPOSED_ROWS * MP_PANEL], partial[MP_TRANSPOSED_ROWS * CACHED_COLUMNS];
+    _Alignas(64) char made[CACHED_COLUMNS * CACHED_WORDS * 4 + MP_SLACK];
+    const ptrdiff_t heights = (g->shape.m + MP_PIECE_ROWS - 1) / MP_PIECE_ROWS, b_stride = g->operands.b_stride;
+    const int prefetched = words == MEMORY_WORDS && is_stretch(g->shape.k * size_of_b(kind), b_stride)
+                           && columns * b_stride <= L2_BYTES;
+    p->rows = (g->shape.m + heights - 1) / heights, p->made = made, p->call = *g;
+    p->call.operands.b = made, p->call.prefetch.next = NULL;
+    p->call.accumulators = (mp_accumulators){.partial = partial, .ld = CACHED_COLUMNS, .resume = 1, .suspend = 1};
+    for (ptrdiff_t j = 0; j < g->shape.n; j += columns) {
+        p->column = (const char *)g->operands.b + j * b_stride;
+        /* Words before the first cache line, where each line must be read at once: see pack_columns. */
+        p->head = b_stride % MP_PAGE ? 0 : unaligned_head(p->column, 4, MP_LANES) % MP_LANES;
+        p->next = j + columns < g->shape.n ? p->column + columns * b_stride : g->prefetch.next;
+        if (!prefetched) p->next = NULL;
+        p->call.shape.n = at_most(g->shape.n - j, columns);
+        p->call.operands.b_stride = p->call.shape.n * size_of_b(kind) * group_of(kind);
+        for (ptrdiff_t start = 0, end; start < g->shape.k; start = end) {
+            end = start + at_most(g->shape.k - start, g->shape.k_block);
+            memset(partial, 0, (size_t)g->shape.m * CACHED_COLUMNS * 4);
+            multiply_pieces(g, p, start, end, kind, columns, words);
+            add_pieces(g, partial, sums + j, columns, start > 0);
+        }
+    }
+    run_epilogue(g, sums, 0, g->shape.m, kind);
+}
+
+V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *), piece_kernels *kernels) {
+    pieces p = {.panel = panel, .kernels = kernels[g->prefetch.from_memory != 0]};
+    if (g->prefetch.from_memory) multiply_columns(g, &p, kind, MEMORY_COLUMNS(kind), MEMORY_WORDS);
+    else multiply_columns(g, &p, kind, CACHED_COLUMNS, CACHED_WORDS);
+}
+
+#define MP_PIECE(KIND, R)                                                                                           \
+    static __attribute__((noinline)) void multiply_cached_##KIND##_##R(const mp_gemm *g, ptrdiff_t row) {           \
+        multiply_piece(g, row, KIND_##KIND, R, CACHED_COLUMNS / MP_LANES, (int)elements_of(CACHED_WORDS, KIND_##KIND));   \
+    }                                                                                                               \
+    static __attribute__((noinline)) void multiply_memory_##KIND##_##R(const mp_gemm *g, ptrdiff_t row) {           \
+        multiply_piece(g, row, KIND_##KIND, R, MEMORY_COLUMNS(KIND_##KIND) / MP_LANES,                              \
+                       (int)elements_of(MEMORY_WORDS, KIND_##KIND));                                                \
+    }
+#define MP_CACHED_PIECE(KIND, R) multiply_cached_##KIND##_##R,
+#define MP_MEMORY_PIECE(KIND, R) multiply_memory_##KIND##_##R,
+#define MP_TRANSPOSED(KIND)                                                                                         \
+    MP_HEIGHTS(MP_PIECE, KIND)                                                                                      \
+    static piece_kernels pieces_##KIND[2] = {{MP_HEIGHTS(MP_CACHED_PIECE, KIND)}, {MP_HEIGHTS(MP_MEMORY_PIECE, KIND)}};         \
+    static __attribute__((noinline)) void panel_transposed_##KIND(const mp_gemm *g) {                               \
+        multiply_transposed(g, KIND_##KIND, panel_##KIND, pieces_##KIND);                                           \
+    }

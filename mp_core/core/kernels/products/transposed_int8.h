@@ -1,0 +1,115 @@
+/* The product of int8 rows by a transposed int8 B, whose columns are contiguous and b_stride bytes apart. Sums of integers have
+ * no order: neighbours along K are multiplied as they lie, and the lanes are added in the end. At most MP_TRANSPOSED_ROWS rows,
+ * all of K, at most MP_PANEL columns. */
+enum { SIDE_BY_SIDE = 4, LINE = 4 * MP_LANES, ROW_DISTANCE = 128 * LINE /* bytes */ };
+
+/* 64 bytes of a row by as many of a column, made unsigned. */
+V vf32 unsigned_b(const uint8_t *b) { return as_f32(xor_u32(load_u32(b), set_u32(0x80808080u))); }
+V vf32 dot_line(vf32 sum, vf32 a, vf32 b) { return dot(sum, a, b, KIND_quads_in_place); }
+V vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
+
+/* Bytes of a row or a column from byte `whole` on: the end of LINE bytes after zeros, or all of fewer before zeros. */
+V void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
+    memset(to, 0, LINE);
+    memcpy(to + (k < LINE ? 0 : LINE - (k - whole)), x + whole, (size_t)(k - whole));
+}
+
+/* One row of a: a column after the other, several vectors of it at a time, so that memory is read in order and no sum waits
+ * for another. ROW_DISTANCE behind them is prefetched, or the next column, if that is farther. */
+V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
+    enum { VECTORS = 4 };
+    const ptrdiff_t k = g->shape.k, whole = k / LINE * LINE, b_stride = g->operands.b_stride;
+    const ptrdiff_t distance = is_stretch(k, b_stride) ? ROW_DISTANCE : b_stride;
+    const uint8_t *const a = g->operands.a, *b = g->operands.b;
+    uint8_t last_a[LINE];
+    vu32 sums[MP_LANES];
+    memset(sums, 0, sizeof sums);
+    last_line(last_a, a, k, whole);
+    for (ptrdiff_t j = 0; j < g->shape.n; j++, b += b_stride) {
+        vf32 c[VECTORS];
+        UNROLL for (int s = 0; s < VECTORS; s++) c[s] = set_f32(0.0f);
+        ptrdiff_t p = 0;
+        for (; p + VECTORS * LINE <= whole; p += VECTORS * LINE)
+            UNROLL for (int s = 0; s < VECTORS; s++) {
+                __builtin_prefetch(b + p + s * LINE + distance, 0, 3);
+                c[s] = dot_line(c[s], load_line(a + p + s * LINE), unsigned_b(b + p + s * LINE));
+            }
+        for (; p < whole; p += LINE) c[0] = dot_line(c[0], load_line(a + p), unsigned_b(b + p));
+        c[1] = dot_line(c[1], load_line(last_a), unsigned_b(b + k - LINE));
+        sums[j % MP_LANES] = add_u32(add_u32(as_u32(c[0]), as_u32(c[1])), add_u32(as_u32(c[2]), as_u32(c[3])));
+        if (j % MP_LANES == MP_LANES - 1 || j == g->shape.n - 1) store_u32(out + j / MP_LANES * MP_LANES, sums_u32(sums));
+    }
+}
+
+/* Columns side by side: in whole vectors from `head` words to byte `whole`; what is left is among their `last` LINE bytes. */
+typedef struct {
+    const uint8_t *b[SIDE_BY_SIDE], *last[SIDE_BY_SIDE];
+    ptrdiff_t head, whole;
+} int8_columns;
+
+/* Some rows of a, whose vectors are `a`, by vectors of these columns from byte `at` on. */
+V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const *b, ptrdiff_t at, const int rows) {
+    UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) {
+        const vf32 x = unsigned_b(b[q] + at);
+        UNROLL for (int i = 0; i < rows; i++) c[i][q] = dot_line(c[i][q], a[i], x);
+    }
+}
+
+/* Some rows of a, `lda` bytes apart, by these columns: the sums of 16 lanes each. The first rows prefetch the next columns, if
+ * they are one stretch of memory, line by line. */
+V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda, const uint8_t (*last_a)[LINE],
+                             vu32 *sums, const int rows, const uint8_t *next) {
+    vf32 c[2][SIDE_BY_SIDE], y[2];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) c[i][q] = set_f32(0.0f);
+    UNROLL for (int i = 0; i < rows; i++) y[i] = load_line(last_a[i]);
+    dot_columns(c, y, t->last, 0, rows);
+    if (t->head) { /* zeros times what follows b's head */
+        UNROLL for (int i = 0; i < rows; i++) y[i] = loadn_f32((const void *)(a + i * lda), t->head);
+        dot_columns(c, y, t->b, 0, rows);
+    }
+    for (ptrdiff_t p = 4 * t->head; p < t->whole; p += LINE) {
+        if (next)
+            UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) __builtin_prefetch(next + SIDE_BY_SIDE * p + q * LINE, 0, 3);
+        UNROLL for (int i = 0; i < rows; i++) y[i] = load_line(a + i * lda + p);
+        dot_columns(c, y, t->b, p, rows);
+    }
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) sums[i * MP_LANES + q] = as_u32(c[i][q]);
+}
+
+V void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
+    const ptrdiff_t m = g->shape.m, n = g->shape.n, k = g->shape.k, lda = g->operands.lda, b_stride = g->operands.b_stride;
+    int8_columns t;
+    /* Words before the first cache line, where all columns begin at the same place in one, and are long enough to gain. */
+    const int skewed = b_stride % LINE == 0 && k >= 10 * LINE;
+    t.head = skewed ? unaligned_head(g->operands.b, 4, MP_LANES) % MP_LANES : 0;
+    t.whole = (k - 4 * t.head) / LINE * LINE + 4 * t.head;
+    const int prefetched = is_stretch(k, b_stride) && SIDE_BY_SIDE * b_stride <= L1_BYTES;
+    uint8_t last_a[MP_TRANSPOSED_ROWS][LINE], short_b[SIDE_BY_SIDE][LINE];
+    for (ptrdiff_t i = 0; i < m; i++) last_line(last_a[i], (const uint8_t *)g->operands.a + i * lda, k, t.whole);
+    for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+        vu32 sums[MP_TRANSPOSED_ROWS * MP_LANES];
+        for (int first = 0; first < MP_LANES; first += SIDE_BY_SIDE) {
+            for (int q = 0; q < SIDE_BY_SIDE; q++) { /* beyond the last column, that one again */
+                t.b[q] = (const uint8_t *)g->operands.b + at_most(j + first + q, n - 1) * b_stride;
+                t.last[q] = t.b[q] + k - LINE;
+                if (k < LINE) last_line(short_b[q], t.b[q], k, 0), t.last[q] = short_b[q];
+            }
+            const uint8_t *a = g->operands.a, *next = NULL;
+            if (prefetched)
+                next = j + first + SIDE_BY_SIDE < n ? t.b[0] + SIDE_BY_SIDE * b_stride : (const void *)g->prefetch.next;
+            ptrdiff_t i = 0;
+            for (; i + 2 <= m; i += 2, a += 2 * lda)
+                multiply_int8_columns(&t, a, lda, last_a + i, sums + i * MP_LANES + first, 2, i ? NULL : next);
+            if (i < m) multiply_int8_columns(&t, a, lda, last_a + i, sums + i * MP_LANES + first, 1, NULL);
+        }
+        for (ptrdiff_t i = 0; i < m; i++) store_u32(out + i * MP_PANEL + j, sums_u32(sums + i * MP_LANES));
+    }
+}
+
+static __attribute__((noinline)) void panel_transposed_quads_i8(const mp_gemm *g) {
+    _Alignas(64) int32_t sums[MP_TRANSPOSED_ROWS * MP_PANEL];
+    if (g->shape.m == 1 && g->shape.k >= LINE) multiply_int8_row(g, sums);
+    else multiply_int8_rows(g, sums);
+    epilogue_of_integers(g, sums, 0, g->shape.m);
+}
