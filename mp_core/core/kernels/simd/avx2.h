@@ -31,7 +31,8 @@ V void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
 V void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
 V void stream_fence(void) { _mm_sfence(); }
 
-/* Part of a vector goes through a buffer: vmaskmovps stores cost 18 to 42 uops on Zen 4 and know no bytes. */
+/* loadn_ and storen_ copy through a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are no
+ * masked loads and stores of bytes. */
 #include "partial.h"
 
 MP_BOTH1(vf32, vu32, as_u32, _mm256_castps_si256)
@@ -81,7 +82,7 @@ V vu32 widen_u16(vu16 x) {
 }
 V vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
 V vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
-V vu16 narrow_u16(vu32 x) { /* the low halves; vpackusdw would saturate, so the high ones are cleared first */
+V vu16 narrow_u16(vu32 x) { /* vpackusdw saturates, so the high 16 bits are cleared first */
     const vu32 low = and_u32(x, set_u32(0xFFFFu));
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low.lo, low.hi), 0xD8);
 }
@@ -128,7 +129,8 @@ V vmask eq_u16(vu16 a, vu16 b) {
 }
 #include "lanes16.h"
 
-/* A NaN, which exceeds infinity in magnitude, gets all bits below its sign; then codes go to the upper halves of words. */
+/* A NaN (its magnitude exceeds that of infinity) is made quiet by setting all bits below its sign. Then each bf16 goes to the
+ * upper half of its lane. */
 V vf32 f32_from_bf16(vu16 h) {
     const vu16 nan = _mm256_cmpgt_epi16(and_u16(h, set_u16(0x7FFF)), set_u16(0x7F80));
     const vu16 quiet = _mm256_permute4x64_epi64(or_u16(h, _mm256_srli_epi16(nan, 1)), 0xD8);
@@ -154,7 +156,7 @@ V void transpose_eight(__m256i *r) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
-/* 16 x 16 words, in place: four times eight by eight. */
+/* A matrix of 16 x 16 words, transposed in place: four parts of 8 x 8. */
 V void transpose_u32(vu32 *r) {
     __m256i part[4][8];
     UNROLL for (int i = 0; i < 8; i++)

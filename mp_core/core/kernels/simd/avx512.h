@@ -76,7 +76,7 @@ V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
 V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
 V int any_clear(vu32 x, vu32 bits) { return _mm512_testn_epi32_mask(x, bits) != 0; }
 V int any_set(vu32 x, vu32 bits) { return _mm512_test_epi32_mask(x, bits) != 0; }
-/* The halves of the words of a, then of b. */
+/* The low (high) 16 bits of the lanes of a, then of those of b. */
 V vu32 low_halves(vu32 a, vu32 b) {
     const vu32 pair = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000A0008, 0x000E000C, 0x00120010, 0x00160014, 0x001A0018,
                                         0x001E001C, 0x00220020, 0x00260024, 0x002A0028, 0x002E002C, 0x00320030, 0x00360034,
@@ -99,21 +99,21 @@ V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (
 V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
 V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-/* A code goes to the upper half of its word. vfixupimmps then makes a signalling NaN quiet and keeps the bits of everything
- * else, also of subnormal numbers where the caller flushes them. */
+/* Each bf16 goes to the upper half of its lane. Then vfixupimmps makes signalling NaNs quiet. It keeps the bits of all other
+ * numbers, subnormal ones too, even if the caller flushes them. */
 V vf32 f32_from_bf16(vu16 h) {
     const vu32 twice = _mm512_setr_epi32(0x00000000, 0x00010001, 0x00020002, 0x00030003, 0x00040004, 0x00050005, 0x00060006,
                                          0x00070007, 0x00080008, 0x00090009, 0x000A000A, 0x000B000B, 0x000C000C, 0x000D000D,
                                          0x000E000E, 0x000F000F);
     const vf32 x = as_f32(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, twice, _mm512_castsi256_si512(h)));
-    return _mm512_fixupimm_ps(x, x, set_u32(0x20) /* of classes of numbers: the second one becomes a quiet NaN */, 0);
+    return _mm512_fixupimm_ps(x, x, set_u32(0x20) /* class 1, signalling NaN: make it quiet */, 0);
 }
 
 V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"
 
-/* In each quarter of four vectors that follow each other, the 4 x 4 words: pairs of words, then pairs of pairs. */
+/* Transpose the 4 x 4 words in each 128-bit quarter of r[0..3], r[4..7], ...: first pairs of words, then pairs of pairs. */
 V void transpose_quarters(vu32 *r) {
     vu32 t[MP_LANES];
     UNROLL for (int i = 0; i < MP_LANES; i += 2) {
@@ -127,7 +127,7 @@ V void transpose_quarters(vu32 *r) {
         }
 }
 
-/* 16 x 16 words, in place. */
+/* A matrix of 16 x 16 words, transposed in place. */
 V void transpose_u32(vu32 *r) {
     vu32 t[MP_LANES];
     transpose_quarters(r);
@@ -142,7 +142,7 @@ V void transpose_u32(vu32 *r) {
     }
 }
 
-/* The loads put half of a row above half of the one four before it, which spares a step of transpose_u32. */
+/* Each load puts 8 words of row i + 4 above 8 words of row i, which replaces one of the steps of transpose_u32. */
 #define MP_NATIVE_COLUMNS
 V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     vu32 t[MP_LANES];
@@ -159,11 +159,11 @@ V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
         }
 }
 
-/* Half the work of transposing first: what is shuffled is added at once. */
+/* Adding after each shuffle takes half the work of transposing first. */
 #define MP_NATIVE_SUMS
 V vu32 sums_u32(const vu32 *r) {
     vu32 four[4];
-    UNROLL for (int i = 0; i < 4; i++) { /* quarter by quarter, of four vectors */
+    UNROLL for (int i = 0; i < 4; i++) { /* sums within 128-bit quarters, of four vectors */
         const vu32 *const q = r + 4 * i;
         const vu32 ab = _mm512_add_epi32(_mm512_unpacklo_epi32(q[0], q[1]), _mm512_unpackhi_epi32(q[0], q[1]));
         const vu32 cd = _mm512_add_epi32(_mm512_unpacklo_epi32(q[2], q[3]), _mm512_unpackhi_epi32(q[2], q[3]));
@@ -174,7 +174,7 @@ V vu32 sums_u32(const vu32 *r) {
 #undef QUARTERS
 }
 
-/* Four rows of 16 bytes; their words, then the bytes of four words. */
+/* Permute the words of the four rows into order, then the four bytes of each lane. */
 #define MP_NATIVE_U8
 V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     const vu32 ab = _mm512_inserti32x4(_mm512_castsi128_si512(a), b, 1);
@@ -183,7 +183,7 @@ V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));
 }
 
-/* Words go to where the interleaving of bytes, then of pairs of them, leaves them in order. */
+/* The words are permuted first, so that vpunpck, which works within 128 bits, leaves the result in order. */
 #define MP_NATIVE_ROWS
 V void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
     const vu32 order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -219,9 +219,10 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 #ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
 #include "tables.h"
 #else
-/* Elements 2 S and 2 S + 1 of four float8 to a pair of bf16, exactly. A byte at the top of 16 bits has its sign in place;
- * shifted, its fields lie where bf16's do and the exponent is rebased. Subnormal numbers are looked up (vpermw takes the
- * low 5 bits of the index). */
+/* Elements 2 s and 2 s + 1 of four float8 to a pair of bf16, exactly. Each byte goes to the top of 16 bits, where its sign is
+ * in place. Normal numbers: shift exponent and mantissa to their place and add the difference of the biases. Subnormal
+ * numbers: look them up (vpermw uses the low 5 bits of the index). `special`: bits that are all set in codes of Inf and
+ * NaN only; `mark`: bits that make the result Inf or NaN. */
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
                     const int special, const int mark) {
@@ -246,9 +247,9 @@ static const uint16_t e5m2_subnormals[32] = {0, 0x3780, 0x3800, 0x3840};
 V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, 2, 15, e5m2_subnormals, 0x7C00, 0x7F80); }
 #endif
 
-/* The lowest of four int4 and of four more above them, to a pair of bf16. */
+/* Bits 0 to 3 and bits 16 to 19 of each lane, as signed numbers, to a pair of bf16. */
 #define MP_NATIVE_I4_PAIRS
-static const uint16_t i4_values[32] = { /* twice: the bit above the nibble is the next one's */
+static const uint16_t i4_values[32] = { /* twice: vpermw looks at 5 bits, of which the highest belongs to the next element */
     0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
     0, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
 V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }

@@ -1,11 +1,11 @@
-/* The vocabulary in plain C, for any CPU: 16 lanes in an array, fused multiply-add by fmaf. The slow path that is
- * always there. */
+/* The vocabulary in plain C, for any CPU: a vector is an array of 16 lanes, a fused multiply-add is fmaf. Slow, and always
+ * available. */
 typedef struct { float x[MP_LANES]; } vf32;
 typedef struct { uint32_t x[MP_LANES]; } vu32;
 typedef struct { uint16_t x[MP_LANES]; } vu16;
 typedef struct { uint8_t x[MP_LANES]; } vu8;
 typedef vu32 vmask; /* 1 or 0 per lane */
-#undef UNROLL16 /* vectors are in memory, and lanes loops of their own: minutes of compiling for nothing */
+#undef UNROLL16 /* here vectors are arrays in memory: unrolling gains nothing and takes minutes to compile */
 #define UNROLL16
 #define MP_OUT_OF_LINE
 
@@ -66,7 +66,7 @@ V vf32 f32_from_i32(vu32 a) { MP_EACH(vf32, (float)(int32_t)a.x[i]); }
 V vu32 i32_from_f32(vf32 a) { MP_EACH(vu32, (uint32_t)lrintf(a.x[i])); }
 V vu32 widen_u16(vu16 a) { MP_EACH(vu32, a.x[i]); }
 V vf32 f32_from_bf16(vu16 h) {
-    for (int i = 0; i < MP_LANES; i++) h.x[i] |= (uint16_t)(((h.x[i] & 0x7FFF) > 0x7F80) << 6); /* a quiet NaN */
+    for (int i = 0; i < MP_LANES; i++) h.x[i] |= (uint16_t)(((h.x[i] & 0x7FFF) > 0x7F80) << 6); /* make a NaN quiet */
     return as_f32(shl_u32(widen_u16(h), 16));
 }
 V vu32 widen_u8(vu8 a) { MP_EACH(vu32, a.x[i]); }
@@ -82,7 +82,7 @@ V vu32 high_halves(vu32 a, vu32 b) {
     MP_EACH(vu32, x[i / 8][i % 8 * 2] >> 16 | (x[i / 8][i % 8 * 2 + 1] & 0xFFFF0000u));
 }
 
-/* 16 x 16 words, in place. */
+/* A matrix of 16 x 16 words, transposed in place. */
 V void transpose_u32(vu32 *r) {
     for (int i = 0; i < MP_LANES; i++)
         for (int j = 0; j < i; j++) {
