@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_SLACK, MP_WIDE,
-    MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_gemm, mp_group, mp_group_bytes, mp_tile,
+    MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_tile,
 )
 from mp_core.core.plan cimport (
     A_U8, IN_PLACE, TRANSPOSED, Problem, Scratch, a_bytes, choose_kernel, choose_tasks, round_up,
@@ -111,9 +111,9 @@ cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t firs
             + first // mp_group[p.b.format] * mp_group_bytes[p.b.format] * n)
 
 
-cdef void fetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
+cdef void prefetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
                      Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
-    """Let g fetch what follows: of a packed b or of columns the next range of the panel, or of the next panel; of rows
+    """Let g prefetch what follows: of a packed b or of columns the next range of the panel, or of the next panel; of rows
     its share of those that the panels in work together take next."""
     cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
     cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
@@ -173,11 +173,9 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
                                       + (column - first_column) * 4)
             g.accumulators.sums = work + (column - first_column) * 4 if parts.accumulators else g.accumulators.partial
             g.operands.b = b + first * p.b.rs + (column - first_column) * size
-            g.epilogue.out = at.out + column * p.out.size
-            g.epilogue.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
-            g.epilogue.bias = p.bias + column if p.bias != NULL else NULL
+            set_columns(p, g, at, column)
             if g.shape.m > MP_ROWS:
-                fetch_next(p, g, at, first, column, first_column, last_column)
+                prefetch_next(p, g, at, first, column, first_column, last_column)
             p.kernels.products[p.plan.arithmetic].in_place[p.b.format](g)
             column += width
         first += length
@@ -185,96 +183,102 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
             break
 
 
+cdef void set_columns(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t column) noexcept nogil:
+    """Set the epilogue to the columns from `column` on."""
+    cdef mp_epilogue *e = &g.epilogue
+    e.out = at.out + column * p.out.size
+    e.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
+    e.bias = p.bias + column if p.bias != NULL else NULL
+    e.col_scale = p.b.scale + column if p.b.scale != NULL else NULL
+    e.col_zero = p.b.zero_point + column if p.b.zero_point != NULL else NULL
+    e.col_sum = at.sums + column if at.sums != NULL else NULL
+
+
+cdef void set_panel(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column, char *made,
+                    int32_t *own_sums) noexcept nogil:
+    """Set b to the panel's range of k that starts at first: where it is packed, else packed into `made`."""
+    if p.b.packed:
+        g.operands.b = packed_range(p, at, first, column, g.shape.n)
+        return
+    g.operands.b = made
+    p.kernels.packing.pack[p.b.format](g.shape.k, g.shape.n, at.b + first * p.b.rs + column * p.b.cs, p.b.rs, p.b.cs,
+                                       made)
+    if p.plan.scratch.column_sums:
+        g.epilogue.col_sum = own_sums
+        p.kernels.products[<int>MP_QUADS].column_sums(g.shape.k, g.shape.n, made, own_sums)
+
+
+cdef void set_block_scales(const Product *p, mp_gemm *g, Py_ssize_t first, Py_ssize_t column,
+                           float *scales) noexcept nogil:
+    """The scales of the K blocks from first on, in rows that are readable to whole vectors."""
+    cdef Py_ssize_t group, block = g.shape.k_block
+    for group in range((g.shape.k + block - 1) // block):
+        memcpy(scales + group * MP_PANEL, p.b.group_scale + (first // block + group) * p.n + column, g.shape.n * 4)
+    g.accumulators.block_scale, g.accumulators.block_scale_ld = scales, MP_PANEL
+
+
 cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                      Py_ssize_t last_column, char *work) noexcept nogil:
-    """Panels in work together, all of k: one range of k after the other, each panel made if it is not packed so."""
-    cdef Py_ssize_t first = 0, length, column, tile, group, block = g.shape.k_block
-    cdef Py_ssize_t tile_bytes = g.shape.m * MP_PANEL * 4, i
+    """Panels in work together (NC), all of k: one range of k (KC) after the other."""
+    cdef Py_ssize_t first = 0, length, column, panel, i
+    cdef Py_ssize_t panel_bytes = g.shape.m * MP_PANEL * 4
+    cdef const Scratch *parts = &p.plan.scratch
     cdef int32_t init[MP_PANEL]
-    cdef int fmt = p.plan.format
-    cdef char *acc = work
-    cdef char *chain = acc + p.plan.scratch.accumulators
-    cdef char *made = chain + p.plan.scratch.partial_sums
-    cdef char *decoded = made + p.plan.scratch.made
-    cdef int32_t *own_sums = <int32_t *>(decoded + p.plan.scratch.decoded)
-    cdef float *scales = <float *>(<char *>own_sums + p.plan.scratch.column_sums)
-    if p.plan.scratch.column_sums:
-        memset(own_sums, 0, p.plan.scratch.column_sums)
+    cdef char *partial = work + parts.accumulators
+    cdef char *made = partial + parts.partial_sums
+    cdef char *decoded = made + parts.made
+    cdef int32_t *own_sums = <int32_t *>(decoded + parts.decoded)
+    cdef float *scales = <float *>(<char *>own_sums + parts.column_sums)
+    if parts.column_sums:
+        memset(own_sums, 0, parts.column_sums)
     g.accumulators.ld = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
-        for tile in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
-            column = first_column + tile * MP_PANEL
+        for panel in range((last_column - first_column + MP_PANEL - 1) // MP_PANEL):
+            column = first_column + panel * MP_PANEL
             g.shape.n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-            g.accumulators.sums = acc + tile * tile_bytes if p.plan.scratch.accumulators else NULL
-            g.accumulators.partial = chain + tile * tile_bytes if p.plan.scratch.partial_sums else NULL
-            g.epilogue.col_scale = p.b.scale + column if p.b.scale != NULL else NULL
-            g.epilogue.bias = p.bias + column if p.bias != NULL else NULL
-            g.epilogue.col_zero = p.b.zero_point + column if p.b.zero_point != NULL else NULL
-            g.epilogue.out = at.out + column * p.out.size
-            g.epilogue.residual = at.residual + column * p.residual.size if at.residual != NULL else NULL
-            g.epilogue.col_sum = at.sums + column if at.sums != NULL else NULL
-            if p.b.packed:
-                g.operands.b = packed_range(p, at, first, column, g.shape.n)
-            elif p.plan.way == TRANSPOSED:
+            g.accumulators.sums = work + panel * panel_bytes if parts.accumulators else NULL
+            g.accumulators.partial = partial + panel * panel_bytes if parts.partial_sums else NULL
+            set_columns(p, g, at, column)
+            if p.plan.prefetch_next or p.plan.way == TRANSPOSED:
+                prefetch_next(p, g, at, first, column, first_column, last_column)
+            if p.plan.way == TRANSPOSED:
                 g.operands.b, g.operands.b_stride, g.epilogue.b_zero = at.b + column * p.b.cs, p.b.cs, 128
-                fetch_next(p, g, at, first, column, first_column, last_column)
                 p.kernels.products[p.plan.arithmetic].transposed[p.b.format](g)
                 continue
-            else:
-                g.operands.b = made
-                p.kernels.packing.pack[p.b.format](length, g.shape.n, at.b + first * p.b.rs + column * p.b.cs, p.b.rs,
-                                                   p.b.cs, made)
-                if p.plan.scratch.column_sums:
-                    g.epilogue.col_sum = own_sums + tile * MP_PANEL
-                    p.kernels.products[<int>MP_QUADS].column_sums(length, g.shape.n, made, own_sums + tile * MP_PANEL)
-            if p.plan.prefetch_next:
-                fetch_next(p, g, at, first, column, first_column, last_column)
+            set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL)
             if p.plan.decoded:
                 p.kernels.products[p.plan.arithmetic].decode[p.b.format](length, g.shape.n, g.operands.b, decoded)
                 g.operands.b = decoded
-            if p.b.group_scale != NULL:  # in rows that end at a vector
-                for group in range((length + block - 1) // block):
-                    memcpy(scales + group * MP_PANEL, p.b.group_scale + (first // block + group) * p.n + column,
-                           g.shape.n * 4)
-                g.accumulators.block_scale, g.accumulators.block_scale_ld = scales, MP_PANEL
+            if p.b.group_scale != NULL:
+                set_block_scales(p, g, first, column, scales)
             if g.epilogue.col_sum != NULL and p.a.row_zero == NULL and (p.b.packed or p.plan.kc >= p.k):
                 # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
                 for i in range(g.shape.n):
                     init[i] = -g.epilogue.a_zero * g.epilogue.col_sum[i]
                 g.accumulators.init, g.epilogue.col_sum = init, NULL
-            g.operands.b_stride = mp_group_bytes[fmt] * g.shape.n
+            g.operands.b_stride = mp_group_bytes[p.plan.format] * g.shape.n
             if p.plan.amx:
                 p.kernels.tiles.gemm[p.plan.arithmetic](g)
             else:
-                p.kernels.products[p.plan.arithmetic].gemm[fmt](g)
+                p.kernels.products[p.plan.arithmetic].gemm[p.plan.format](g)
         first += length
         if first >= p.k:
             break
 
 
-cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
-    """One chunk of rows times one run of panels of one matrix of the batch."""
-    cdef Product *p = <Product *>context
-    cdef mp_gemm g = p.common
-    cdef Py_ssize_t panel_chunk = index % p.plan.panel_tasks, rest = index // p.plan.panel_tasks
-    cdef Py_ssize_t row = rest % p.plan.row_tasks * p.plan.mc, matrix = rest // p.plan.row_tasks, place = matrix
-    cdef Py_ssize_t axis, position, column, last_column, end, i, b_matrix = 0
-    cdef const char *a = p.a.data + row * p.a.rs
+cdef Place place_of(const Product *p, Py_ssize_t matrix, Py_ssize_t row) noexcept nogil:
+    """Where the operands and the result of the rows from `row` on of a matrix of the batch are."""
     cdef Place at
-    cdef int32_t *row_sums
-    cdef int32_t zero
-    cdef char *work = <char *>scratch(p.plan.scratch.total)
-    if work == NULL:
-        p.failed = True
-        return
-    at.b, at.out, at.sums, at.residual = p.b.data, p.out.data + row * p.out.rs, p.b.sums, p.residual.data
+    cdef Py_ssize_t axis, position, b_matrix = 0
+    at.a, at.b, at.out = p.a.data + row * p.a.rs, p.b.data, p.out.data + row * p.out.rs
+    at.sums, at.residual = p.b.sums, p.residual.data
     if at.residual != NULL:
         at.residual += row * p.residual.rs
     for axis in range(p.batch_axes - 1, -1, -1):
-        position = place % p.batch[axis].length
-        place //= p.batch[axis].length
-        a += position * p.batch[axis].a
+        position = matrix % p.batch[axis].length
+        matrix //= p.batch[axis].length
+        at.a += position * p.batch[axis].a
         at.out += position * p.batch[axis].out
         b_matrix += position * p.batch[axis].b
         if at.residual != NULL:
@@ -282,33 +286,57 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
     at.b += b_matrix * p.b.matrix_bytes if p.b.packed else b_matrix
     if at.sums != NULL:
         at.sums += b_matrix * p.n
-    g.shape.m = min(p.plan.mc, p.m - row)
-    at.a, g.operands.lda = a, p.a.rs // a_bytes(p.plan.arithmetic)
+    return at
+
+
+cdef char *prepare_rows(const Product *p, mp_gemm *g, Place *at, Py_ssize_t row, char *work) noexcept nogil:
+    """Rows of a as the kernel reads them, their scales, zero points and sums; return the scratch that is left. row: the
+    first one, among those of all matrices."""
+    cdef const Scratch *parts = &p.plan.scratch
+    cdef Py_ssize_t i
+    cdef int32_t *row_sums
+    cdef int32_t zero
+    g.operands.lda = p.a.rs // a_bytes(p.plan.arithmetic)
     if p.a.row_scale != NULL:
-        g.epilogue.row_scale = p.a.row_scale + (matrix * p.m + row) * g.epilogue.row_stride
-    if p.plan.scratch.row_scales:
+        g.epilogue.row_scale = p.a.row_scale + row * g.epilogue.row_stride
+    if parts.row_scales:
         g.epilogue.row_scale, g.epilogue.row_stride = <float *>work, 1
-        work += p.plan.scratch.row_scales
+        work += parts.row_scales
     if not p.plan.direct:
         if p.a.quantized_here:
-            quantize_rows(p, a, g.shape.m, work, work + p.plan.scratch.a_copy, &g)
+            quantize_rows(p, at.a, g.shape.m, work, work + parts.a_copy, g)
         else:
-            gather_rows(p, a, g.shape.m, work, work + p.plan.scratch.a_copy)
+            gather_rows(p, at.a, g.shape.m, work, work + parts.a_copy)
         at.a, g.operands.lda = work, p.k
-    work += p.plan.scratch.a_copy + p.plan.scratch.a_gathered
+    work += parts.a_copy + parts.a_gathered
     if p.a.row_zero != NULL:
-        g.epilogue.row_zero = p.a.row_zero + (matrix * p.m + row) * g.epilogue.row_stride
-    if p.plan.scratch.row_sums:
+        g.epilogue.row_zero = p.a.row_zero + row * g.epilogue.row_stride
+    if parts.row_sums:
         row_sums = <int32_t *>work
-        work += p.plan.scratch.row_sums
+        work += parts.row_sums
         p.kernels.products[<int>MP_QUADS].row_sums(g.shape.m, p.k, at.a, g.operands.lda, g.operands.a_flip, row_sums)
         for i in range(g.shape.m):
             zero = g.epilogue.row_zero[i * g.epilogue.row_stride] if g.epilogue.row_zero != NULL else 0
             row_sums[i] -= <int32_t>p.k * (<int32_t>(g.operands.a_flip & 255) + zero)
         g.epilogue.row_sum = row_sums
+    return work
 
-    column = panel_chunk * p.plan.task_panels * MP_PANEL
-    last_column = min(p.n, (panel_chunk + 1) * p.plan.task_panels * MP_PANEL)
+
+cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: MC rows of one matrix of the batch times some panels."""
+    cdef Product *p = <Product *>context
+    cdef mp_gemm g = p.common
+    cdef Py_ssize_t first_panel = index % p.plan.panel_tasks * p.plan.task_panels, rest = index // p.plan.panel_tasks
+    cdef Py_ssize_t row = rest % p.plan.row_tasks * p.plan.mc, matrix = rest // p.plan.row_tasks
+    cdef Py_ssize_t column = first_panel * MP_PANEL, end
+    cdef Py_ssize_t last_column = min(p.n, (first_panel + p.plan.task_panels) * MP_PANEL)
+    cdef Place at = place_of(p, matrix, row)
+    cdef char *work = <char *>scratch(p.plan.scratch.total)
+    if work == NULL:
+        p.failed = True
+        return
+    g.shape.m = min(p.plan.mc, p.m - row)
+    work = prepare_rows(p, &g, &at, matrix * p.m + row, work)
     while column < last_column:
         end = min(column + p.plan.nc_panels * MP_PANEL, last_column)
         if p.plan.way == IN_PLACE:

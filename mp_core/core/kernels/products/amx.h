@@ -1,5 +1,5 @@
-/* Products by tile registers (Intel AMX) of 16 rows of 64 bytes. One instruction multiplies 16 rows of a, 64 bytes of k each,
- * by 16 groups of 16 columns of a panel, which lie in a tile as they lie in memory, and adds the 16 x 16 sums to a third
+/* Products by tile registers (Intel AMX) of 16 rows of 64 bytes. One instruction multiplies 16 rows of a, 64 bytes of k
+ * each, by 16 groups of 16 columns of a panel, which lie in a tile as they lie in memory, and adds the 16 x 16 sums to a third
  * tile. Two by two tiles of sums take four loads for four products; where there are no more than 16 rows, one by four take
  * five.
  *
@@ -8,7 +8,7 @@
  *     one by four:                                     5     b
  *
  * Integers: signed a is multiplied as it is, so that no sums of b are needed. Pairs of bf16 (`pairs`): the instruction adds
- * the products of the 16 even elements of k and those of the 16 odd ones, each a chain of fused multiply-adds from 0, then
+ * the products of the 16 even elements of k and those of the 16 odd ones, each by fused multiply-adds from 0, then
  * the one sum to the other and both to the tile, which is not the order of dot_bf16.
  */
 enum { TILE = 16, DEPTH = 64, TILE_ROWS = 2 * TILE };
@@ -40,10 +40,10 @@ typedef struct {
     const float *row_scale, *col_scale, *bias;
     ptrdiff_t rows, row_step, ldo; /* ldo: bytes */
     int vectors, narrow;           /* narrow: to bf16 */
-} tile_end;
+} part_epilogue;
 
-V void put_rows(const tile_end *e, const int pairs) {
-    const tile_end here = *e;
+V void put_rows(const part_epilogue *e, const int pairs) {
+    const part_epilogue here = *e;
     for (ptrdiff_t i = 0; i < here.rows; i++) {
         const int32_t *const sums = here.sums + i * MP_PANEL;
         char *const out = here.out + i * here.ldo;
@@ -67,7 +67,7 @@ typedef struct {
     int32_t *sums;              /* rows of ld */
     ptrdiff_t ld;
     int own;                    /* prefetch what follows in b */
-    tile_end end;               /* of the part before, whose sums may lie where those of this one go */
+    part_epilogue epilogue;               /* of the part before, whose sums may lie where those of this one go */
     line_cursor next;           /* of g->prefetch.next */
     ptrdiff_t pairs, share;     /* ... pairs of cache lines to go; with each step of k */
 } tile_part;
@@ -130,7 +130,7 @@ V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int 
         tile_step(a, lda, b, step, is_signed, pairs, high, vectors);
     }
     if (t->last_a) tile_step(t->last_a, DEPTH, t->last_b, MP_PANEL * 4, is_signed, pairs, high, vectors);
-    put_rows(&t->end, pairs);
+    put_rows(&t->epilogue, pairs);
     MP_EACH_TILE(MP_STORE, t->sums, t->ld)
 #undef MP_EACH_TILE
 #undef MP_CLEAR
@@ -166,7 +166,7 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
     const int scaled = linear && !as_they_are && (narrow || g->epilogue.out_format == MP_F32);
     tile_part t = {.ld = as_they_are ? g->epilogue.ldo : MP_PANEL};
     if (scaled) {
-        t.end.narrow = narrow, t.end.ldo = g->epilogue.ldo * (narrow ? 2 : 4), t.end.row_step = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
+        t.epilogue.narrow = narrow, t.epilogue.ldo = g->epilogue.ldo * (narrow ? 2 : 4), t.epilogue.row_step = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
             store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
             store_f32(bias + j, g->epilogue.bias ? load_f32(g->epilogue.bias + j) : set_f32(-0.0f));
@@ -185,8 +185,8 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
     for (ptrdiff_t row = 0, rows; row < g->shape.m; row += rows) {
         rows = at_most(g->shape.m - row, TILE_ROWS);
         const int high = rows > TILE;
-        int32_t *const chain = g->accumulators.partial ? (int32_t *)g->accumulators.partial + row * MP_PANEL : NULL;
-        int32_t *const sums = g->accumulators.suspend ? chain : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
+        int32_t *const partial = g->accumulators.partial ? (int32_t *)g->accumulators.partial + row * MP_PANEL : NULL;
+        int32_t *const sums = g->accumulators.suspend ? partial : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
         t.a = (const char *)g->operands.a + row * g->operands.lda * size;
         if (row == 0 || rows < TILE_ROWS) shape_tiles(rows);
         for (ptrdiff_t i = 0; left && i < rows; i++)
@@ -195,19 +195,19 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
         for (ptrdiff_t v = 0, n; v < vectors; v += n) {
             n = high ? at_most(vectors - v, 2) : vectors;
             t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
-            t.from = g->accumulators.resume ? chain + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
+            t.from = g->accumulators.resume ? partial + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
             t.own = g->prefetch.own && row == 0 && v == 0;
             multiply_parts[pairs][high][n - 1](g, &t);
             if (!scaled) continue;
-            t.end.rows = rows, t.end.vectors = (int)n, t.end.sums = t.sums;
-            t.end.out = (char *)g->epilogue.out + row * t.end.ldo + v * MP_LANES * (narrow ? 2 : 4);
-            t.end.row_scale = g->epilogue.row_scale ? g->epilogue.row_scale + row * g->epilogue.row_stride : &one;
-            t.end.col_scale = col_scale + v * MP_LANES, t.end.bias = bias + v * MP_LANES;
+            t.epilogue.rows = rows, t.epilogue.vectors = (int)n, t.epilogue.sums = t.sums;
+            t.epilogue.out = (char *)g->epilogue.out + row * t.epilogue.ldo + v * MP_LANES * (narrow ? 2 : 4);
+            t.epilogue.row_scale = g->epilogue.row_scale ? g->epilogue.row_scale + row * g->epilogue.row_stride : &one;
+            t.epilogue.col_scale = col_scale + v * MP_LANES, t.epilogue.bias = bias + v * MP_LANES;
         }
         MP_FORGET;
         if (g->accumulators.last && !as_they_are && !scaled) (pairs ? epilogue_of_floats : epilogue_of_integers)(g, sums, row, rows);
     }
-    put_rows(&t.end, pairs);
+    put_rows(&t.epilogue, pairs);
     _tile_release();
 }
 static void panel_tiles_i8(const mp_gemm *g) { multiply_tiles(g, 0); }

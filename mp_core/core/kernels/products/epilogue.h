@@ -4,46 +4,49 @@
 #define MP_TILE_LOOP                                              \
     for (ptrdiff_t i = 0; i < rows; i++)                          \
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES)
-#define AT ((char *)acc + (i * g->accumulators.ld + j) * 4)
+#define AT ((char *)sums + (i * g->accumulators.ld + j) * 4)
 #define LEFT at_most(g->shape.n - j, MP_LANES)
 
 /* sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za) */
-V void subtract_zeros(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
+V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    const mp_epilogue *const e = &g->epilogue;
     MP_TILE_LOOP {
         vu32 x = load_u32(AT);
-        if (g->epilogue.col_sum) {
-            const int32_t zero = g->epilogue.a_zero + (g->epilogue.row_zero ? g->epilogue.row_zero[(i0 + i) * g->epilogue.row_stride] : 0);
-            x = sub_u32(x, mul_u32(set_u32((uint32_t)zero), loadn_u32(g->epilogue.col_sum + j, LEFT)));
+        if (e->col_sum) {
+            const int32_t zero = e->a_zero + (e->row_zero ? e->row_zero[(i0 + i) * e->row_stride] : 0);
+            x = sub_u32(x, mul_u32(set_u32((uint32_t)zero), loadn_u32(e->col_sum + j, LEFT)));
         }
-        if (g->epilogue.row_sum) {
-            vu32 zero = set_u32((uint32_t)g->epilogue.b_zero);
-            if (g->epilogue.col_zero) zero = add_u32(zero, loadn_u32(g->epilogue.col_zero + j, LEFT));
-            x = sub_u32(x, mul_u32(set_u32((uint32_t)g->epilogue.row_sum[i0 + i]), zero));
+        if (e->row_sum) {
+            vu32 zero = set_u32((uint32_t)e->b_zero);
+            if (e->col_zero) zero = add_u32(zero, loadn_u32(e->col_zero + j, LEFT));
+            x = sub_u32(x, mul_u32(set_u32((uint32_t)e->row_sum[i0 + i]), zero));
         }
         store_u32(AT, x);
     }
 }
 
 /* The first pass, from integers or floats; the last one too if `straight`. */
-V void scale_and_shift(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
+V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
+    const mp_epilogue *const e = &g->epilogue;
     MP_TILE_LOOP {
         vf32 x = integers ? f32_from_i32(load_u32(AT)) : load_f32((const void *)AT);
-        if (g->epilogue.row_scale) x = mul_f32(x, set_f32(g->epilogue.row_scale[(i0 + i) * g->epilogue.row_stride]));
-        if (g->epilogue.col_scale) x = mul_f32(x, loadn_f32(g->epilogue.col_scale + j, LEFT));
-        if (g->epilogue.bias) x = add_f32(x, loadn_f32(g->epilogue.bias + j, LEFT));
+        if (e->row_scale) x = mul_f32(x, set_f32(e->row_scale[(i0 + i) * e->row_stride]));
+        if (e->col_scale) x = mul_f32(x, loadn_f32(e->col_scale + j, LEFT));
+        if (e->bias) x = add_f32(x, loadn_f32(e->bias + j, LEFT));
         if (straight)
-            storen_f32((float *)g->epilogue.out + (i0 + i) * g->epilogue.ldo + j, x, LEFT);
+            storen_f32((float *)e->out + (i0 + i) * e->ldo + j, x, LEFT);
         else
             store_f32((void *)AT, x);
     }
 }
 
-V void add_residual(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    switch (g->epilogue.residual_format) {
+V void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    const mp_epilogue *const e = &g->epilogue;
+    switch (e->residual_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
         MP_TILE_LOOP {                                                                                              \
-            const vf32 r = TO_F32(LOADN((const CODE *)g->epilogue.residual + (i0 + i) * g->epilogue.ldr + j, LEFT));                  \
+            const vf32 r = TO_F32(LOADN((const CODE *)e->residual + (i0 + i) * e->ldr + j, LEFT));                  \
             store_f32((void *)AT, add_f32(load_f32((const void *)AT), r));                                          \
         }                                                                                                           \
         break;
@@ -53,14 +56,15 @@ V void add_residual(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
     }
 }
 
-V void narrow_rows(const mp_gemm *g, const void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    switch (g->epilogue.out_format) {
+V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    const mp_epilogue *const e = &g->epilogue;
+    switch (e->out_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
         MP_TILE_LOOP {                                                                                              \
-            CODE *to = (CODE *)g->epilogue.out + (i0 + i) * g->epilogue.ldo + j;                                                      \
+            CODE *to = (CODE *)e->out + (i0 + i) * e->ldo + j;                                                      \
             const vf32 x = load_f32((const void *)AT);                                                              \
-            if (g->shape.n - j >= MP_LANES)                                                                               \
+            if (g->shape.n - j >= MP_LANES)                                                                         \
                 STORE(to, FROM_F32(x));                                                                             \
             else                                                                                                    \
                 STOREN(to, FROM_F32(x), LEFT);                                                                      \
@@ -72,33 +76,36 @@ V void narrow_rows(const mp_gemm *g, const void *acc, ptrdiff_t i0, ptrdiff_t ro
     }
 }
 
-V void scale_activate_narrow(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
-    const int straight = g->epilogue.out_format == MP_F32 && g->epilogue.activation == MP_LINEAR && !g->epilogue.residual;
-    if (integers || g->epilogue.row_scale || g->epilogue.col_scale || g->epilogue.bias) {
-        scale_and_shift(g, acc, i0, rows, integers, straight);
+V void scale_activate_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
+    const mp_epilogue *const e = &g->epilogue;
+    const int straight = e->out_format == MP_F32 && e->activation == MP_LINEAR && !e->residual;
+    if (integers || e->row_scale || e->col_scale || e->bias) {
+        scale_and_shift(g, sums, i0, rows, integers, straight);
         if (straight) return;
     }
-    if (g->epilogue.activation != MP_LINEAR)
+    if (e->activation != MP_LINEAR)
         for (ptrdiff_t i = 0; i < rows; i++) {
-            float *row = (float *)acc + i * g->accumulators.ld;
-            activate(g->epilogue.activation, row, g->shape.n, row);
+            float *row = (float *)sums + i * g->accumulators.ld;
+            activate(e->activation, row, g->shape.n, row);
         }
-    if (g->epilogue.residual) add_residual(g, acc, i0, rows);
-    narrow_rows(g, acc, i0, rows);
+    if (e->residual) add_residual(g, sums, i0, rows);
+    narrow_rows(g, sums, i0, rows);
 }
 
-static __attribute__((noinline)) void epilogue_of_floats(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    scale_activate_narrow(g, acc, i0, rows, 0);
+static __attribute__((noinline)) void epilogue_of_floats(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    scale_activate_narrow(g, sums, i0, rows, 0);
 }
 
-static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, void *acc, ptrdiff_t i0, ptrdiff_t rows) {
-    if (g->epilogue.col_sum || g->epilogue.row_sum) subtract_zeros(g, acc, i0, rows);
-    if (g->epilogue.out_format == MP_I32) {
+static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    const mp_epilogue *const e = &g->epilogue;
+    if (e->col_sum || e->row_sum) subtract_zeros(g, sums, i0, rows);
+    if (e->out_format == MP_I32) {
         for (ptrdiff_t i = 0; i < rows; i++)
-            memcpy((int32_t *)g->epilogue.out + (i0 + i) * g->epilogue.ldo, (const int32_t *)acc + i * g->accumulators.ld, (size_t)g->shape.n * 4);
+            memcpy((int32_t *)e->out + (i0 + i) * e->ldo, (const int32_t *)sums + i * g->accumulators.ld,
+                   (size_t)g->shape.n * 4);
         return;
     }
-    scale_activate_narrow(g, acc, i0, rows, 1);
+    scale_activate_narrow(g, sums, i0, rows, 1);
 }
 
 V int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }

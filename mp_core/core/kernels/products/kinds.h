@@ -10,12 +10,12 @@ enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
 typedef struct {
     mp_arithmetic arithmetic;
     mp_format format;
-    int layouts, rows, tall, at_once;
+    int layouts, rows, at_once;
 } product_kind;
 
 static const product_kind kinds[] = {
-#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE, LOAD) \
-    {ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE},
+#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, AT_ONCE, LOAD) \
+    {ARITHMETIC, FORMAT, LAYOUTS, ROWS, AT_ONCE},
 #include "products/kinds.def"
 };
 
@@ -34,10 +34,8 @@ V ptrdiff_t vector_bytes(const int kind) {
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
 }
 
-/* Rows of a register block, at most: of any width; of at most tall_of(kind) vectors. */
+/* Rows of a register block, at most. */
 V int rows_of(const int kind) { return kinds[kind].rows < MP_TILE_ROWS ? kinds[kind].rows : MP_TILE_ROWS; }
-V int tall_of(const int kind) { return MP_TILE_VECTORS > 1 ? kinds[kind].tall : 0; }
-V int most_rows_of(const int kind) { return tall_of(kind) ? 2 * rows_of(kind) : rows_of(kind); }
 
 /* ---- 16 columns of a part of the groups at p, ready to be multiplied. stride: bytes from a row of B to the next */
 
@@ -78,7 +76,7 @@ V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
 
 V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
     switch (kind) {
-#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, TALL, AT_ONCE, LOAD) \
+#define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, AT_ONCE, LOAD) \
     case KIND_##NAME: return LOAD(p, stride, part);
 #include "products/kinds.def"
     default: __builtin_unreachable();

@@ -1,24 +1,25 @@
-/* The micro-kernel: MR x NR sums in registers, over a range of K. MR = rows <= 6 (12 for few vectors), NR = 16 vectors.
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A, NR = 16, 32, 48 or 64 columns of B (16
+ * where vectors are two registers).
  *
- *        packed panel of B, NR = 64 columns              the loops around it (run.pyx but for the last three)
- *        (bf16: groups of 2 along K)
- *             16 columns: one vector                     for each NC: panels in work together             L3
- *         k   |<------------->|                            for each KC: a range of K of these panels      L2, L1
- *        0 1  b00 b10 b01 b11 ... | ... | ... | ...          for each MC: rows of A by one panel          L2
- *        2 3  b20 b30 b21 b31 ... | ... | ... | ...            for each MR x NR: a register block         registers
- *        ...                                                     for each K block of the range
- *                                                                  for each group of K: load NR of b,
- *           A              panel             sums                    broadcast each of MR of a, multiply and add
- *        +------+  MR    +---+---+  KC     +---+---+  MR
- *        +------+        |   |   |         +---+---+
- *        |      |    x   |   |   |    =    |   |   |
- *        +------+        +---+---+         +---+---+
+ *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md, "The loops")
+ *    (bf16: groups of 2 along K)
+ *              one vector: 16 columns                    task: MC rows of A by some panels of B           run.pyx
+ *         k    |<------------->|                           NC: the panels in work together                run.pyx
+ *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    run.pyx
+ *        2 3   b20 b30 b21 b31 ... | ... | ... | ...           MR x NR: a register block                  panel.h
+ *        ...                                                     K block: where sums start at +0          micro_kernel
+ *                                                                  group: load NR of b, broadcast each    multiply_block
+ *           A               panel              sums                of MR of a, multiply and add
+ *        +------+  MR     +---+---+  KC     +---+---+  MR
+ *        +------+         |   |   |         +---+---+
+ *        |      |    x    |   |   |    =    |   |   |
+ *        +------+         +---+---+         +---+---+
  *           KC             NR                NR
  *
  * kind, rows and vectors are constants wherever they are parameters, so that the loops over them disappear and the sums c
  * stay in registers.
  */
-enum { MOST_VECTORS = 4 };
+enum { MOST_ROWS = 2 * MP_TILE_ROWS, MOST_VECTORS = 4 }; /* 12 rows: of pieces, see transposed.h */
 _Static_assert(MP_TILE_ROWS <= MP_ROWS && MP_TILE_VECTORS <= MOST_VECTORS, "what the planner counts on");
 
 /* Register blocks of a panel, one below the other. */
@@ -81,10 +82,10 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
 V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                            const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
-    char last[2 * MP_TILE_ROWS][GROUP_BYTES];
+    char last[MOST_ROWS][GROUP_BYTES];
     memset(last, 0, sizeof last);
     for (int i = 0; i < rows; i++) memcpy(last[i], at->a + i * at->lda, (size_t)(valid * size_of_a(kind)));
-    place here = {.a = last[0], .lower = last[3 % (2 * MP_TILE_ROWS)], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
+    place here = {.a = last[0], .lower = last[3 % (MOST_ROWS)], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
     multiply_group(g, c, &here, kind, rows, vectors, valid);
 }
 
@@ -124,7 +125,8 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
             UNROLL for (int j = 0; j < vectors; j++) {
                 const vf32 by = load_f32(scale + j * MP_LANES);
-                c[i][j] = adds ? fma_f32(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4))) : mul_f32(c[i][j], by);
+                const vf32 scaled = mul_f32(c[i][j], by);
+                c[i][j] = adds ? fma_f32(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4))) : scaled;
             }
     } else if (adds) {
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
@@ -160,7 +162,7 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
         uint16_t *at = (uint16_t *)e->out + out;
         UNROLL16 for (int i = 0; i < rows; i++, at += e->ldo)
             UNROLL for (int j = 0; j < vectors; j++)
-                store_u16(at + j * MP_LANES, kinds[kind].arithmetic == MP_WIDE ? f16_from_f32(c[i][j]) : bf16_of_flushed(c[i][j]));
+                store_u16(at + j * MP_LANES, narrow_format(kind) == MP_F16 ? f16_from_f32(c[i][j]) : bf16_of_flushed(c[i][j]));
     } else {
         store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
     }
@@ -168,7 +170,7 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
 
 /* t->count register blocks, one below the other. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind) && vectors > tall_of(kind)) return; /* no register block of this kind */
+    if (rows > rows_of(kind)) return; /* no register block of this kind */
     for (; t->count > 0; t->count--) {
         const int next = rows > BUSY_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
@@ -176,7 +178,7 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
         ptrdiff_t start = 0, end;
         do {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
-            vf32 c[2 * MP_TILE_ROWS][MOST_VECTORS];
+            vf32 c[MOST_ROWS][MOST_VECTORS];
             if (g->accumulators.resume)
                 load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
             else
@@ -203,18 +205,13 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
  * for each kind. */
 #if MP_TILE_VECTORS == 4
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
-#define MP_TALL(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2)
-#define MP_TALL_SIZES(DO, KIND) \
-    MP_TALL(DO, KIND, 7) MP_TALL(DO, KIND, 8) MP_TALL(DO, KIND, 9) \
-    MP_TALL(DO, KIND, 10) MP_TALL(DO, KIND, 11) MP_TALL(DO, KIND, 12)
 #else
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1)
-#define MP_TALL_SIZES(DO, KIND)
 #endif
 #if MP_TILE_ROWS == 6
 #define MP_SIZES(DO, KIND) \
     MP_WIDTHS(DO, KIND, 1) MP_WIDTHS(DO, KIND, 2) MP_WIDTHS(DO, KIND, 3) \
-    MP_WIDTHS(DO, KIND, 4) MP_WIDTHS(DO, KIND, 5) MP_WIDTHS(DO, KIND, 6) MP_TALL_SIZES(DO, KIND)
+    MP_WIDTHS(DO, KIND, 4) MP_WIDTHS(DO, KIND, 5) MP_WIDTHS(DO, KIND, 6)
 #else
 #define MP_SIZES(DO, KIND) MP_WIDTHS(DO, KIND, 1)
 #endif

@@ -2,9 +2,10 @@
 
 typedef void (*const micro_kernel_sizes[MP_TILE_VECTORS])(const mp_gemm *, block_column *);
 
-/* One row of a by rows of B in place: the first groups of K, `together` of them at a time for all columns, whose partial sums
- * stay in a cache meanwhile. Return how many groups have been taken. */
-V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int together, const int prefetching) {
+/* One row of a by rows of B in place: the first groups of K, `together` of them at a time for all columns, whose partial
+ * sums stay in a cache meanwhile. Return how many groups have been taken. */
+V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int together,
+                            const int prefetching) {
     const int group = group_of(kind);
     const ptrdiff_t b_stride = g->operands.b_stride, vector = vector_bytes(kind), group_bytes = group * size_of_a(kind);
     const ptrdiff_t row_bytes = (g->shape.n + MP_LANES - 1) / MP_LANES * vector;
@@ -40,11 +41,11 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
 
 /* m rows as register blocks of heights as even as possible: seven rows are four and three, not six and one. */
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
-    _Alignas(64) char local[2 * MP_TILE_ROWS * MP_PANEL * 4];
+    _Alignas(64) char local[MP_TILE_ROWS * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t widths = (vectors + MP_TILE_VECTORS - 1) / MP_TILE_VECTORS;
-    const ptrdiff_t most = vectors > tall_of(kind) ? rows_of(kind) : most_rows_of(kind);
-    const ptrdiff_t heights = (g->shape.m + most - 1) / most, lower = g->shape.m / heights, taller = g->shape.m % heights;
+    const ptrdiff_t heights = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
+    const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
     block_column t = {.in_registers = fits_registers(g, kind)};
@@ -92,14 +93,15 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
     for (ptrdiff_t p = 0; p < k; p += group, b += n * 4)
         UNROLL for (int part = 0; part < parts; part++)
             if (p + part * part_of(kind) < k) {
-                for (ptrdiff_t j = 0; j < n; j += MP_LANES) store_f32((float *)(to + j * 4), load_b(b + j * 4, 0, kind, part));
+                for (ptrdiff_t j = 0; j < n; j += MP_LANES)
+                    store_f32((float *)(to + j * 4), load_b(b + j * 4, 0, kind, part));
                 to += n * 4;
             }
 }
 
 #define MP_KIND(NAME, ...)                                                              \
     MP_SIZES(MP_INSTANCE, NAME)                                                         \
-    static micro_kernel_sizes micro_kernels_##NAME[2 * MP_TILE_ROWS] = {MP_SIZES(MP_ENTRY, NAME)};  \
+    static micro_kernel_sizes micro_kernels_##NAME[MP_TILE_ROWS] = {MP_SIZES(MP_ENTRY, NAME)};  \
     static __attribute__((noinline)) void panel_##NAME(const mp_gemm *g) {              \
         multiply_panel(g, KIND_##NAME, micro_kernels_##NAME);                           \
     }
@@ -107,6 +109,4 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 #undef MP_INSTANCE
 #undef MP_ENTRY
 #undef MP_SIZES
-#undef MP_TALL_SIZES
-#undef MP_TALL
 #undef MP_WIDTHS

@@ -2,11 +2,11 @@
  * is who does it, how far ahead, and why the hardware does not do it itself: its prefetchers follow a few streams of
  * neighbouring cache lines, within a page of 4 KiB, after they have seen some misses of each.
  *
- * what                by whom                                    distance, cache     why not the hardware
+ * what                by whom                                    distance, cache     why the hardware does not
  * the next range      register blocks of more than 3 rows,       a range, L2         a range of a panel, or of rows or columns
  *                     sharing it out (share_prefetch)                                of B, begins with a jump
  * its own panel       the first register blocks of a panel that  8 KiB, L1           one core follows memory only while it
- *                     comes from memory (prefetch_own)                               computes little: to decode is too much
+ *                     comes from memory (OWN_PANEL)                                  computes little: to decode is too much
  * rows, one row of a  multiply_one_row                           <= 16 KiB, L1       rows narrower than a line or many streams:
  * rows, few rows of a the first register blocks that read rows   the range, L1       one for each row of B of the range
  *                     of B in place
@@ -92,8 +92,8 @@ typedef enum { NOTHING, OWN_PANEL, NEXT_RANGE } prefetch_kind;
 /* The rows that follow this range, read by `widths` register blocks next to each other: pairs of lines that each of them
  * prefetches before it begins, 0 if it does not pay. More rows of a prefetch the next range beside their multiplications;
  * fewer have no time for whole lines, which the hardware follows. */
-V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group, ptrdiff_t block_bytes,
-                          int is_worth) {
+V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group,
+                          ptrdiff_t block_bytes, int is_worth) {
     const ptrdiff_t stride = g->operands.b_stride / group;
     *next = cursor_at((const char *)g->operands.b + g->shape.k / group * g->operands.b_stride, row_bytes, stride);
     const int prefetched = g->prefetch.from_memory && !g->accumulators.last && is_worth

@@ -1,6 +1,6 @@
-/* The product of few rows of a by a transposed B, whose columns are contiguous and b_stride bytes apart: small pieces of B are
- * transposed into the first-level cache and multiplied at once, along all of K, so that memory is read in order. At most
- * MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
+/* The product of few rows of a by a transposed B, whose columns are contiguous and b_stride bytes apart: small pieces of B
+ * are transposed into the first-level cache and multiplied at once, along all of K, so that memory is read in order. At
+ * most MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
 
 /* Columns and words (4 bytes) of each that a piece has. Caches are read well along 32 columns, memory along as few as are
  * transposed at a time; there the pieces are short, so that little waits for their transposition. */
@@ -20,7 +20,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
         place at = {.lda = lda, .b = (const char *)g->operands.b + v * vector_bytes(kind)};
         at.a = (const char *)g->operands.a + row * lda, at.lower = at.a + 3 * lda;
         char *const partial = (char *)g->accumulators.partial + row * ld + v * MP_LANES * 4;
-        vf32 c[2 * MP_TILE_ROWS][MOST_VECTORS];
+        vf32 c[MOST_ROWS][MOST_VECTORS];
         load_sums(c, partial, ld, rows, vectors);
 #define MP_ADVANCE                                                 \
         multiply_group(g, c, &at, kind, rows, vectors, group);     \
@@ -70,14 +70,14 @@ V void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int 
 typedef struct {
     mp_gemm call;                 /* of one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
     char *made;                   /* the piece as a panel */
-    const char *column, *next;    /* the first column; the first one after these columns if it is to be prefetched, or NULL */
+    const char *column, *next;    /* the first column; the one after the last if it is to be prefetched, or NULL */
     ptrdiff_t rows, head;         /* rows of a in a call; words before the first piece, or 0 */
     void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* of whole pieces, by rows */
     void (*panel)(const mp_gemm *g);                         /* of others */
 } pieces;
 
-/* The elements start to end of K, which lie in one K block, by `columns` columns or what is left; whole pieces are transposed
- * and multiplied by loops of constant length. */
+/* The elements start to end of K, which lie in one K block, by `columns` columns or what is left. Whole pieces are
+ * transposed and multiplied by loops of constant length. */
 V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
                        const ptrdiff_t columns, const ptrdiff_t words) {
     mp_gemm *const call = &p->call;

@@ -1,6 +1,6 @@
-/* The product of int8 rows by a transposed int8 B, whose columns are contiguous and b_stride bytes apart. Sums of integers have
- * no order: neighbours along K are multiplied as they lie, and the lanes are added in the end. At most MP_TRANSPOSED_ROWS rows,
- * all of K, at most MP_PANEL columns. */
+/* The product of int8 rows by a transposed int8 B, whose columns are contiguous and b_stride bytes apart. Sums of integers
+ * have no order: neighbours along K are multiplied as they lie, and the lanes are added in the end. At most
+ * MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
 enum { SIDE_BY_SIDE = 4, LINE = 4 * MP_LANES, ROW_DISTANCE = 128 * LINE /* bytes */ };
 
 /* 64 bytes of a row by as many of a column, made unsigned. */
@@ -41,7 +41,7 @@ V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     }
 }
 
-/* Columns side by side: in whole vectors from `head` words to byte `whole`; what is left is among their `last` LINE bytes. */
+/* Columns side by side: whole vectors from `head` words to byte `whole`; what is left is among their `last` LINE bytes. */
 typedef struct {
     const uint8_t *b[SIDE_BY_SIDE], *last[SIDE_BY_SIDE];
     ptrdiff_t head, whole;
@@ -55,8 +55,8 @@ V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const 
     }
 }
 
-/* Some rows of a, `lda` bytes apart, by these columns: the sums of 16 lanes each. The first rows prefetch the next columns, if
- * they are one stretch of memory, line by line. */
+/* Some rows of a, `lda` bytes apart, by these columns: the sums of 16 lanes each. The first rows prefetch the next columns,
+ * if they are one stretch of memory, line by line. */
 V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda, const uint8_t (*last_a)[LINE],
                              vu32 *sums, const int rows, const uint8_t *next) {
     vf32 c[2][SIDE_BY_SIDE], y[2];
