@@ -112,9 +112,12 @@ cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t firs
 
 
 cdef void prefetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column,
-                     Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
-    """Let g prefetch what follows: of a packed b or of columns the next range of the panel, or of the next panel; of rows
-    its share of those that the panels in work together take next."""
+                        Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
+    """Let g prefetch what follows.
+
+    If B is packed or transposed, that is the panel's next range of k, or the next panel; if it is row-major, a share of
+    the rows that the panels in work together take next.
+    """
     cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
     cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
     first += g.shape.k
