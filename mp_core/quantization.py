@@ -28,15 +28,16 @@ from mp_core.arrays import (
 )
 from mp_core.codes import CODES, Codes, Plan, int_or_axes, int_or_none, parse_codes, plan_of, spelled, stored_shape
 from mp_core.core import quantize as _quantize
-from mp_core.core.matmul import matmul
 from mp_core.core.quantize import dequantize, quantize
 from mp_core.dtypes import is_float, name_of, parse
+from mp_core.products.matmul import matmul
+from mp_core.products.quantized import Quantized
 
 __all__ = ["QuantizedArray", "dequantize", "quantize"]
 
 
 @dataclass(frozen=True, eq=False)
-class QuantizedArray:
+class QuantizedArray(Quantized):
     """Codes and what they stand for: ``scale * (q - zero_point)``.
 
     Made by :func:`quantize`, or of codes that another tool made: `scale` and `zero_point` may then be given as
@@ -199,6 +200,15 @@ class QuantizedArray:
 
     def __rmatmul__(self, other: Any) -> Array:
         return matmul(other, self)
+
+    def _check(self) -> None:
+        check_unchanged(self)
+
+    def _elements(self) -> Array:
+        return unpacked_codes(self)
+
+    def _numbers(self, dtype: np.dtype[Any]) -> Array:
+        return dequantize(self, dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise TypeError("a QuantizedArray is no array: dequantize() returns what it stands for, `values` has the codes")

@@ -11,8 +11,10 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import layers, tf_keras
 from mp_core.codes import CODES
-from mp_core.core import matmul, names, packed
+from mp_core.core import names
+from mp_core.formats import PANELS
 from mp_core.loss_scale import DynamicLossScale
+from mp_core.products.operands import ACTIVATIONS
 from mp_core.quantizers import abs_max_quantize
 from mp_core.tf_keras.mixed_precision import experimental
 
@@ -214,11 +216,11 @@ class _OfTensorFlow:
 
 def test_names_for_type_checkers_are_those_that_are_accepted():
     accepted = {
-        names.Activation: set(matmul.ACTIVATIONS) - {None},
+        names.Activation: set(ACTIVATIONS) - {None},
         names.FloatName | names.OtherName: set(mp.dtypes.ALLOWED),
         names.StoredName: set(mp.dtypes.STORED),
         names.CodeName: set(CODES),
-        names.PanelName: set(packed.FORMATS) - {"int4"},
+        names.PanelName: set(PANELS) - {"int4"},
     }
     for literal, wanted in accepted.items():
         parts = get_args(literal) if get_origin(literal) is Union else (literal,)

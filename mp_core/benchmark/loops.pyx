@@ -9,7 +9,7 @@ from mp_core.core.header cimport MP_LANES, MP_QUADS
 from mp_core.core.plan cimport arithmetic_of
 
 from mp_core.core.cpu import isa
-from mp_core.core.packed import FORMATS as _FORMATS
+from mp_core.formats import PANELS
 
 cdef extern from "loops.h" nogil:
     enum:
@@ -30,7 +30,7 @@ cdef extern from "loops.h" nogil:
 
 cnp.import_array()
 
-FORMATS = {name: fmt for name, fmt in _FORMATS.items() if name != "int4"}  # of both operands
+FORMATS = {name: fmt for name, fmt in PANELS.items() if name != "int4"}  # of both operands
 
 
 cdef struct Run:

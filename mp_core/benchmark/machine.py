@@ -10,7 +10,7 @@ from mp_core import config
 from mp_core.arrays import Array
 from mp_core.benchmark import loops as _loops
 from mp_core.benchmark.timing import effort, measure
-from mp_core.core.packed import aligned_empty
+from mp_core.products.panels import aligned_empty
 
 __all__ = ["Limit", "limits", "unit_of"]
 

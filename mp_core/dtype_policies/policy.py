@@ -8,10 +8,10 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import cast, imported
-from mp_core.core.packed import PackedMatrix
 from mp_core.core.scopes import innermost, replace_innermost
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.schemes import Scheme
+from mp_core.products.matmul import PackedMatrix
 from mp_core.quantization import QuantizedArray
 
 __all__ = [

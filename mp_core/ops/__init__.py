@@ -6,11 +6,11 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
-from mp_core.core.matmul import dynamic_matmul, fixed_matmul, matmul
-from mp_core.core.packed import PackedMatrix
-from mp_core.ops.products import pack
+from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
+from mp_core.products.matmul import PackedMatrix, matmul
+from mp_core.products.packing import pack
 
 __all__ = [
     "PackedMatrix",

@@ -8,9 +8,8 @@ from numpy.typing import DTypeLike
 from mp_core.arguments import integer, positive
 from mp_core.arrays import F32, I8, Array
 from mp_core.codes import parse_codes
-from mp_core.core.matmul import matmul
-from mp_core.core.packed import PackedMatrix
-from mp_core.ops.quantized import scales_columns, scales_rows
+from mp_core.products.matmul import PackedMatrix, matmul
+from mp_core.products.quantized import scales_columns, scales_rows
 from mp_core.quantization import QuantizedArray, check_unchanged
 
 __all__ = ["qlinear_matmul"]

@@ -18,8 +18,8 @@ from mp_core.arrays import (
     may_overlap,
 )
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.matmul import ACTIVATIONS
-from mp_core.ops import float64
+from mp_core.products import float64
+from mp_core.products.operands import ACTIVATIONS
 
 __all__ = ["gelu", "layer_norm", "relu", "relu6", "rms_norm", "sigmoid", "silu", "softmax", "tanh"]
 

@@ -1,6 +1,5 @@
-"""The right operand of products, packed: the layout of include/mp_core.h in an immutable object."""
+"""Right operands of products, packed: the layout of include/mp_core.h in immutable objects."""
 
-from importlib import import_module
 from math import prod
 from operator import index as whole_number
 
@@ -11,59 +10,43 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, threads_for
 from mp_core.core.header cimport (
-    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_PANEL, MP_QUADS, MP_SLACK, mp_column_bytes,
-    mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
+    MP_I4, MP_I8, MP_PANEL, MP_QUADS, MP_SLACK, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
 )
 
 import numpy as np
 
+from mp_core.formats import PANELS
+
 cnp.import_array()
 
-FORMATS = {
-    "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN,
-    "float8_e5m2": MP_F8_E5M2, "int8": MP_I8, "int4": MP_I4,
-}
-cdef dict _formats = {}  # the same by dtype, of those met so far: NumPy takes microseconds to put a name together
+cdef dict _formats = {}  # dtype -> format, of those met so far: NumPy takes microseconds to put a name together
 
 
-cdef int format_of(dtype) except? -1:
-    """The format of a native dtype, -1 if it has none."""
+cdef int panel_format(dtype) except? -1:
+    """The format of panels of a native dtype, -1 if it has none."""
     fmt = _formats.get(dtype)
-    if fmt is None and dtype.isnative and dtype.name in FORMATS:
-        fmt = _formats[dtype] = FORMATS[dtype.name]
+    if fmt is None and dtype.isnative and dtype.name in PANELS:
+        fmt = _formats[dtype] = PANELS[dtype.name]
     return -1 if fmt is None else fmt
 
 
-cdef class PackedMatrix:
-    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
-
-    Immutable, picklable, the same on every instruction set.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        The logical shape, ``(..., k, n)``.
-    dtype : numpy.dtype
-        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
-    scale : numpy.ndarray or None
-        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
-    zero_point : numpy.ndarray or None
-        Of int8, int32, shape (n,): what stands for zero. None: 0.
-    group_size : int or None
-        Elements along k that share a scale.
-    nbytes : int
-        Bytes held, scales and column sums included.
-    """
+cdef class Panels:
+    """What a :class:`mp_core.PackedMatrix`, which adds the operators, holds and checks."""
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
-        self.format = format_of(dtype) if isinstance(dtype, np.dtype) else -1
+        self.format = panel_format(dtype) if isinstance(dtype, np.dtype) else -1
         if (not 2 <= len(self.shape) <= 64 or min(self.shape) < 0 or max(self.shape) > PY_SSIZE_T_MAX
                 or self.format < 0):
             raise ValueError("a PackedMatrix has a shape (..., k, n) of at most 64 axes and is of native type "
-                             f"{', '.join(FORMATS)}; received shape {shape} and dtype {dtype}")
+                             f"{', '.join(PANELS)}; received shape {shape} and dtype {dtype}")
         data_bytes = _data_bytes(self.format, self.shape)
         *batch, self.k, self.n = self.shape
         self.matrices, self.matrix_bytes = prod(batch), mp_column_bytes(self.format, self.k) * self.n
+        self.axes = <int>len(batch)
+        step = 1
+        for axis in range(self.axes - 1, -1, -1):
+            self.lengths[axis], self.strides[axis] = batch[axis], step
+            step *= batch[axis]
         groups = ()
         if group_size is not None:
             self.group_size = group_size = whole_number(group_size)
@@ -92,17 +75,6 @@ cdef class PackedMatrix:
     def ndim(self):
         return len(self.shape)
 
-    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
-
-    def __matmul__(self, other):
-        return _matmul(self, other)
-
-    def __rmatmul__(self, other):
-        return _matmul(other, self)
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
-
     def unpack(self):
         """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
         cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
@@ -116,18 +88,6 @@ cdef class PackedMatrix:
                     + column * mp_column_bytes(self.format, self.k),
                     cnp.PyArray_BYTES(out) + (matrix * self.k * self.n + column) * size, self.n)
         return out
-
-    def __reduce__(self):
-        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
-                          self.group_size)
-
-    def __repr__(self):
-        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
-
-
-def _matmul(a, b):
-    from mp_core.core.matmul import matmul  # which is above this module
-    return matmul(a, b)
 
 
 def _data_bytes(int fmt, shape):
@@ -151,20 +111,6 @@ def _part(array, name, shape, dtype):
         wanted = "None" if shape is None else f"contiguous {np.dtype(dtype).name} of shape {shape}"
         raise ValueError(f"`{name}` must be {wanted}; received {found}")
     return np.asarray(memoryview(array).toreadonly())
-
-
-cdef dict _dtypes = {}
-
-
-def install(dict dtypes not None):
-    """Tell the dtypes of :data:`FORMATS` by name."""
-    _dtypes.update(dtypes)
-
-
-def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
-    if not _dtypes:
-        import_module("mp_core.ops")  # which is above this module, and installs them
-    return PackedMatrix(shape, _dtypes.get(name), data, column_sums, scale, zero_point, group_size)
 
 
 def aligned_empty(Py_ssize_t nbytes):
@@ -197,23 +143,24 @@ cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
         p.kernels.products[<int>MP_QUADS].column_sums(p.k, n, dst, p.sums + column)
 
 
-def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
-    """Pack `b` (..., k, n), in native byte order, any strides, as `dtype`: its own, or int4 from int8 codes."""
+def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
+    """Return `b` (..., k, n), in native byte order, any strides, as a `kind` of :class:`Panels` of type `dtype`: its
+    own, or int4 from int8 codes."""
     cdef Packing p
     cdef int ndim = cnp.PyArray_NDIM(b), threads
     cdef Py_ssize_t matrices = 1, axis
     cdef tuple shape = (<object>b).shape
     cdef cnp.ndarray sums = None, matrix, data
-    cdef PackedMatrix packed
+    cdef Panels packed
     for axis in range(ndim - 2):
         matrices *= cnp.PyArray_DIM(b, <int>axis)
-    p.kernels, p.format = kernels(), format_of(dtype)
+    p.kernels, p.format = kernels(), panel_format(dtype)
     p.k, p.n = shape[ndim - 2], shape[ndim - 1]
     if p.format == MP_I8:
         sums = np.zeros((matrices, p.n), np.int32)
     data = aligned_empty(_data_bytes(p.format, shape))
     memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
-    packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
+    packed = kind(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
     threads = threads_for(<double>p.k * p.n, WORTHWHILE)
     for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):

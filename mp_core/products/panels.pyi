@@ -1,12 +1,10 @@
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
-FORMATS: dict[str, int]
-
-class PackedMatrix:
+class Panels:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     data: _Array
@@ -29,15 +27,15 @@ class PackedMatrix:
     @property
     def ndim(self) -> int: ...
     def unpack(self) -> _Array: ...
-    def __matmul__(self, other: Any) -> _Array: ...
-    def __rmatmul__(self, other: Any) -> _Array: ...
 
-def install(dtypes: dict[str, np.dtype[Any]]) -> None: ...
+_AnyPanels = TypeVar("_AnyPanels", bound=Panels)
+
 def aligned_empty(nbytes: int) -> _Array: ...
 def pack(
+    kind: type[_AnyPanels],
     b: _Array,
     dtype: np.dtype[Any],
     scale: _Array | None = None,
     zero_point: _Array | None = None,
     group_size: int | None = None,
-) -> PackedMatrix: ...
+) -> _AnyPanels: ...

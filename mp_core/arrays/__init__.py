@@ -1,0 +1,39 @@
+"""Arrays in and out: what every operation does first, and the cast, which it may do next."""
+
+from mp_core.arrays.casting import cast
+from mp_core.arrays.conversion import FORMATS
+from mp_core.arrays.floats import as_float, as_mask, as_vector
+from mp_core.arrays.received import (
+    F32,
+    F64,
+    I8,
+    I32,
+    U8,
+    Array,
+    asarray,
+    check_out,
+    imported,
+    imported_all,
+    may_overlap,
+    refuse_masked,
+)
+
+__all__ = [
+    "F32",
+    "F64",
+    "FORMATS",
+    "I8",
+    "I32",
+    "U8",
+    "Array",
+    "as_float",
+    "as_mask",
+    "as_vector",
+    "asarray",
+    "cast",
+    "check_out",
+    "imported",
+    "imported_all",
+    "may_overlap",
+    "refuse_masked",
+]

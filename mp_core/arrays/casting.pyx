@@ -1,0 +1,90 @@
+"""The cast: contiguous arrays of float types go to the kernels at once, all else by way of the general path."""
+
+cimport numpy as cnp
+
+from mp_core.core.convert cimport F64, Cast, contiguous
+from mp_core.core.cpu cimport kernels
+from mp_core.core.header cimport MP_F32, MP_FLOATS, MP_SATURATE
+from mp_core.formats cimport Formats, format_named, format_of, formats
+
+from mp_core.arrays.conversion import cast_any
+
+cnp.import_array()
+
+cdef const Formats *FORMATS = formats()
+
+
+def cast(x, dtype, *, out=None, saturate=False):
+    """Return `x` converted to `dtype`, each element rounded once, to nearest even.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
+    dtype : dtype or str
+        The type of the result, one of the same lists, in any byte order.
+    out : ndarray, optional
+        Where to put the result: same shape, of type `dtype`. It may overlap `x`.
+    saturate : bool
+        Clamp finite and infinite values to the range of `dtype` instead of overflowing; NaN becomes 0 in integer types.
+        Without it overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
+
+    Returns
+    -------
+    ndarray
+        A new array, or `out`. NaN stays NaN, of the same sign, in float types.
+
+    Raises
+    ------
+    TypeError
+        A type is not in the list, `saturate` no bool, or `out` of another type than `dtype`.
+    ValueError
+        `out` has another shape than `x`, or is read-only.
+
+    Notes
+    -----
+    float64 is rounded once too: on its way to a narrow type it is rounded to odd in float32, then to nearest even [1]_.
+    To integer types the rule is NumPy's (truncation); int4 and uint4 keep the low four bits.
+
+    References
+    ----------
+    .. [1] S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
+       odd", IEEE Transactions on Computers 57(4), 2008.
+
+    Examples
+    --------
+    >>> cast([1.0, 1.00390625, 3e38], "bfloat16")
+    array([1, 1, 3.00406e+38], dtype=bfloat16)
+    >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
+    [448.0, -448.0]
+    """
+    result = cast_contiguous(x, dtype, out, saturate)
+    return cast_any(x, dtype, out, saturate) if result is None else result
+
+
+cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object saturate):
+    """Cast a contiguous array of a float type, apart from `out`, to another; None for all other casts."""
+    cdef Cast c
+    cdef cnp.ndarray source, result
+    c.dst_format = format_named(dtype)
+    if not 0 <= c.dst_format < MP_FLOATS or type(x) is not cnp.ndarray or type(saturate) is not bool:
+        return None
+    source = x
+    c.src_format = format_of(FORMATS, source)
+    if (not (0 <= c.src_format < MP_FLOATS or (c.src_format == F64 and c.dst_format != MP_F32))
+            or not cnp.PyArray_ISCARRAY_RO(source)):
+        return None
+    if out is None:
+        result = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(source), cnp.PyArray_DIMS(source), FORMATS.types[c.dst_format], 0)
+    elif (type(out) is not cnp.ndarray or cnp.PyArray_TYPE(<cnp.ndarray>out) != FORMATS.types[c.dst_format]
+            or not cnp.PyArray_ISCARRAY(<cnp.ndarray>out) or not cnp.PyArray_SAMESHAPE(source, <cnp.ndarray>out)):
+        return None
+    else:
+        result = out
+    c.n, c.src, c.dst = cnp.PyArray_SIZE(source), cnp.PyArray_BYTES(source), cnp.PyArray_BYTES(result)
+    c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(source), cnp.PyArray_ITEMSIZE(result)
+    if c.src < c.dst + c.n * c.dst_size and c.dst < c.src + c.n * c.src_size:
+        return None
+    c.kernels, c.mode = kernels(), MP_SATURATE if saturate else 0
+    contiguous(&c)
+    return result

@@ -1,0 +1,14 @@
+# A cast of contiguous elements, as the entry point of casts describes it.
+from mp_core.core.header cimport MP_I32, mp_kernels
+
+cdef enum:
+    F64 = MP_I32 + 1  # the format of float64, a source only
+
+cdef struct Cast:
+    const mp_kernels *kernels
+    const char *src
+    char *dst
+    Py_ssize_t n, share
+    int src_format, dst_format, src_size, dst_size, mode
+
+cdef int contiguous(Cast *c) except -1

@@ -1,0 +1,75 @@
+"""The formats that kernels read and write: name, number, dtype, and what the product of two gives. The only table.
+
+A number is that of ``mp_format`` in include/mp_core.h. Two more exist only here: float64, a source of casts, and uint8,
+a left operand of products.
+"""
+
+cimport numpy as cnp
+from libc.stdlib cimport malloc
+from libc.string cimport memset
+
+from mp_core.core.arrays cimport may_be_key
+from mp_core.core.convert cimport F64
+from mp_core.core.header cimport (
+    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_I32,
+)
+from mp_core.core.plan cimport A_U8
+
+from mp_core.dtypes import ALLOWED, WIDE, dtype_of, result_type
+
+cnp.import_array()
+
+FLOATS = {
+    "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN, "float8_e5m2": MP_F8_E5M2,
+}                                                         # what casts and rows read and write
+CASTS = FLOATS | {"float64": F64}                         # what casts read
+PANELS = FLOATS | {"int8": MP_I8, "int4": MP_I4}          # right operands of products, packed; int4 only so
+RESULTS = FLOATS | {"int32": MP_I32}                      # of products
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # what may stand on the right of a wider float
+
+PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
+RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)
+
+
+def _products():
+    """Return the type of a product by those of its operands, for all that multiply without a cast."""
+    wide = {(a, b): result_type(ALLOWED[a], ALLOWED[b]).name for a in WIDE for b in WIDE}
+    beside = {(a, b): a for a in WIDE for b in NARROW}
+    alike = {(a, a): a for a in NARROW[:2]}
+    return wide | beside | alike | {("int8", "int8"): "int32", ("uint8", "int8"): "int32"}
+
+
+PRODUCTS = _products()
+
+cdef Formats _formats
+cdef dict _numbers = {}                                   # name, dtype, scalar type -> number
+
+
+def _fill():
+    arrays = CASTS | RESULTS | {"int8": MP_I8, "uint8": A_U8}
+    _formats.known = max([ALLOWED[name].num for name in arrays]) + 1
+    _formats.by_type = <signed char *>malloc(_formats.known)
+    if _formats.by_type == NULL:
+        raise MemoryError
+    memset(_formats.by_type, -1, _formats.known)
+    memset(_formats.products, -1, sizeof(_formats.products))
+    for name, number in arrays.items():
+        dtype = ALLOWED[name]
+        _formats.types[<int>number], _formats.by_type[<int>dtype.num] = dtype.num, number
+        _numbers[name] = _numbers[dtype] = _numbers[dtype.type] = number
+    for (a, b), result in PRODUCTS.items():
+        _formats.products[<int>arrays[a]][<int>PANELS[b]] = RESULTS[result]
+        if b == "int8" and a in FLOATS:
+            _formats.products[<int>arrays[a]][<int>MP_I4] = RESULTS[result]
+
+
+_fill()
+
+
+cdef const Formats *formats() noexcept:
+    return &_formats
+
+
+cdef int format_named(object dtype) except -2:
+    found = _numbers.get(dtype) if may_be_key(dtype) else None
+    return -1 if found is None else found

@@ -1,0 +1,30 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.core.names import Activation, FloatName
+from mp_core.products.panels import Panels
+
+_Array = np.ndarray[Any, Any]
+
+def fixed_matmul(
+    a: ArrayLike,
+    b: Panels,
+    steps: _Array,
+    zeros: _Array,
+    *,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
+) -> _Array: ...
+def dynamic_matmul(
+    a: ArrayLike,
+    b: Panels,
+    *,
+    scale: float | None = None,
+    out_dtype: FloatName | DTypeLike | None = None,
+    out: _Array | None = None,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
+    residual: ArrayLike | None = None,
+) -> _Array: ...

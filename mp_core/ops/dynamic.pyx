@@ -1,0 +1,127 @@
+"""Products whose left operand becomes int8 on the way: by its rows' scales, one, or those of a calibrated layer."""
+
+from cpython.ref cimport PyObject
+cimport numpy as cnp
+
+from mp_core.core.header cimport MP_I8
+from mp_core.products.operands cimport TO_CODES, Call, multiply
+from mp_core.products.panels cimport Panels
+
+import numpy as np
+
+from mp_core.ops.dynamic_any import dynamic_any
+
+cnp.import_array()
+
+
+def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
+    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` quantized to int8 on the way.
+
+    What ``matmul(quantize(a, axis=every axis but the last), b)`` gives, bit for bit, without an array in between.
+
+    Parameters
+    ----------
+    a : array-like
+        Shape (..., m, k) or (k,), float; integers become float32.
+    b : PackedMatrix
+        Shape (k, n), int8, packed from a :class:`QuantizedArray`.
+    scale : float, optional
+        What one step of `a` stands for. None: each row has its own, ``max|a| / 127``.
+    out_dtype, out, bias, activation, residual
+        As in :func:`matmul`; `out_dtype` is by default the type of `a`.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError
+        `a` is not numeric, `b` no packed int8 matrix with scales, or `scale` no number.
+    ValueError
+        The shapes do not fit, or `scale` is not positive and finite.
+
+    Examples
+    --------
+    >>> from mp_core import pack, quantize
+    >>> w = pack(quantize(np.array([[1.0, 0.5], [0.25, 1.0]]), axis=1))
+    >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(1)
+    array([[1.5, 2.5]], dtype=float32)
+    """
+    if (not isinstance(b, Panels) or (<Panels>b).format != MP_I8 or (<Panels>b).scale is None
+            or (<Panels>b).group or len((<Panels>b).shape) != 2):
+        found = b if isinstance(b, Panels) else type(b).__name__
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {found}")
+    if scale is not None:
+        try:
+            step = <float>scale
+        except OverflowError:
+            step = float("inf")
+        except TypeError:
+            raise TypeError(f"`scale` must be a number; received {scale!r}") from None
+        if not 0 < step < float("inf"):
+            raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
+        scale = step
+    cdef Call call
+    call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
+    call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
+    call.residual, call.left = <PyObject *>residual, TO_CODES
+    call.scale, call.zeros = <PyObject *>scale, <PyObject *>None
+    result = multiply(&call)
+    return dynamic_any(a, b, scale, None, out_dtype, out, (bias, activation, residual)) if result is None else result
+
+
+cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
+    """Whether the array, whatever a subclass says, is contiguous and of that type and length."""
+    return (cnp.PyArray_TYPE(x) == type_number and cnp.PyArray_ISCARRAY_RO(x) and cnp.PyArray_NDIM(x) == 1
+            and cnp.PyArray_DIM(x, 0) == length)
+
+
+def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray zeros not None, *, bias=None,
+                 activation=None):
+    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=steps, zero_point=zeros).values``.
+
+    `b` is packed int8 with scales by column that has taken in the `steps`, contiguous float32 (k,), and `bias` the
+    share of `zeros`, contiguous int32 (k,): what a calibrated layer keeps, and has checked. The result has a's type.
+
+    Parameters
+    ----------
+    a : array-like
+        Shape (..., m, k) or (k,), float; integers become float32.
+    b : PackedMatrix
+        Shape (k, n).
+    steps, zeros : ndarray
+        Shape (k,).
+    bias, activation
+        As in :func:`matmul`.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError
+        `a` is not numeric, or `b` no packed int8 matrix with scales by column.
+    ValueError
+        `steps` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
+
+    Examples
+    --------
+    >>> from mp_core import pack, quantize
+    >>> w = pack(quantize(np.array([[1.0, 0.5], [0.25, 1.0]]), axis=1))
+    >>> fixed_matmul(np.ones((1, 2), np.float32), w, np.full(2, 0.5, np.float32), np.zeros(2, np.int32)).round(1)
+    array([[2.5, 3. ]], dtype=float32)
+    """
+    if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
+    if not is_vector(steps, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
+        raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
+                         f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")
+    cdef Call call
+    call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>None, <PyObject *>None
+    call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
+    call.residual, call.left = <PyObject *>None, TO_CODES
+    call.scale, call.zeros = <PyObject *>steps, <PyObject *>zeros
+    result = multiply(&call)
+    return dynamic_any(a, b, steps, zeros, None, None, (bias, activation, None)) if result is None else result

@@ -1,0 +1,37 @@
+"""Products that quantize their left operand, by two steps: the general path behind the compiled ones."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array, as_float, imported_all
+from mp_core.dtypes import parse
+from mp_core.products.general import multiply_any
+from mp_core.products.panels import Panels
+from mp_core.quantization import QuantizedArray, quantize
+
+__all__ = ["dynamic_any"]
+
+
+def dynamic_any(
+    a: Any,
+    b: Panels,
+    scale: Any,
+    zeros: Array | None,
+    out_dtype: Any,
+    out: Array | None,
+    epilogue: tuple[Any, Any, Any],
+) -> Array:
+    """Do what ``dynamic_matmul`` and ``fixed_matmul`` say for all operands that their fast path does not take."""
+    wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
+    bias, activation, residual = epilogue
+    a, bias, residual = imported_all(("a", "bias", "residual"), a, bias, residual)
+    a = as_float(a, "a")
+    if a.ndim == 0:
+        raise ValueError("`a` must have at least 1 axis; received shape ()")
+    if zeros is None:
+        rows = quantize(a, axis=tuple(range(a.ndim - 1)) if scale is None else None, scale=scale)
+    else:
+        codes = quantize(a, axis=-1, scale=scale, zero_point=zeros).values
+        rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
+    return multiply_any(rows, b, a.dtype if wanted is None else wanted, out, bias, activation, residual)

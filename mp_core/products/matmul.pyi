@@ -1,0 +1,24 @@
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.core.names import Activation, FloatName
+from mp_core.products.panels import Panels
+
+_Array = np.ndarray[Any, Any]
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: FloatName | Literal["int32"] | DTypeLike | None = None,
+    out: _Array | None = None,
+    bias: ArrayLike | None = None,
+    activation: Activation | None = None,
+    residual: ArrayLike | None = None,
+) -> _Array: ...
+
+class PackedMatrix(Panels):
+    def __matmul__(self, other: Any) -> _Array: ...
+    def __rmatmul__(self, other: Any) -> _Array: ...

@@ -1,0 +1,19 @@
+from typing import Any
+
+import numpy as np
+
+from mp_core.products.panels import Panels
+
+_Array = np.ndarray[Any, Any]
+
+ACTIVATIONS: dict[str | None, int]
+
+def multiply_normal(
+    a: _Array,
+    b: _Array | Panels,
+    out_dtype: np.dtype[Any],
+    out: _Array | None,
+    epilogue: tuple[_Array | None, str | None, _Array | None],
+    rows: tuple[_Array | None, _Array | None],
+) -> _Array: ...
+def most_exact(unsigned_a: bool, shifted_b: bool) -> int: ...
