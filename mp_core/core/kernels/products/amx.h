@@ -13,7 +13,7 @@
  */
 enum { TILE = 16, DEPTH = 64, TILE_ROWS = 2 * TILE };
 
-/* The operand of ldtilecfg: bytes of a row and rows of each tile. */
+/* The operand of ldtilecfg: for each AMX tile, how many bytes a row has and how many rows there are. */
 typedef struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];

@@ -67,7 +67,7 @@ V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
     return as_f32(or_u32(widen_u16(load_u16(p)), shl_u32(widen_u16(load_u16(p + stride)), 16)));
 }
 
-/* Made unsigned. */
+/* Four rows of int8, interleaved into groups, plus 128: b ^ 0x80 as unsigned bytes. */
 V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
     const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
@@ -83,9 +83,9 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
     }
 }
 
-/* ---- accumulators: f32, or integers in float clothes, since GCC 12 keeps an array of __m512i in memory */
+/* ---- accumulators: of type vf32, even those of integers (same bits): GCC 12 keeps an array of __m512i in memory */
 
-/* The elements of a that a part takes, in every lane. */
+/* The elements of a that one multiplication takes (a part of a group), copied to every lane. */
 V vf32 broadcast_a(const mp_gemm *g, const void *p, const int kind) {
     uint32_t bits;
     memcpy(&bits, p, sizeof bits);
@@ -112,7 +112,7 @@ V vf32 add(vf32 a, vf32 b, const int kind) {
     return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
 }
 
-/* Where the sums of 16 columns start. */
+/* What the sums of the 16 columns from `column` on start with. */
 V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
     return set_f32(0.0f);
@@ -129,7 +129,7 @@ V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows,
 /* The type other than f32 to which a register block narrows its sums; quads: none. */
 V mp_format narrow_format(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? MP_F16 : MP_BF16; }
 
-/* Whether the epilogue can take place in the registers: scales and bias, f32 or what it is narrowed to most often. */
+/* Whether the epilogue can take place in registers: scales and bias only, whole vectors, result in f32 or narrow_format. */
 V int fits_registers(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || !is_linear(g)) return 0;

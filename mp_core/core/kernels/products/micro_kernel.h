@@ -20,12 +20,12 @@
  * stay in registers.
  */
 enum { MOST_ROWS = 2 * MP_TILE_ROWS, MOST_VECTORS = 4 }; /* 12 rows: of pieces, see transposed.h */
-_Static_assert(MP_TILE_ROWS <= MP_ROWS && MP_TILE_VECTORS <= MOST_VECTORS, "what the planner counts on");
+_Static_assert(MP_TILE_ROWS <= MP_ROWS && MP_TILE_VECTORS <= MOST_VECTORS, "plan.pyx assumes these bounds");
 
 /* Register blocks of a panel, one below the other. */
 typedef struct {
     ptrdiff_t count, row, column; /* how many to go; where the next one begins */
-    char *sums;                   /* there, or what each block uses if g->accumulators.sums is NULL */
+    char *sums;                   /* sums of that block; if g->accumulators.sums is NULL, a buffer that all blocks use */
     int in_registers;             /* the epilogue takes place in their registers */
     prefetch_kind prefetching;
     shared_prefetch next;
@@ -78,7 +78,7 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
 
-/* K ends within a group: missing elements of a are 0. */
+/* The last group of K if it has only `valid` elements: those that are missing in a are 0. */
 V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                            const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
@@ -98,8 +98,9 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     place at = {.lda = lda, .stride = b_stride / group};
     at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), at.lower = at.a + 3 * lda;
     at.b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group * b_stride;
-    if (rows > 3) __asm__("" : "+r"(at.lower)); /* not a + 3 ld: two pointers to rows instead of six */
-    const volatile prefetch_kind *const prefetching = &t->prefetching; /* not in a register of its own */
+    /* Hides that lower = a + 3 lda: the compiler then keeps two pointers to rows instead of six. */
+    if (rows > 3) __asm__("" : "+r"(at.lower));
+    const volatile prefetch_kind *const prefetching = &t->prefetching; /* stays in memory: sums need the registers */
     for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
@@ -113,7 +114,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 }
 
-/* Partial sums of the K block that starts at `start` to sums. */
+/* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are any. */
 V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start, const int kind,
                  const int rows, const int vectors) {
     const int adds = start > 0 || !g->accumulators.first;
@@ -135,7 +136,7 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
     }
 }
 
-/* Scales, bias and narrowing. */
+/* The epilogue in registers: scales, bias, one rounding. */
 V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
                            const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
@@ -168,7 +169,7 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
     }
 }
 
-/* t->count register blocks, one below the other. */
+/* Multiply t->count register blocks, one below the other, over the whole range of K. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind)) return; /* no register block of this kind */
     for (; t->count > 0; t->count--) {

@@ -1,8 +1,8 @@
-/* The packed layout of mp_core.h, written and read back. SIZE bytes an element, GROUP neighbours along k. */
+/* Packing and unpacking, in the layout that mp_core.h describes. size: bytes of an element; group: neighbours along K. */
 
 #define MP_PAGE 4096
 
-/* 16 columns of a group of rows; n <= 16 of them, 0 beyond, and 0 for rows beyond valid. */
+/* The groups of n <= 16 columns, 0 in the other lanes; rows of the group from `valid` on count as 0. */
 V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const int group) {
 #define WORDS(Q) (Q < valid ? widen_u16(loadn_u16(src + Q * rs, n)) : set_u32(0))
 #define BYTES(Q) (Q < valid ? loadn_u8(src + Q * rs, n) : narrow_u8(set_u32(0)))
@@ -11,7 +11,7 @@ V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const 
 #undef BYTES
 }
 
-/* A group of rows of a whole panel. */
+/* One row of groups of a panel of 64 columns. */
 V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
     if (group == 1) {
         UNROLL for (int i = 0; i < MP_PANEL * size; i += 64) store_u32(dst + i, load_u32(src + i));
@@ -68,7 +68,7 @@ V void store_words(char *to, ptrdiff_t step, int i, vu32 words, ptrdiff_t column
     }
 }
 
-/* Not inlined: in a loop the compiler keeps 32 addresses at hand, more than there are registers. */
+/* Not inlined: in a loop, the compiler would keep 32 addresses, more than there are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t step,
                                                       int halves) {
     vu32 tile[MP_LANES];
@@ -187,7 +187,7 @@ static void unpack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrd
         }
 }
 
-/* Four vectors of columns at a time: one sum would wait for itself. */
+/* Four vectors of columns at a time: independent sums hide the latency of dot_u8s8. */
 static void column_sums(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums) {
     const vu32 ones = set_u32(0x01010101u);
     for (ptrdiff_t j = 0; j < n; j += 4 * MP_LANES) {

@@ -2,8 +2,8 @@
 
 typedef void (*const micro_kernel_sizes[MP_TILE_VECTORS])(const mp_gemm *, block_column *);
 
-/* One row of a by rows of B in place: the first groups of K, `together` of them at a time for all columns, whose partial
- * sums stay in a cache meanwhile. Return how many groups have been taken. */
+/* M = 1 and a row-major B in place: `together` rows of B (groups) at a time, over all columns, so that memory is read in
+ * order. The partial sums of all columns are in memory, that is in a cache. Return how many groups were multiplied. */
 V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int together,
                             const int prefetching) {
     const int group = group_of(kind);
@@ -28,8 +28,10 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
     return groups;
 }
 
-/* As many rows at a time as make whole cache lines: four of f32, prefetched if they are short and come from memory, else
- * followed by the hardware; two lines of narrower rows, or one if two would be prefetched too far ahead. */
+/* How many rows of B are multiplied at a time.
+ *   f32       four: 16 columns are a cache line of each. Prefetched if B comes from memory and four rows fit L1_BYTES,
+ *             otherwise left to the hardware prefetchers
+ *   narrower  as many as make two cache lines of 16 columns, prefetched; half as many if these rows exceed L1_BYTES */
 V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
     const int bytes = (int)vector_bytes(kind), group = group_of(kind);
     const ptrdiff_t line = g->shape.n * (64 / MP_LANES);
@@ -39,7 +41,7 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
     return multiply_groups(g, groups, kind, 64 / bytes / group, 1);
 }
 
-/* m rows as register blocks of heights as even as possible: seven rows are four and three, not six and one. */
+/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. */
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_TILE_ROWS * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
@@ -87,7 +89,7 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
     }
 }
 
-/* A packed range in the format that the arithmetic multiplies: 32 bits for each part of each column. */
+/* Decode a range of a packed panel into the format that the arithmetic multiplies: 32 bits for each part of each column. */
 V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), parts = group / part_of(kind);
     for (ptrdiff_t p = 0; p < k; p += group, b += n * 4)

@@ -18,14 +18,14 @@
  */
 enum {
     OWN_DISTANCE = 1 << 13,     /* bytes */
-    L1_BYTES = 1 << 14,         /* bytes prefetched into the first-level cache that stay there until they are used */
-    L2_BYTES = 1 << 19,         /* ... into the second-level cache */
-    BUSY_ROWS = 3,              /* a register block of no more rows has no time to prefetch the next range */
+    L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used (half of 32 KiB) */
+    L2_BYTES = 1 << 19,         /* the same of L2 (half of 1 MiB) */
+    BUSY_ROWS = 3,              /* register blocks of at most 3 rows multiply too little to hide prefetches of a range */
     PACK_ROWS_DISTANCE = 32,    /* packing rows: bytes of a column, that is 32 / element bytes rows */
     PACK_COLUMNS_DISTANCE = 256 /* packing columns: bytes */
 };
 
-/* Rows or columns of so many bytes, `stride` bytes from one to the next, are one stretch of memory but for small gaps. */
+/* Whether rows (or columns) of `bytes` bytes are one stretch of memory, with gaps of less than 1/8 of a row. */
 V int is_stretch(ptrdiff_t bytes, ptrdiff_t stride) { return stride >= 0 && 8 * stride < 9 * bytes; }
 
 /* Rows to be prefetched line by line in memory's order. */
@@ -38,7 +38,7 @@ V line_cursor cursor_at(const char *row, ptrdiff_t row_bytes, ptrdiff_t stride) 
     return (line_cursor){row, row, is_stretch(row_bytes, stride) ? PTRDIFF_MAX : row_bytes, stride};
 }
 
-/* Into the first-level cache or the second. */
+/* Prefetch the next cache lines into L1 or L2. */
 V void prefetch_lines(line_cursor *r, const int lines, const int level) {
     UNROLL for (int i = 0; i < lines; i++) {
         if (level == 1)
@@ -50,7 +50,7 @@ V void prefetch_lines(line_cursor *r, const int lines, const int level) {
     if (r->line - r->row >= r->row_bytes) r->line = r->row += r->stride;
 }
 
-/* A range of memory into the first-level cache. */
+/* Prefetch a range of memory into L1. */
 V void prefetch_bytes(const char *from, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 3);
 }

@@ -2,8 +2,8 @@
  * are transposed into the first-level cache and multiplied at once, along all of K, so that memory is read in order. At
  * most MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
 
-/* Columns and words (4 bytes) of each that a piece has. Caches are read well along 32 columns, memory along as few as are
- * transposed at a time; there the pieces are short, so that little waits for their transposition. */
+/* Columns of a piece, and words (4 bytes) of each column. From a cache, 32 columns are read side by side. From memory, only
+ * as many as one transposition takes (16 or 32), and pieces are shorter, so that multiplying starts early. */
 enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS = MP_LANES };
 #define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
 
@@ -34,7 +34,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     }
 }
 
-#if MP_TILE_VECTORS == 4 /* pieces have at most two vectors: twice as many rows */
+#if MP_TILE_VECTORS == 4 /* a piece has at most two vectors of columns, so a register block may have twice as many rows */
 #define MP_PIECE_ROWS (2 * MP_TILE_ROWS)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
@@ -48,7 +48,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
 #endif
 typedef void (*const piece_kernels[MP_PIECE_ROWS])(const mp_gemm *g, ptrdiff_t row);
 
-/* What packs pieces that are not whole. */
+/* Pack a piece that is smaller than the others, at the end of K or of the columns. */
 V void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, char *made, const int kind) {
     if (group_of(kind) == 2) pack_pairs(k, n, b, size_of_b(kind), b_stride, made);
     else if (size_of_b(kind) == 2) pack_halves(k, n, b, size_of_b(kind), b_stride, made);
@@ -71,7 +71,7 @@ typedef struct {
     mp_gemm call;                 /* of one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
     char *made;                   /* the piece as a panel */
     const char *column, *next;    /* the first column; the one after the last if it is to be prefetched, or NULL */
-    ptrdiff_t rows, head;         /* rows of a in a call; words before the first piece, or 0 */
+    ptrdiff_t rows, head;         /* rows of a in a call; words of a column before its first cache line, or 0 */
     void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* of whole pieces, by rows */
     void (*panel)(const mp_gemm *g);                         /* of others */
 } pieces;
@@ -98,7 +98,7 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* Partial sums of `columns` columns to sums. */
+/* Add the partial sums of a K block of `columns` columns to the sums, or make them the sums. */
 V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
     for (ptrdiff_t i = 0; i < g->shape.m; i++)
         for (ptrdiff_t v = 0; v < columns; v += MP_LANES) {

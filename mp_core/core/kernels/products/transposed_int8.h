@@ -3,12 +3,12 @@
  * MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
 enum { SIDE_BY_SIDE = 4, LINE = 4 * MP_LANES, ROW_DISTANCE = 128 * LINE /* bytes */ };
 
-/* 64 bytes of a row by as many of a column, made unsigned. */
+/* LINE bytes of a column, plus 128: b ^ 0x80 as unsigned bytes. */
 V vf32 unsigned_b(const uint8_t *b) { return as_f32(xor_u32(load_u32(b), set_u32(0x80808080u))); }
 V vf32 dot_line(vf32 sum, vf32 a, vf32 b) { return dot(sum, a, b, KIND_quads_in_place); }
 V vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
 
-/* Bytes of a row or a column from byte `whole` on: the end of LINE bytes after zeros, or all of fewer before zeros. */
+/* The k - whole last bytes of x, in LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their start. */
 V void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
     memset(to, 0, LINE);
     memcpy(to + (k < LINE ? 0 : LINE - (k - whole)), x + whole, (size_t)(k - whole));
@@ -63,7 +63,7 @@ V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t 
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) c[i][q] = set_f32(0.0f);
     UNROLL for (int i = 0; i < rows; i++) y[i] = load_line(last_a[i]);
     dot_columns(c, y, t->last, 0, rows);
-    if (t->head) { /* zeros times what follows b's head */
+    if (t->head) { /* lanes beyond the head are zero in a, so what b holds there does not count */
         UNROLL for (int i = 0; i < rows; i++) y[i] = loadn_f32((const void *)(a + i * lda), t->head);
         dot_columns(c, y, t->b, 0, rows);
     }
