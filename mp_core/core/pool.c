@@ -136,8 +136,13 @@ static void engage(int wanted) {
     pthread_attr_destroy(&detached);
 }
 
-/* Under the lock, before helpers are woken: they may run where the caller may, but not where it runs. Linux often wakes a
- * thread on the CPU of who wakes it, and there it would wait for the caller's time slice to end. */
+/* Called under the lock, before helpers are woken: lets them run on every CPU on which the caller may run, except the one
+ * on which it runs now. Without this, Linux often wakes a helper on the CPU of the thread that wakes it, where the helper
+ * waits until the caller's time slice ends. Mean time of a call on two threads, without -> with:
+ *   bfloat16 product 64x768x768, after 0.3 ms of sleep   368 -> 211 us, after 5 ms 413 -> 241 us
+ *   cast of 2^18 float32 to bfloat16, back to back        29 ->  14 us
+ * Products of a millisecond, back to back, take as long either way (Zen 4, 2 CPUs, 2 x 9 interleaved rounds of 200 calls,
+ * November 2026). */
 static void keep_away(int wanted) {
 #if defined(__linux__)
     cpu_set_t allowed;
