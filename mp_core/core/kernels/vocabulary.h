@@ -1,35 +1,96 @@
-/* What every template stands on: the vocabulary of one ISA, and the words that all of them spell the same way.
+/* What every kernel is written in: the vocabulary of one instruction set, which a header in simd/ defines, and the words
+ * that follow from it, below.
  *
- * A vocabulary header in simd/ defines vectors of 16 lanes, whatever the registers' width, so that every template gives
- * the same bits everywhere:
- *   vf32 vu32 vu16 vu8 vmask; set_* load_* store_* (loadn_*, storen_*: the first 0 < n <= 16 lanes, the rest reads 0),
- *   stream_* (to aligned memory, past the caches) and stream_fence, after which other threads see it,
- *   and_u32, or_u32, xor_u32, shl_u32, shr_u32, sar_u32, add_u32, sub_u32, mul_u32, min_u32, max_u32, as_f32, as_u32,
- *   floating-point arithmetic rounded once per operation, fma_f32(a, b, c) = a b + c rounded once,
- *   min_f32, max_f32: a if it is smaller (larger), else b, so b where one is NaN,
- *   lt_f32, gt_i32 (signed), select_*(mask, yes, no), first_n(n): the mask of the lanes below n,
- *   i32_from_f32: to nearest even, in range; of NaN (if not MP_DIVIDES, of what is out of range too) a multiple of 2^16;
- *   widen_*, narrow_* (the low bits), f32_from_bf16: exact, a signalling NaN made quiet,
- *   if the hardware has them: f32_from_f16, f16_from_f32, high_u8, eq_u16 and the 16-bit lanes of lanes16.h (MP_NATIVE_F16),
- *   bf16_of_normal and any_subnormal (MP_NATIVE_BF16),
- *   transpose_u32: 16 vectors as a matrix, in place; sums_u32: the sums of their lanes, if there is a faster way than by
- *   transposing them (MP_NATIVE_SUMS); load_columns: 16 words from each of 16 places cs bytes apart, transposed, likewise
- *   (MP_NATIVE_COLUMNS); low_halves, high_halves: those of the words of two vectors, one after the other,
- *   interleave_u8: byte i of each of four in the 32 bits of lane i, if there is a fast way (MP_NATIVE_U8),
- *   likewise interleave_rows: 64 bytes of each of four rows, rs bytes apart, to four such vectors (MP_NATIVE_ROWS),
- *   likewise pair_from_e4m3fn and pair_from_e5m2 (MP_NATIVE_F8_PAIRS), pair_from_i8 (MP_NATIVE_I8_PAIRS) and pair_from_i4
- *   (MP_NATIVE_I4_PAIRS; decode.inc),
- *   top_u32: the largest lane; sum_f32: lanes i and i + 8, then i + 4, i + 2, i + 1,
- *   if not MP_DIVIDES, of 64 bytes or 32 halves in a vector: min_u16, min_i8, max_i8, any_clear (whether a word has none
- *   of some bits), any_set (whether one has some of them),
- *   narrow_high_i8 (the high halves of four vectors, saturated, in order), storen_bytes (the first 0 < n < 64),
- *   dot_bf16: acc + odd * odd, then + even * even, of the bf16 pairs in each 32 bits; dot_u8s8: acc + four products,
- *   MP_QUADS_BY_TWO if dot_u8s8 takes two of its products at a time (vpmaddwd), at the rate of fused multiply-adds,
- *   MP_OUT_OF_LINE if what is APART is to be functions of their own, which are large there,
- *   MP_NATIVE_TILES if there are _tile_loadd, _tile_dpbssd and the like (products/amx.h),
- *   MP_DIVIDES: 1 if a division costs less than five fused multiply-adds,
- *   MP_TILE_ROWS x MP_TILE_VECTORS: the accumulators of a product that fit the registers,
- *   MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS: few_rows of mp_products, where the two ways were equally fast (512 x 512, Zen 4 and 5, November 2026).
+ * A vector has 16 lanes whatever the width of the registers, so that every kernel gives the same bits on every set: vf32
+ * of floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the type
+ * that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, p an address that need not be aligned.
+ * Each word is in tests/vocabulary.c, and tests/test_vocabulary.py computes its meaning with NumPy.
+ *
+ * word                                        | operands    | meaning
+ * ------------------------------------------- | ----------- | -------
+ * set_f32 set_u32                             | s           | s in every lane
+ * load_f32 load_u32 load_u16 load_u8          | p           | the 16 elements at p
+ * store_f32 store_u32 store_u16 store_u8      | p, x        | writes x to p
+ * loadn_f32 loadn_u32 loadn_u16 loadn_u8      | p, n        | the first 0 < n <= 16 elements at p, 0 in the other lanes
+ * storen_f32 storen_u32 storen_u16 storen_u8  | p, x, n     | writes the first 0 < n <= 16 lanes of x to p
+ * storen_bytes                                | p, x, n     | writes the first 0 < n < 64 bytes of x to p
+ * stream_f32 stream_u16 stream_u8             | p, x        | writes x to p past the caches; p is aligned to a vector
+ * stream_fence                                |             | other threads see what was streamed before it
+ *
+ * add_f32 sub_f32 mul_f32 div_f32             | x, y        | IEEE arithmetic, rounded once to nearest even
+ * fma_f32                                     | x, y, z     | x y + z, rounded once
+ * min_f32 max_f32                             | x, y        | x where x < y (x > y), else y: so y where either is NaN
+ * add_u32 sub_u32 mul_u32                     | x, y        | modulo 2^32
+ * min_u32 max_u32                             | x, y        | of unsigned numbers
+ * and_u32 or_u32 xor_u32                      | x, y        | bit by bit
+ * shl_u32 shr_u32 sar_u32                     | x, s        | by a constant 0 <= s < 32: left, right, right with the sign
+ * as_f32 as_u32                               | x           | the same bits as the other type
+ * lt_f32                                      | x, y        | mask of the lanes where x < y; no where either is NaN
+ * gt_i32                                      | x, y        | mask of the lanes where x > y as signed numbers
+ * first_n                                     | n           | mask of the first 0 <= n <= 16 lanes
+ * select_f32 select_u32                       | m, x, y     | x where m says yes, else y
+ *
+ * f32_from_i32                                | x           | signed integers, rounded to nearest even
+ * i32_from_f32                                | x           | to nearest even, where that is an int32; of NaN (without
+ *                                             |             | MP_DIVIDES of numbers beyond int32 too) a multiple of 2^16
+ * f32_from_bf16                               | x           | exact; a NaN becomes quiet and keeps its sign
+ * widen_u16 widen_u8 widen_i8                 | x           | to 32 bits; widen_i8 copies the sign
+ * narrow_u16 narrow_u8                        | x           | the lowest 16 (8) bits of each lane
+ * low_halves high_halves                      | x, y        | the lower (upper) 16 bits of the lanes of x, then of y
+ *
+ * top_u32                                     | x           | the largest lane, unsigned
+ * max_lanes                                   | x           | the largest lane; a NaN counts in lane 0 only
+ * sum_f32                                     | x           | lanes i and i + 8 added, then i and i + 4, i + 2, i + 1
+ * sums_u32                                    | r[16]       | lane i: the sum of the lanes of r[i]; may overwrite r
+ * transpose_u32                               | r[16]       | r as a matrix of 16 x 16 words, transposed in place
+ * load_columns                                | p, s, r[16] | lane i of r[j]: word j of those at p + i s bytes
+ * interleave_u8                               | x, y, z, w  | byte i of x, y, z and w in lane i, x lowest
+ * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
+ *
+ * dot_bf16                                    | z, x, y     | fma(x0, y0, fma(x1, y1, z)) of the bf16 x0 (low half) and x1
+ *                                             |             | in each lane; flushes subnormals if the caller does
+ * dot_u8s8                                    | z, x, y     | z + four products of unsigned bytes of x by signed ones of y
+ * at_most                                     | n, s        | the smaller of two counts
+ * unaligned_head                              | p, s, n     | how many of n elements of s bytes at p lie before the first
+ *                                             |             | that begins at a multiple of 64 bytes; n if none does
+ *
+ * if MP_NATIVE_F16: the CPU converts f16
+ * f32_from_f16 f16_from_f32                   | x           | exact, NaN as in f32_from_bf16; rounded once to nearest even
+ * set_u16 u16_from_u8 and_u16 or_u16 shl_u16  |             | as those of 32 bits
+ * high_u8                                     | x           | the upper byte of each lane
+ * eq_u16                                      | x, y        | mask of the lanes where x = y
+ *
+ * if MP_NATIVE_BF16: the CPU converts and multiplies bf16
+ * bf16_of_normal                              | x           | rounded once to nearest even; no lane is subnormal
+ * any_subnormal                               | x           | whether a lane is subnormal: nonzero or 0
+ *
+ * if not MP_DIVIDES: quantization multiplies by reciprocals, many codes at a time
+ * min_u16 min_i8 max_i8                       | x, y        | of the 32 halves or 64 bytes of a vu32
+ * any_clear                                   | x, y        | whether x & y is 0 in a lane: nonzero or 0
+ * any_set                                     | x, y        | whether x & y is not 0 in a lane: nonzero or 0
+ * narrow_high_i8                              | x, y, z, w  | the upper halves of all lanes, signed, clamped to 64 int8
+ *
+ * if MP_NATIVE_F8_PAIRS: 8-bit floats to pairs of bf16 (casts/decode.h)
+ * pair_from_e4m3fn pair_from_e5m2             | x, s        | bytes 2 s, 2 s + 1 of each lane as bf16; s constant, 0 or 1
+ *
+ * if MP_NATIVE_I8_PAIRS: likewise
+ * pair_from_i8                                | x, s        | the same of signed bytes
+ *
+ * if MP_NATIVE_I4_PAIRS: likewise
+ * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
+ *
+ * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it then
+ * defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
+ *
+ * constant                                    | meaning
+ * ------------------------------------------- | -------
+ * MP_TILE_ROWS, MP_TILE_VECTORS               | the register block: 6 or 1 rows, 4 or 1 vectors
+ * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: decoding in registers and decoding the panel first
+ *                                             | took equally long there (512 x 512, Zen 4 and 5, November 2026)
+ * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, at the rate of fused multiply-adds
+ * MP_OUT_OF_LINE                              | defined if functions marked APART are large, so not to be inlined
+ * MP_NATIVE_TILES                             | defined if there are AMX tiles (products/amx.h)
  */
 #ifndef MP_VOCABULARY_H
 #define MP_VOCABULARY_H

@@ -40,7 +40,7 @@ V vu32 look_up(vu32 codes, const uint8_t *table) {
 
 /* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. So interleave(low, high, 0) gives the bf16 of the
  * first two elements of each group, and interleave(low, high, 1) those of the others. */
-V vu32 halves(vu32 word) {
+V vu32 pairs_first(vu32 word) {
     return _mm512_shuffle_epi8(word, _mm512_set4_epi32(0x0F0E0B0A, 0x07060302, 0x0D0C0908, 0x05040100));
 }
 
@@ -50,7 +50,7 @@ V vu32 interleave(vu32 low, vu32 high, const int s) {
 
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const mp_table *table) {
-    const vu32 codes = halves(word), high = look_up(codes, table->high), sign = set_u32(0x80808080u);
+    const vu32 codes = pairs_first(word), high = look_up(codes, table->high), sign = set_u32(0x80808080u);
     return interleave(look_up(codes, table->low), _mm512_ternarylogic_epi32(high, codes, sign, 0xF8) /* a | b & c */, s);
 }
 V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, &e4m3fn_table); }
@@ -58,7 +58,7 @@ V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5
 
 #define MP_NATIVE_I8_PAIRS
 V vu32 pair_from_i8(vu32 word, const int s) {
-    const vu32 codes = halves(word);
+    const vu32 codes = pairs_first(word);
     const __mmask64 negative = _mm512_movepi8_mask(codes);
     const mp_table *up = &i8_table[0], *down = &i8_table[1];
     const vu32 low = _mm512_mask_blend_epi8(negative, look_up(codes, up->low), look_up(codes, down->low));

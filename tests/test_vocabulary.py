@@ -1,0 +1,511 @@
+"""Each word of the kernels' vocabulary does what the table of vocabulary.h says, on every instruction set.
+
+tests/vocabulary.c has each word as a function over memory. It is compiled here, with the flags that the build gave the
+kernels of that set; what a word should give is computed by NumPy.
+"""
+
+import ctypes
+import itertools
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import assert_same_bits, bits, exactly
+from test_guard_pages import PAGE, Guarded
+
+import mp_core as mp
+from mp_core.core import cpu
+
+ROOT = Path(mp.__file__).resolve().parents[1]
+HEADER = ROOT / "mp_core/core/kernels/vocabulary.h"
+BF16 = ml_dtypes.bfloat16
+LANES = 16
+
+
+# ---- the words, as vocabulary.h lists them, and the functions
+
+
+def table():
+    """Word -> the condition of its part of the table, None where every set has it."""
+    words, condition = {}, None
+    for line in HEADER.read_text().partition("* constant")[0].splitlines():
+        if found := re.match(r" \* if ((?:not )?\w+):", line):
+            condition = found[1]
+        elif found := re.match(r" \* ([a-z]\w+(?: [a-z]\w+)*) +\|", line):
+            words |= dict.fromkeys(found[1].split(), condition)
+    del words["word"]
+    return words
+
+
+def compile_commands():
+    """Instruction set -> how the build compiled its kernels, without what is about their file; {} without a build."""
+    found = {}
+    for path in sorted(ROOT.glob("build/*/compile_commands.json")):
+        for entry in json.loads(path.read_text()):
+            isa = re.search(r"libmp_kernels_(\w+)\.a\.p", entry["output"])
+            if isa and isa[1] not in found:
+                words = shlex.split(entry["command"])
+                pairs = {i for flag in ("-o", "-c", "-MQ", "-MF") if flag in words for i in (words.index(flag),)}
+                kept = [word for i, word in enumerate(words) if not {i, i - 1} & pairs and word != "-MD"]
+                found[isa[1]] = (kept, entry["directory"])
+    return found
+
+
+COMMANDS = compile_commands()
+HERE = [isa for isa in sorted(COMMANDS) if isa in cpu.available_isas() + cpu.own_order_isas()]
+
+
+class Words:
+    """The functions of one instruction set."""
+
+    def __init__(self, library):
+        self.library = ctypes.CDLL(library)
+        self.conditions = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self.library, "conditions"))).decode()
+
+    def has(self, condition):
+        if condition is None:
+            return True
+        name = condition.removeprefix("not ")
+        return (name in self.conditions.split()) is not condition.startswith("not ")
+
+    def __getitem__(self, word):
+        """The function (operands..., n=0, out) -> out, over arrays; skips the test where the set has no such word."""
+        if not self.has(table()[word]):
+            pytest.skip(f"no {word} here")
+        function = getattr(self.library, f"word_{word}")
+        function.argtypes, function.restype = [ctypes.c_void_p] * 3 + [ctypes.c_ssize_t, ctypes.c_void_p], None
+
+        def call(*operands, out, n=0):
+            places = [x.ctypes.data for x in operands] + [None] * (3 - len(operands))
+            function(*places, n, out.ctypes.data)
+            return out
+
+        return call
+
+    def each(self, word, operands, like, n=0):
+        """The word of each row of the operands, as an array like that."""
+        call, out = self[word], np.empty_like(like)
+        for row in range(len(like)):
+            call(*(x[row] for x in operands), out=out[row : row + 1], n=n)
+        return out
+
+
+@pytest.fixture(scope="module", params=HERE or [None])
+def words(request, tmp_path_factory):
+    if request.param is None:
+        pytest.skip("no build directory says how the kernels were compiled")
+    library = tmp_path_factory.mktemp("words") / "words.so"
+    command, directory = COMMANDS[request.param]
+    quiet = ["-Wno-unused-parameter", "-Wno-unused-function", "-Wno-unused-variable"]
+    source = Path(__file__).with_name("vocabulary.c")
+    done = subprocess.run(
+        [*command, *quiet, "-shared", "-o", library, source], cwd=directory, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return Words(library)
+
+
+# ---- operands
+
+
+def vectors(*columns):
+    """Rows of 16 lanes, for each operand, that hold all of its column (filled up with its beginning)."""
+    rows = -(-max(map(len, columns)) // LANES)
+    return [np.resize(x, (rows, LANES)) for x in columns]
+
+
+def pairs(x, count):
+    return [np.array(column, x.dtype) for column in zip(*itertools.product(x, repeat=count), strict=True)]
+
+
+WORDS_U32 = np.array([0, 1, 2, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
+FLOATS = np.array(
+    [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x33800000, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x40490FDB,
+     0x4B800001, 0x7F7FFFFF, 0x7F800000, 0x7FC00001, 0x7F800001],  # 2^24 + 2, largest, Inf, quiet NaN, signalling NaN
+    np.uint32,
+)  # fmt: skip
+FLOATS = np.concatenate([FLOATS, FLOATS | 0x80000000])
+
+
+def random(rng, kind):
+    """Random bits of the kind, and its edge cases."""
+    if kind == "f32":
+        return np.concatenate([FLOATS, rng.integers(0, 2**32, 996, np.uint32)]).view(np.float32)
+    if kind == "mask":
+        return rng.integers(0, 2, 1024, np.uint32)
+    if kind in ("u8", "u16"):
+        every = np.arange(256 if kind == "u8" else 65536)
+        return rng.permutation(every).astype(kind.replace("u", "uint"))
+    return np.concatenate([WORDS_U32, rng.integers(0, 2**32, 1010, np.uint32)])
+
+
+def operands(rng, kinds):
+    """Rows of lanes of these kinds: random bits, and all combinations of edge cases."""
+    columns = [random(rng, kind) for kind in kinds]
+    most = max(map(len, columns))
+    columns = [rng.permutation(np.resize(x, most)) for x in columns]
+    if set(kinds) in ({"f32"}, {"u32"}) and len(kinds) > 1:
+        edges = pairs(FLOATS.view(np.float32) if kinds[0] == "f32" else WORDS_U32, len(kinds))
+        columns = [np.concatenate([x, edge]) for x, edge in zip(columns, edges, strict=True)]
+    return vectors(*columns)
+
+
+# ---- meanings, from NumPy: a result of float type is compared as a number, one of integers bit for bit
+
+
+def fma(x, y, z):
+    """x y + z rounded once: the sum is rounded to odd in float64, whose 53 bits are more than twice 24 + 2."""
+    x, y, z = (exactly(v, np.float64) for v in (x, y, z))
+    product = x * y  # exact
+    total = product + z
+    back = total - product
+    error = (product - (total - back)) + (z - back)  # Knuth's two-sum: total + error is exact
+    odd = bits(total) & 1 == 1
+    to_odd = np.where(np.isfinite(total) & (error != 0) & ~odd, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return exactly(to_odd, np.float32)
+
+
+def halves(x):
+    """(low, high) bf16 of each lane."""
+    return (x & 0xFFFF).astype(np.uint16).view(BF16), (x >> 16).astype(np.uint16).view(BF16)
+
+
+def joined(x):
+    """Neighbours along the last axis, as the 32 bits of a lane."""
+    return np.ascontiguousarray(x).view(np.uint32)
+
+
+def bytes_of(x):
+    """(rows, 16, 4) bytes, the lowest first."""
+    return np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, 4)
+
+
+def dot_u8s8(z, x, y):
+    products = bytes_of(x).astype(np.int64) * bytes_of(y).view(np.int8)
+    return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
+
+
+def of_parts(function, dtype):
+    """A function over the parts of that type in vectors of 32-bit lanes."""
+    return lambda x, y: function(x.view(dtype), y.view(dtype)).view(np.uint32)
+
+
+def flag(x):
+    return x.any(-1).astype(np.uint32)[:, None]
+
+
+def summed(x):
+    for half in (8, 4, 2, 1):
+        x = x[:, :half] + x[:, half : 2 * half]
+    return x
+
+
+def largest(x):
+    best = x[:, :1]
+    for lane in range(1, LANES):
+        best = np.where(x[:, lane : lane + 1] > best, x[:, lane : lane + 1], best)
+    return bits(best)
+
+
+MEANINGS = {
+    "and_u32": ("u32 u32", np.bitwise_and),
+    "or_u32": ("u32 u32", np.bitwise_or),
+    "xor_u32": ("u32 u32", np.bitwise_xor),
+    "add_u32": ("u32 u32", np.add),
+    "sub_u32": ("u32 u32", np.subtract),
+    "mul_u32": ("u32 u32", np.multiply),
+    "min_u32": ("u32 u32", np.minimum),
+    "max_u32": ("u32 u32", np.maximum),
+    "as_f32": ("u32", lambda x: x),
+    "as_u32": ("f32", bits),
+    "add_f32": ("f32 f32", np.add),
+    "sub_f32": ("f32 f32", np.subtract),
+    "mul_f32": ("f32 f32", np.multiply),
+    "div_f32": ("f32 f32", np.divide),
+    "fma_f32": ("f32 f32 f32", fma),
+    "min_f32": ("f32 f32", lambda x, y: np.where(x < y, bits(x), bits(y))),
+    "max_f32": ("f32 f32", lambda x, y: np.where(x > y, bits(x), bits(y))),
+    "lt_f32": ("f32 f32", lambda x, y: (x < y).astype(np.uint32)),
+    "gt_i32": ("u32 u32", lambda x, y: (x.view(np.int32) > y.view(np.int32)).astype(np.uint32)),
+    "select_f32": ("mask f32 f32", lambda m, x, y: np.where(m == 1, bits(x), bits(y))),
+    "select_u32": ("mask u32 u32", lambda m, x, y: np.where(m == 1, x, y)),
+    "f32_from_i32": ("u32", lambda x: x.view(np.int32).astype(np.float32)),
+    "f32_from_bf16": ("u16", lambda x: (x.astype(np.uint32) << 16).view(np.float32)),
+    "widen_u16": ("u16", lambda x: x.astype(np.uint32)),
+    "widen_u8": ("u8", lambda x: x.astype(np.uint32)),
+    "widen_i8": ("u8", lambda x: x.view(np.int8).astype(np.int32).view(np.uint32)),
+    "narrow_u16": ("u32", lambda x: x.astype(np.uint16)),
+    "narrow_u8": ("u32", lambda x: x.astype(np.uint8)),
+    "low_halves": ("u32 u32", lambda x, y: joined((np.concatenate([x, y], -1) & 0xFFFF).astype(np.uint16))),
+    "high_halves": ("u32 u32", lambda x, y: joined((np.concatenate([x, y], -1) >> 16).astype(np.uint16))),
+    "top_u32": ("u32", lambda x: x.max(-1, keepdims=True)),
+    "max_lanes": ("f32", largest),
+    "sum_f32": ("f32", summed),
+    "dot_u8s8": ("u32 u32 u32", dot_u8s8),
+    "f32_from_f16": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
+    "f16_from_f32": ("f32", lambda x: exactly(x, np.float16)),
+    "high_u8": ("u16", lambda x: (x >> 8).astype(np.uint8)),
+    "eq_u16": ("u16 u16", lambda x, y: (x == y).astype(np.uint32)),
+    "u16_from_u8": ("u8", lambda x: x.astype(np.uint16)),
+    "and_u16": ("u16 u16", np.bitwise_and),
+    "or_u16": ("u16 u16", np.bitwise_or),
+    "any_subnormal": ("f32", lambda x: flag((x != 0) & (np.abs(x) < 2.0**-126))),
+    "min_u16": ("u32 u32", of_parts(np.minimum, np.uint16)),
+    "min_i8": ("u32 u32", of_parts(np.minimum, np.int8)),
+    "max_i8": ("u32 u32", of_parts(np.maximum, np.int8)),
+    "any_clear": ("u32 u32", lambda x, y: flag(x & y == 0)),
+    "any_set": ("u32 u32", lambda x, y: flag(x & y != 0)),
+}
+
+
+@pytest.mark.parametrize("word", MEANINGS)
+def test_lane_by_lane(words, word, rng):
+    kinds, meaning = MEANINGS[word]
+    x = operands(rng, kinds.split())
+    with np.errstate(all="ignore"):
+        expected = meaning(*x)
+    assert_same_bits(words.each(word, x, expected), expected)
+
+
+@pytest.mark.parametrize("word", ["any_subnormal", "any_clear", "any_set", "eq_u16"])
+def test_what_is_rare_in_random_bits(words, word, rng):
+    """All lanes but one alike, in each place."""
+    kinds, meaning = MEANINGS[word]
+    ones = np.ones((LANES, LANES), np.float32 if "f32" in kinds else kinds.split()[0].replace("u", "uint"))
+    x = [ones.copy() for _ in kinds.split()]
+    np.fill_diagonal(x[0], 2.0**-140 if "f32" in kinds else 2)
+    for turn in (x, [ones, *x[1:]], [2 * ones, *x[1:]]):
+        expected = meaning(*turn)
+        assert_same_bits(words.each(word, turn, expected), expected)
+
+
+# ---- words with a count, a constant or several vectors, by name
+
+SHIFTS = {
+    "shl_u32": ("u32", 32, lambda x, n: x << np.uint32(n)),
+    "shr_u32": ("u32", 32, lambda x, n: x >> np.uint32(n)),
+    "sar_u32": ("u32", 32, lambda x, n: (x.view(np.int32) >> n).view(np.uint32)),
+    "shl_u16": ("u16", 16, lambda x, n: x << np.uint16(n)),
+}
+
+
+@pytest.mark.parametrize("word", SHIFTS)
+def test_shifts(words, word, rng):
+    kind, width, meaning = SHIFTS[word]
+    (x,) = operands(rng, [kind])
+    x = x[:128]
+    for n in range(width):
+        assert_same_bits(words.each(word, [x], x, n), meaning(x, n))
+
+
+@pytest.mark.parametrize("word", ["f32_from_bf16", "f32_from_f16"])
+def test_nan_becomes_quiet_and_keeps_its_sign(words, word):
+    top = 0x7F80 if "bf16" in word else 0x7C00
+    x = np.arange(0x8000, dtype=np.uint16)
+    (x,) = vectors(np.concatenate([x[x > top], x[x > top] | 0x8000]))
+    found = words.each(word, [x], x.astype(np.uint32))
+    assert (found & 0x7FC00000 == 0x7FC00000).all()
+    np.testing.assert_array_equal(found >> 31, x >> 15)
+
+
+MEMORY = {"f32": np.float32, "u32": np.uint32, "u16": np.uint16, "u8": np.uint8}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_loads_and_stores_touch_their_elements_only(words, kind, rng):
+    """Each address modulo 64, against both ends of a page."""
+    memory, size = Guarded(1), np.dtype(MEMORY[kind]).itemsize
+    x = rng.integers(1, 256, LANES * size, np.uint8)
+    for shift in range(64):
+        at = np.zeros(LANES * size + 64, np.uint8)[shift:]
+        at[: x.size] = x
+        assert_same_bits(words[f"load_{kind}"](at, out=np.empty_like(x)), x)
+        at[:] = 7
+        words[f"store_{kind}"](x, out=at)
+        assert_same_bits(at[: x.size], x)
+        assert (at[x.size :] == 7).all()
+    for n, end in itertools.product(range(1, LANES + 1), (True, False)):
+        part = x[: n * size]
+        loaded = words[f"loadn_{kind}"](memory.place(part, end), out=np.empty_like(x), n=n)
+        assert_same_bits(loaded, np.concatenate([part, np.zeros((LANES - n) * size, np.uint8)]))
+        out = memory.place(np.zeros_like(part), end)
+        memory.bytes[PAGE : 2 * PAGE] = 7
+        words[f"storen_{kind}"](x, out=out, n=n)
+        assert_same_bits(out, part)
+        assert (memory.bytes[PAGE : 2 * PAGE] != 7).sum() == (part != 7).sum()
+
+
+def test_storen_bytes(words, rng):
+    memory, x = Guarded(1), rng.integers(8, 256, 64, np.uint8)
+    for n, end in itertools.product(range(1, 64), (True, False)):
+        memory.bytes[PAGE : 2 * PAGE] = 7
+        out = memory.bytes[PAGE : 2 * PAGE][-n:] if end else memory.bytes[PAGE : PAGE + n]
+        words["storen_bytes"](x, out=out, n=n)
+        assert_same_bits(out, x[:n])
+        assert (memory.bytes[PAGE : 2 * PAGE] != 7).sum() == n
+
+
+@pytest.mark.parametrize("kind", ["f32", "u16", "u8"])
+def test_streams(words, kind, rng):
+    x = rng.integers(0, 256, LANES * np.dtype(MEMORY[kind]).itemsize, np.uint8)
+    out = np.zeros(256, np.uint8)
+    out = out[-out.ctypes.data % 64 :][: x.size]
+    words[f"stream_{kind}"](x, out=out)
+    words["stream_fence"](out=out)
+    assert_same_bits(out, x)
+
+
+@pytest.mark.parametrize("kind", ["f32", "u32", "u16"])
+def test_set(words, kind, rng):
+    for x in random(rng, kind)[:100]:
+        out = words[f"set_{kind}"](np.array([x]), out=np.empty(LANES, x.dtype))
+        assert_same_bits(bits(out), bits(np.full(LANES, x)))
+
+
+def test_first_n(words):
+    for n in range(LANES + 1):
+        mask = words["first_n"](out=np.empty(LANES, np.uint32), n=n)
+        assert mask.tolist() == [1] * n + [0] * (LANES - n)
+
+
+def test_i32_from_f32(words, rng):
+    """To nearest even in range; what comes of NaN (and, with reciprocals, of numbers beyond) clears 16 bits."""
+    ordinary = np.concatenate([np.arange(-600, 600) / 4, rng.uniform(-(2.0**31), 2.0**31, 999)])
+    x = np.concatenate([random(rng, "f32"), ordinary.astype(np.float32)])
+    (x,) = vectors(x)
+    found = words.each("i32_from_f32", [x], bits(x))
+    with np.errstate(invalid="ignore"):
+        in_range = (x >= -(2.0**31)) & (x < 2.0**31)
+    np.testing.assert_array_equal(found[in_range].view(np.int32), np.rint(x[in_range]).astype(np.int32))
+    strange = np.isnan(x) if words.has("MP_DIVIDES") else ~in_range
+    assert not (found[strange] & 0xFFFF).any()
+
+
+def test_dot_bf16(words, rng):
+    """The odd product first, then the even one, each rounded once; of normal numbers."""
+    z, x, y = operands(rng, ["f32", "u32", "u32"])
+    edges = [0, 0x8000, 0x3F80, 0xBF80, 0x4000, 0x7F80, 0xFF80, 0x7FC0]
+    x[:, :4], y[:, :4] = (joined(rng.choice(edges, (len(x), 8)).astype(np.uint16)) for _ in "xy")
+    z = np.where(np.abs(z) < 2.0**-126, 0, z).astype(np.float32)
+    x, y = (np.where(np.isin((v >> 7) & 0xFF, (0, 1)) | np.isin((v >> 23) & 0xFF, (0, 1)), 0, v) for v in (x, y))
+    (x0, x1), (y0, y1) = halves(x.astype(np.uint32)), halves(y.astype(np.uint32))
+    with np.errstate(all="ignore"):
+        first = fma(x1, y1, z)
+        expected = fma(x0, y0, first)
+    tiny = lambda v: (v != 0) & (np.abs(v) < 2.0**-120)  # noqa: E731  # and what rounds to such a number
+    unsure = tiny(first) | tiny(expected)
+    found = words.each("dot_bf16", [z, x.astype(np.uint32), y.astype(np.uint32)], expected)
+    assert unsure.mean() < 0.2
+    assert_same_bits(np.where(unsure, 0, found), np.where(unsure, 0, expected))
+
+
+def test_bf16_of_normal(words, rng):
+    (x,) = operands(rng, ["f32"])
+    x = np.where(np.abs(x) < 2.0**-126, 0, x).astype(np.float32)
+    expected = exactly(x, BF16)
+    assert_same_bits(words.each("bf16_of_normal", [x], expected), expected)
+
+
+@pytest.mark.parametrize("word", ["transpose_u32", "sums_u32"])
+def test_sixteen_vectors(words, word, rng):
+    x = rng.integers(0, 2**32, (LANES, LANES), np.uint32)
+    expected = x.T.copy() if word == "transpose_u32" else x.sum(1, dtype=np.uint32)
+    assert_same_bits(words[word](x, out=np.empty_like(expected)), expected)
+
+
+@pytest.mark.parametrize("stride", [64, 65, 100, 4096])
+def test_load_columns(words, stride, rng):
+    """Nothing beyond the 16 words of the last place is read."""
+    x = Guarded(20).place(rng.integers(0, 256, 15 * stride + 64, np.uint8), True)
+    expected = np.array([x[i * stride :][:64].view(np.uint32) for i in range(LANES)]).T.copy()
+    assert_same_bits(words["load_columns"](x, out=np.empty_like(expected), n=stride), expected)
+
+
+@pytest.mark.parametrize("stride", [64, 65, 1000])
+def test_interleave_rows(words, stride, rng):
+    x = Guarded(2).place(rng.integers(0, 256, 3 * stride + 64, np.uint8), True)
+    expected = joined(np.stack([x[i * stride :][:64] for i in range(4)], -1)).reshape(-1)
+    assert_same_bits(words["interleave_rows"](x, out=np.empty_like(expected), n=stride), expected)
+
+
+def test_interleave_u8(words, rng):
+    x = rng.integers(0, 256, (4, LANES), np.uint8)
+    expected = joined(x.T).reshape(-1)
+    assert_same_bits(words["interleave_u8"](x, out=np.empty_like(expected)), expected)
+
+
+def test_narrow_high_i8(words, rng):
+    x = random(rng, "u32").reshape(-1, 4 * LANES)
+    expected = np.clip(x.view(np.int32) >> 16, -128, 127).astype(np.int8)
+    assert_same_bits(words.each("narrow_high_i8", [x], expected), expected)
+
+
+PAIRS = {
+    "pair_from_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "pair_from_e5m2": ml_dtypes.float8_e5m2,
+    "pair_from_i8": np.int8,
+}
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("word", PAIRS)
+def test_pairs(words, word, half, rng):
+    """Every code in every place."""
+    codes = np.stack([np.roll(np.arange(256, dtype=np.uint8), turn) for turn in (0, 1, 85, 171)], -1)
+    x = joined(codes).reshape(-1, LANES)
+    expected = exactly(bytes_of(x)[..., 2 * half : 2 * half + 2].view(PAIRS[word]), BF16).reshape(len(x), -1)
+    assert_same_bits(words.each(word, [x], expected, n=half), expected)
+
+
+def test_pair_from_i4(words, rng):
+    (x,) = operands(rng, ["u32"])
+    nibbles = np.stack([x & 15, x >> 16 & 15], -1).astype(np.int8)
+    expected = exactly(np.where(nibbles > 7, nibbles - 16, nibbles), BF16).reshape(len(x), -1)
+    assert_same_bits(words.each("pair_from_i4", [x], expected), expected)
+
+
+def test_counts(words):
+    for n, limit in itertools.product((0, 1, 15, 16, 2**40), repeat=2):
+        assert words["at_most"](np.array([n, limit]), out=np.empty(1, np.int64))[0] == min(n, limit)
+    block = np.zeros(256, np.uint8)
+    for shift, size, n in itertools.product(range(65), (1, 2, 4), (0, 3, 64, 1000)):
+        at = block[-block.ctypes.data % 64 + shift :]
+        whole = next((i for i in range(n) if (shift + i * size) % 64 == 0), n)
+        assert words["unaligned_head"](at, np.array([size, n]), out=np.empty(1, np.int64))[0] == whole
+
+
+# ---- nothing is left out
+
+TESTED = {
+    *MEANINGS, *SHIFTS, *PAIRS, *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
+    "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
+    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "interleave_rows",
+    "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",
+}  # fmt: skip
+
+
+def test_every_word_of_the_table_has_a_test():
+    assert set(table()) == TESTED
+
+
+def test_every_word_that_a_set_must_have_is_there(words):
+    """A word that its condition rules out is not: the table says exactly what a set has."""
+    for word, condition in table().items():
+        assert hasattr(words.library, f"word_{word}") is words.has(condition), word
+
+
+def test_every_shared_word_of_the_headers_is_in_the_table():
+    """What vocabulary.h and the sets define beside their own helpers, which one header defines and uses alone."""
+    folder = HEADER.parent
+    defined = {}
+    for path in [HEADER, *sorted((folder / "simd").glob("*.h"))]:
+        for name in re.findall(r"^V [\w ]+?\*?(\w+)\(", path.read_text(), re.M):
+            defined.setdefault(name, set()).add(path)
+    kernels = [path for path in folder.glob("*/*.*") if path.parent.name not in ("simd", "__pycache__")]
+    used = set(re.findall(r"\w+", "\n".join(path.read_text() for path in kernels)))
+    assert (set(defined) & used) - set(table()) == set()
