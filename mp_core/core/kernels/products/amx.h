@@ -38,7 +38,7 @@ typedef struct {
     const int32_t *sums; /* or floats; rows of MP_PANEL */
     char *out;
     const float *row_scale, *col_scale, *bias;
-    ptrdiff_t rows, row_step, ldo; /* ldo: bytes */
+    ptrdiff_t rows, row_stride, ldo; /* ldo: bytes */
     int vectors, narrow;           /* narrow: to bf16 */
 } part_epilogue;
 
@@ -47,7 +47,7 @@ V void put_rows(const part_epilogue *e, const int pairs) {
     for (ptrdiff_t i = 0; i < here.rows; i++) {
         const int32_t *const sums = here.sums + i * MP_PANEL;
         char *const out = here.out + i * here.ldo;
-        const vf32 scale = set_f32(here.row_scale[i * here.row_step]);
+        const vf32 scale = set_f32(here.row_scale[i * here.row_stride]);
         UNROLL for (int v = 0; v < 4; v++) {
             if (v >= here.vectors) break;
             const vu32 sum = load_u32(sums + v * MP_LANES);
@@ -69,11 +69,11 @@ typedef struct {
     int own;                    /* prefetch what follows in b */
     part_epilogue epilogue;               /* of the part before, whose sums may lie where those of this one go */
     line_cursor next;           /* of g->prefetch.next */
-    ptrdiff_t pairs, share;     /* ... pairs of cache lines to go; with each step of k */
+    ptrdiff_t pairs, share;     /* ... pairs of cache lines to go; with each tile_step */
 } tile_part;
 
-/* lda, step: bytes. */
-V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t step, const int is_signed, const int pairs,
+/* Bytes: lda, b_stride. */
+V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride, const int is_signed, const int pairs,
                  const int high, const int vectors) {
 #define MP_DOT(SUMS, A, B)                            \
     do {                                              \
@@ -82,10 +82,10 @@ V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t step, co
         else _tile_dpbusd(SUMS, A, B);                \
     } while (0)
     _tile_loadd(4, a, lda);
-    _tile_loadd(6, b, step);
+    _tile_loadd(6, b, b_stride);
     MP_DOT(0, 4, 6);
     if (vectors > 1) {
-        _tile_loadd(7, b + DEPTH, step);
+        _tile_loadd(7, b + DEPTH, b_stride);
         MP_DOT(1, 4, 7);
     }
     if (high) {
@@ -94,18 +94,18 @@ V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t step, co
         if (vectors > 1) MP_DOT(3, 5, 7);
     }
     if (vectors > 2) {
-        _tile_loadd(5, b + 2 * DEPTH, step);
+        _tile_loadd(5, b + 2 * DEPTH, b_stride);
         MP_DOT(2, 4, 5);
     }
     if (vectors > 3) {
-        _tile_loadd(6, b + 3 * DEPTH, step);
+        _tile_loadd(6, b + 3 * DEPTH, b_stride);
         MP_DOT(3, 4, 6);
     }
 #undef MP_DOT
 }
 
 V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int high, const int vectors) {
-    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, step = g->operands.b_stride;
+    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, b_stride = g->operands.b_stride;
     const int is_signed = g->operands.a_flip != 0;
     const char *a = t->a;
     const char *b = t->b;
@@ -123,11 +123,11 @@ V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int 
 #define MP_STORE(N, AT, LD) _tile_stored(N, AT, LD * 4)
     if (t->from) MP_EACH_TILE(MP_LOAD, t->from, MP_PANEL)
     else MP_EACH_TILE(MP_CLEAR, , )
-    for (ptrdiff_t left = g->shape.k * size / DEPTH; left > 0; left--, a += DEPTH, b += DEPTH / 4 * step) {
+    for (ptrdiff_t left = g->shape.k * size / DEPTH; left > 0; left--, a += DEPTH, b += DEPTH / 4 * b_stride) {
         for (ptrdiff_t pair = at_most(t->share, t->pairs); pair > 0; pair--, t->pairs--) prefetch_lines(&t->next, 2, 2);
         if (t->own)
-            for (ptrdiff_t at = 0; at < DEPTH / 4 * step; at += 64) __builtin_prefetch(b + OWN_DISTANCE + at, 0, 3);
-        tile_step(a, lda, b, step, is_signed, pairs, high, vectors);
+            for (ptrdiff_t at = 0; at < DEPTH / 4 * b_stride; at += 64) __builtin_prefetch(b + OWN_DISTANCE + at, 0, 3);
+        tile_step(a, lda, b, b_stride, is_signed, pairs, high, vectors);
     }
     if (t->last_a) tile_step(t->last_a, DEPTH, t->last_b, MP_PANEL * 4, is_signed, pairs, high, vectors);
     put_rows(&t->epilogue, pairs);
@@ -152,6 +152,16 @@ static void (*const multiply_parts[2][2][4])(const mp_gemm *, tile_part *) = {
     {{multiply_001, multiply_002, multiply_003, multiply_004}, {multiply_011, multiply_012}},
     {{multiply_101, multiply_102, multiply_103, multiply_104}, {multiply_111, multiply_112}}};
 
+V int has_zeros(const mp_gemm *g) { return g->epilogue.col_sum || g->epilogue.row_sum; }
+
+/* The scales and bias of the columns, or neutral ones. */
+V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
+    for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
+        store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
+        store_f32(bias + j, g->epilogue.bias ? load_f32(g->epilogue.bias + j) : set_f32(-0.0f));
+    }
+}
+
 V void multiply_tiles(const mp_gemm *g, const int pairs) {
     static const float one = 1;
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];
@@ -159,23 +169,22 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
     _Alignas(64) float col_scale[MP_PANEL], bias[MP_PANEL];
     const ptrdiff_t size = pairs ? 2 : 1, vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t whole = g->shape.k * size / DEPTH * DEPTH, left = g->shape.k * size - whole; /* bytes */
-    const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !g->epilogue.col_sum && !g->epilogue.row_sum;
+    const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !has_zeros(g);
     const int plain = !pairs || (!g->epilogue.row_scale && !g->epilogue.col_scale && !g->epilogue.bias);
     const int as_they_are = linear && plain && g->epilogue.out_format == (pairs ? MP_F32 : MP_I32);
     const int narrow = pairs && g->epilogue.out_format == MP_BF16;
     const int scaled = linear && !as_they_are && (narrow || g->epilogue.out_format == MP_F32);
     tile_part t = {.ld = as_they_are ? g->epilogue.ldo : MP_PANEL};
     if (scaled) {
-        t.epilogue.narrow = narrow, t.epilogue.ldo = g->epilogue.ldo * (narrow ? 2 : 4), t.epilogue.row_step = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
-        for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
-            store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
-            store_f32(bias + j, g->epilogue.bias ? load_f32(g->epilogue.bias + j) : set_f32(-0.0f));
-        }
+        t.epilogue.narrow = narrow, t.epilogue.ldo = g->epilogue.ldo * (narrow ? 2 : 4);
+        t.epilogue.row_stride = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
+        copy_columns(g, col_scale, bias);
     }
     if (left) {
         memset(last_b, 0, sizeof last_b);
         for (ptrdiff_t p = 0; 4 * p < left; p++)
-            memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride, (size_t)g->shape.n * 4);
+            memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride,
+                   (size_t)g->shape.n * 4);
         t.last_a = last_a;
     }
     if (g->prefetch.next && whole) {
@@ -186,11 +195,13 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
         rows = at_most(g->shape.m - row, TILE_ROWS);
         const int high = rows > TILE;
         int32_t *const partial = g->accumulators.partial ? (int32_t *)g->accumulators.partial + row * MP_PANEL : NULL;
-        int32_t *const sums = g->accumulators.suspend ? partial : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
+        int32_t *const sums = g->accumulators.suspend ? partial
+                              : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
         t.a = (const char *)g->operands.a + row * g->operands.lda * size;
         if (row == 0 || rows < TILE_ROWS) shape_tiles(rows);
         for (ptrdiff_t i = 0; left && i < rows; i++)
-            store_u32(last_a + i * DEPTH, _mm512_maskz_loadu_epi8((1ull << left) - 1, t.a + i * g->operands.lda * size + whole));
+            store_u32(last_a + i * DEPTH,
+                      _mm512_maskz_loadu_epi8((1ull << left) - 1, t.a + i * g->operands.lda * size + whole));
         MP_FORGET;
         for (ptrdiff_t v = 0, n; v < vectors; v += n) {
             n = high ? at_most(vectors - v, 2) : vectors;
@@ -205,7 +216,8 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
             t.epilogue.col_scale = col_scale + v * MP_LANES, t.epilogue.bias = bias + v * MP_LANES;
         }
         MP_FORGET;
-        if (g->accumulators.last && !as_they_are && !scaled) (pairs ? epilogue_of_floats : epilogue_of_integers)(g, sums, row, rows);
+        if (g->accumulators.last && !as_they_are && !scaled)
+            (pairs ? epilogue_of_floats : epilogue_of_integers)(g, sums, row, rows);
     }
     put_rows(&t.epilogue, pairs);
     _tile_release();

@@ -29,8 +29,8 @@ V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, cons
 
 /* The rows of the source are contiguous: a whole group of a panel at a time, or 16 columns. */
 V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
-    const ptrdiff_t step = n * group * size;
-    for (ptrdiff_t p = 0; p < k; p += group, src += group * rs, dst += step) {
+    const ptrdiff_t group_stride = n * group * size;
+    for (ptrdiff_t p = 0; p < k; p += group, src += group * rs, dst += group_stride) {
         const int valid = (int)at_most(k - p, group);
         prefetch_pack_rows(src, rs, n * size, group, size);
         if (n == MP_PANEL && valid == group) {
@@ -52,68 +52,71 @@ V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *
 /* Any strides: element by element. */
 V void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, ptrdiff_t cs, char *dst, const int size,
                      const int group) {
-    const ptrdiff_t step = n * group * size;
-    memset(dst, 0, (size_t)((k + group - 1) / group * step));
+    const ptrdiff_t group_stride = n * group * size;
+    memset(dst, 0, (size_t)((k + group - 1) / group * group_stride));
     for (ptrdiff_t p = 0; p < k; p++)
         for (ptrdiff_t j = 0; j < n; j++)
-            memcpy(dst + p / group * step + (j * group + p % group) * size, src + p * rs + j * cs, (size_t)size);
+            memcpy(dst + p / group * group_stride + (j * group + p % group) * size, src + p * rs + j * cs,
+                   (size_t)size);
 }
 
-V void store_words(char *to, ptrdiff_t step, int i, vu32 words, ptrdiff_t columns, const int halves) {
+V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_t columns, const int halves) {
     if (halves) {
-        storen_u16((uint16_t *)(to + 2 * i * step), narrow_u16(words), columns);
-        storen_u16((uint16_t *)(to + (2 * i + 1) * step), narrow_u16(shr_u32(words, 16)), columns);
+        storen_u16((uint16_t *)(to + 2 * i * group_stride), narrow_u16(words), columns);
+        storen_u16((uint16_t *)(to + (2 * i + 1) * group_stride), narrow_u16(shr_u32(words, 16)), columns);
     } else {
-        storen_u32(to + i * step, words, columns);
+        storen_u32(to + i * group_stride, words, columns);
     }
 }
 
 /* Not inlined: in a loop, the compiler would keep 32 addresses, more than there are registers, and spill them. */
-static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t step,
+static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
-    vu32 tile[MP_LANES];
-    load_columns(from, cs, tile);
+    vu32 words16[MP_LANES];
+    load_columns(from, cs, words16);
     prefetch_pack_columns(from, cs);
     if (halves)
-        UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, step, i, tile[i], MP_LANES, 1);
+        UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, group_stride, i, words16[i], MP_LANES, 1);
     else
-        UNROLL16 for (int i = 0; i < MP_LANES; i++, to += step) store_u32(to, tile[i]);
+        UNROLL16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
 }
 
 /* Two rows of f16: those of 32 columns are vectors, without narrowing. */
-static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff_t cs, char *to, ptrdiff_t step) {
+static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff_t cs, char *to,
+                                                       ptrdiff_t group_stride) {
     const char *const right = from + MP_LANES * cs;
-    vu32 tile[MP_LANES], twin[MP_LANES];
-    load_columns(from, cs, tile);
+    vu32 words16[MP_LANES], right16[MP_LANES];
+    load_columns(from, cs, words16);
     prefetch_pack_columns(from, cs);
-    load_columns(right, cs, twin);
+    load_columns(right, cs, right16);
     prefetch_pack_columns(right, cs);
-    UNROLL16 for (int i = 0; i < MP_LANES; i++, to += 2 * step) {
-        store_u32(to, low_halves(tile[i], twin[i]));
-        store_u32(to + step, high_halves(tile[i], twin[i]));
+    UNROLL16 for (int i = 0; i < MP_LANES; i++, to += 2 * group_stride) {
+        store_u32(to, low_halves(words16[i], right16[i]));
+        store_u32(to + group_stride, high_halves(words16[i], right16[i]));
     }
 }
 
 static __attribute__((noinline)) void transpose_part(const char *from, ptrdiff_t cs, ptrdiff_t words, ptrdiff_t columns,
-                                                     char *to, ptrdiff_t step, int halves) {
-    vu32 tile[MP_LANES];
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) tile[i] = i < columns ? loadn_u32(from + i * cs, words) : set_u32(0);
-    transpose_u32(tile);
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) if (i < words) store_words(to, step, i, tile[i], columns, halves);
+                                                     char *to, ptrdiff_t group_stride, int halves) {
+    vu32 words16[MP_LANES];
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) words16[i] = i < columns ? loadn_u32(from + i * cs, words) : set_u32(0);
+    transpose_u32(words16);
+    UNROLL16 for (int i = 0; i < MP_LANES; i++)
+        if (i < words) store_words(to, group_stride, i, words16[i], columns, halves);
 }
 
 /* How many columns are transposed together. */
 V int at_a_time(const int size, const int group) { return size == 2 && group == 1 ? 2 * MP_LANES : MP_LANES; }
 
 /* 16 words of so many columns, or of 16. */
-V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t step, const int size,
+V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t group_stride, const int size,
                  const int group) {
     const int halves = size == 2 && group == 1;
     if (halves && columns > MP_LANES)
-        transpose_halves(from, cs, to, step);
+        transpose_halves(from, cs, to, group_stride);
     else
         for (ptrdiff_t i = 0; i < columns; i += MP_LANES)
-            transpose_whole(from + i * cs, cs, to + i * group * size, step, halves);
+            transpose_whole(from + i * cs, cs, to + i * group * size, group_stride, halves);
 }
 
 /* Columns of the source are contiguous (a transposed operand): 16 words of some columns at a time, transposed in
@@ -121,24 +124,25 @@ V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, pt
  * which has fewer ways than there are columns: then each line is read at once, or it would be gone. */
 V void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, char *dst, const int size,
                     const int group) {
-    const ptrdiff_t step = n * group * size, per_word = 4 / size, whole = k / per_word;
+    const ptrdiff_t group_stride = n * group * size, per_word = 4 / size, whole = k / per_word;
     const ptrdiff_t head = cs % MP_PAGE ? 0 : unaligned_head(src, 4, whole) % MP_LANES;
     for (ptrdiff_t j = 0, columns; j < n; j += columns) {
         columns = at_most(n - j, n - j < at_a_time(size, group) ? MP_LANES : at_a_time(size, group));
         for (ptrdiff_t w = 0, words; w < whole; w += words) {
             words = w < head ? head : at_most(whole - w, MP_LANES);
             const char *from = src + j * cs + w * 4;
-            char *to = dst + w * per_word / group * step + j * group * size;
+            char *to = dst + w * per_word / group * group_stride + j * group * size;
             if (words == MP_LANES && columns % MP_LANES == 0)
-                transpose(from, cs, columns, to, step, size, group);
+                transpose(from, cs, columns, to, group_stride, size, group);
             else
                 for (ptrdiff_t i = 0; i < columns; i += MP_LANES)
-                    transpose_part(from + i * cs, cs, words, at_most(columns - i, MP_LANES), to + i * group * size, step,
-                                   size == 2 && group == 1);
+                    transpose_part(from + i * cs, cs, words, at_most(columns - i, MP_LANES), to + i * group * size,
+                                   group_stride, size == 2 && group == 1);
         }
     }
     const ptrdiff_t done = whole * per_word;
-    if (done < k) pack_elements(k - done, n, src + done * size, size, cs, dst + done / group * step, size, group);
+    if (done < k)
+        pack_elements(k - done, n, src + done * size, size, cs, dst + done / group * group_stride, size, group);
 }
 
 V void unpack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, char *dst, ptrdiff_t ldd, const int size,
