@@ -25,7 +25,7 @@ FLOATS = {
 CASTS = FLOATS | {"float64": F64}                         # what casts read
 PANELS = FLOATS | {"int8": MP_I8, "int4": MP_I4}          # right operands of products, packed; int4 only so
 RESULTS = FLOATS | {"int32": MP_I32}                      # of products
-NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # what may stand on the right of a wider float
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # right operands of wider floats
 
 PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
 RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)

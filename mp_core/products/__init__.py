@@ -1,1 +1,1 @@
-"""Matrix products: what an operand is, which ones multiply as they are, and what becomes of the others."""
+"""Matrix products: what an operand is, which operands multiply as they are, and how others are turned into such."""

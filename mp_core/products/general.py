@@ -25,7 +25,7 @@ from mp_core.products.quantized import (
 
 __all__ = ["multiply_any"]
 
-_NAMES = {name: name for name in ACTIVATIONS}  # of any kind of str
+_NAMES = {name: name for name in ACTIVATIONS}  # also for subclasses of str
 
 
 class _Epilogue(NamedTuple):

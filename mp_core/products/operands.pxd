@@ -4,7 +4,8 @@ from cpython.ref cimport PyObject
 
 from mp_core.core.run cimport Axis, Product
 
-# Whose the scales of the left operand are: nobody's; a's, which holds codes; those by which a is made codes here.
+# The scales of the left operand. NO_SCALES: there are none. OF_CODES: a holds codes, and these are their scales.
+# TO_CODES: a is float and becomes codes during the product.
 cdef enum:
     NO_SCALES, OF_CODES, TO_CODES
 
@@ -24,7 +25,7 @@ cdef struct Batch:                # the axes of an operand before its matrices
     bint vector                   # an array of one axis: a row on the left, a column on the right
     int axes
     const cnp.npy_intp *lengths
-    const cnp.npy_intp *strides   # in bytes, of Panels in matrices
+    const cnp.npy_intp *strides   # in bytes; of Panels in matrices
 
 cdef struct Parts:
     Product product
@@ -32,6 +33,6 @@ cdef struct Parts:
     Axis batch[64]
     int ndim                      # of the result
     cnp.npy_intp shape[64]
-    float scale                   # what row_scale points to where it was given as a number
+    float scale                   # row_scale points here if the scale was given as a number
 
 cdef object multiply(const Call *call)

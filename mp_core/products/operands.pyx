@@ -1,7 +1,7 @@
 """One product: operands, result and epilogue as the kernels take them. Every product of every entry point passes here.
 
-:func:`multiply` takes arrays of any strides whose types multiply without a cast, and returns None for all else: the
-general path (general.py) brings that into such a form and comes back, by :func:`multiply_normal`.
+:func:`multiply` takes packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
+returns None: the general path (general.py) turns the operands into such ones and calls :func:`multiply_normal`.
 """
 
 from cpython.ref cimport PyObject
@@ -56,7 +56,7 @@ cdef bint describe_left(object x, Parts *parts) except -1:
 
 
 cdef bint describe_right(object x, Parts *parts) except -1:
-    """Describe such an array, or Panels; False for all else, and where k is not that of the left operand."""
+    """Describe such an array, or Panels; False for all else, and if k is not that of the left operand."""
     cdef Right *b = &parts.product.b
     cdef cnp.ndarray array
     cdef Panels panels
@@ -100,7 +100,7 @@ cdef Py_ssize_t deepest(bint unsigned_a, bint shifted_b) noexcept:
 
 
 cdef int result_format(const Call *call, const Product *p) except -2:
-    """The format of the result; -1 where types need a cast, scales cannot be applied, or a sum may not fit in int32."""
+    """The format of the result; -1 if types need a cast, scales cannot be applied, or a sum may not fit in int32."""
     cdef int found = FORMATS.products[p.a.format][p.b.format]
     cdef bint codes = call.left == OF_CODES, integers = call.left != NO_SCALES or p.a.format >= MP_FLOATS
     cdef bint unsigned = p.a.format == A_U8 or (codes and call.zeros != NOTHING)
@@ -145,7 +145,7 @@ cdef bint set_batch(Parts *p) noexcept:
 
 
 cdef cnp.ndarray result_array(const Call *call, Parts *p, int fmt):
-    """Return a new array, or `out` if it can be written in place and apart from the operands; describe it."""
+    """Return a new array, or `out` if kernels can write it and it shares no memory with the operands; describe it."""
     cdef cnp.ndarray result
     cdef Rows *out = &p.product.out
     cdef int axis, axes = p.product.batch_axes
@@ -186,7 +186,7 @@ cdef inline bint apart_or_none(cnp.ndarray result, cnp.ndarray x) noexcept:
 
 
 cdef bint set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe what is done to the sums; False if its arrays must be brought into order first."""
+    """Describe the epilogue; False if its arrays must first be cast or made contiguous."""
     cdef cnp.ndarray array
     cdef Rows *residual = &p.product.residual
     cdef bint given = call.out != NOTHING
@@ -224,7 +224,8 @@ cdef bint set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1
 
 
 cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe the scales of the left operand; False if they, or an operand that becomes codes, are not as needed."""
+    """Describe the scales of the left operand; False if their number is wrong, `out` shares memory with them, or an
+    operand that becomes codes is not contiguous."""
     cdef cnp.ndarray scale, zeros = None
     cdef Left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m

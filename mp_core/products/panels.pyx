@@ -91,7 +91,7 @@ cdef class Panels:
 
 
 def _data_bytes(int fmt, shape):
-    """Return the bytes of the panels and the slack; raise where they, or those of lengths 1 for 0, are beyond count."""
+    """Return the bytes of the panels and the slack; raise if they exceed PY_SSIZE_T_MAX, a length 0 counted as 1."""
     *batch, k, n = shape
     columns = [prod(batch), n, -(-k // mp_group[fmt]) * mp_group_bytes[fmt]]
     if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
@@ -100,11 +100,11 @@ def _data_bytes(int fmt, shape):
 
 
 def _part(array, name, shape, dtype):
-    """Return a buffer of a PackedMatrix, read-only for good, None where there must be none; kernels trust its size."""
+    """Return a buffer of a PackedMatrix, read-only for good, or None if it has none. Kernels rely on its size."""
     if array is None and shape is None:
         return None
     if isinstance(array, np.ndarray):
-        array = np.asarray(array)  # what a subclass says of itself does not count
+        array = np.asarray(array)  # a subclass may override shape and dtype
     if (not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype
             or not array.flags.c_contiguous):
         found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
