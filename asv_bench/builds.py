@@ -99,7 +99,6 @@ def work(threads: int, folder: str) -> None:
             current, timer = line, Timer(cells.call(line.rstrip("\n")))
             timer.timeit(1)
             number = math.ceil(SAMPLE / max(min(timer.repeat(2, 1)), 1e-7))
-            number = max(number, 6 if "copies=" in line else 1)
         print(timer.timeit(number) / number, flush=True)
 
 
@@ -139,12 +138,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=25, help="of each start")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="in all: cells that do not fit are left out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     cells = [name for name in names() if re.search(options.cells, name)]
-    found = compare(
-        options.old, options.new, cells, starts=options.starts, rounds=options.rounds, threads=options.threads
-    )
+    how = {"starts": options.starts, "rounds": options.rounds, "threads": options.threads, "limit": options.seconds}
+    found = compare(options.old, options.new, cells, **how)
     for name, cell in found.items():
         spread = f"{min(cell.ratios):.2f} to {max(cell.ratios):.2f}"
         print(f"{name:56}{cell.best * 1e6:12.2f} us{cell.ratio:8.3f}   {spread}")

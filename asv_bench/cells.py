@@ -10,7 +10,7 @@ from shapes import COPIES, LABELS
 
 import mp_core as mp
 
-BEYOND_CACHES = 192 << 20  # bytes of all copies of b together: as many as this takes, at most COPIES
+BEYOND_CACHES = 128 << 20  # bytes of all copies of b together: as many as this takes, at most COPIES
 
 Call = Callable[[], object]
 rng = np.random.default_rng(0)
@@ -34,28 +34,28 @@ def placed(x: np.ndarray) -> np.ndarray:
 
 def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
     """Return normal deviates; beyond 1 Mi they repeat."""
-    x = np.resize(rng.standard_normal(min(math.prod(shape), (1 << 20) + 3), np.float32), shape)
-    return placed(np.rint(x * 30).astype(np.int8) if dtype == "int8" else mp.cast(x, dtype))
+    few = rng.standard_normal(min(math.prod(shape), 1 << 20), np.float32)
+    few = np.rint(few * 30).astype(np.int8) if dtype == "int8" else mp.cast(few, dtype)
+    return placed(np.resize(few, shape))
 
 
 def product(rest: str) -> Call:
     dtypes, shape, form, *copies = rest.split()
     *batch, m, k, n = map(int, shape.split("x"))
     dtype, *quantized = dtypes.split("@")  # of a; of the weights, where they are quantized
+    a = normal(*batch, m, k, dtype=dtype)
+    w = normal(*batch, *((n, k) if form == "nk" else (k, n)), dtype="float32" if quantized else dtype)
+    settings = {"out_dtype": "float32"} if "float8" in dtype else {}
 
     def one() -> tuple[Call, int]:
-        a = normal(*batch, m, k, dtype=dtype)
         if quantized:
-            b = mp.pack(mp.quantize(normal(k, n), axis=1, dtype=quantized[0]))
+            b = mp.pack(mp.quantize(w, axis=1, dtype=quantized[0]))
+        elif form == "packed":
+            b = mp.pack(w)
         else:
-            b = normal(*batch, k, n, dtype=dtype)
-            if form == "packed":
-                b = mp.pack(b)
-            elif form == "nk":
-                b = placed(np.ascontiguousarray(b.swapaxes(-1, -2))).swapaxes(-1, -2)
-        settings = {"out_dtype": "float32"} if "float8" in dtype else {}
+            b = placed(w) if form == "kn" else placed(w).swapaxes(-1, -2)
         out = placed(mp.matmul(a, b, **settings))
-        return partial(mp.matmul, a, b, out=out, **settings), b.nbytes
+        return partial(mp.matmul, placed(a), b, out=out, **settings), b.nbytes
 
     first, nbytes = one()
     if not copies:
