@@ -10,20 +10,19 @@ from libc.string cimport memset
 
 from mp_core.core.arrays cimport may_be_key
 from mp_core.core.convert cimport F64
-from mp_core.core.header cimport (
-    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F16, MP_F32, MP_I4, MP_I8, MP_I32,
-)
+from mp_core.core.header cimport MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_format_names, mp_group
 from mp_core.core.plan cimport A_U8
 
 from mp_core.dtypes import ALLOWED, WIDE, dtype_of, result_type
 
 cnp.import_array()
 
-FLOATS = {
-    "float32": MP_F32, "float16": MP_F16, "bfloat16": MP_BF16, "float8_e4m3fn": MP_F8_E4M3FN, "float8_e5m2": MP_F8_E5M2,
-}                                                         # what casts and rows read and write
+# The rows of kernels/formats.def, by name. FLOATS: what casts and rows read and write.
+cdef int number
+FLOATS = {mp_format_names[number].decode(): number for number in range(<int>MP_FLOATS)}
 CASTS = FLOATS | {"float64": F64}                         # what casts read
-PANELS = FLOATS | {"int8": MP_I8, "int4": MP_I4}          # right operands of products, packed; int4 only so
+# Right operands of products, packed; int4 only so.
+PANELS = {mp_format_names[number].decode(): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
 RESULTS = FLOATS | {"int32": MP_I32}                      # of products
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # right operands of wider floats
 

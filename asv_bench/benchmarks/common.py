@@ -8,7 +8,16 @@ import mp_core as mp
 from mp_core.core import cpu
 
 # asv's parameters must not depend on the machine. tests/test_docs.py compares these with the package's own tables.
-ISAS = ("avx512_amx_bf16", "avx512_amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "scalar")
+ISAS = (
+    "avx512_amx_bf16",
+    "avx512_amx",
+    "avx512_bf16",
+    "avx512_vnni",
+    "avx512",
+    "avx2_vnni",
+    "avx2",
+    "scalar",
+)
 FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 

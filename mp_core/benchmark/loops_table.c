@@ -2,13 +2,11 @@
 
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) extern const mp_loops mp_loops_##QUADS, mp_loops_##TILES;
 #include "isa.def"
-#undef MP_ISA
 const mp_loops mp_loops_NONE;
 
 const mp_loops_row mp_all_loops[] = {
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
     {#NAME, &mp_loops_##QUADS, &mp_loops_##TILES == &mp_loops_NONE ? NULL : &mp_loops_##TILES, ORDER},
 #include "isa.def"
-#undef MP_ISA
     {NULL, NULL, NULL, 0},
 };

@@ -10,9 +10,7 @@ from pathlib import Path
 from mp_core.core.scopes import innermost, scope
 
 from mp_core.core.header cimport (
-    MP_CPU_AMX_BF16, MP_CPU_AMX_INT8, MP_CPU_AVX2, MP_CPU_AVX512, MP_CPU_AVX512_BF16, MP_CPU_AVX512_VBMI,
-    MP_CPU_AVX512_VNNI, MP_CPU_AVX_VNNI, mp_activate, mp_active, mp_allowed_cpus, mp_cpu_features,
-    mp_isas, mp_parallel_for, mp_scratch,
+    mp_activate, mp_active, mp_allowed_cpus, mp_cpu_features, mp_feature_names, mp_isas, mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:
@@ -71,17 +69,13 @@ def cpu_features():
     >>> "avx2+fma+f16c" in cpu_features()
     True
     """
+    cdef int number = 0
     have = mp_cpu_features()
-    return {
-        "avx2+fma+f16c": bool(have & MP_CPU_AVX2),
-        "avx_vnni": bool(have & MP_CPU_AVX_VNNI),
-        "avx512f+bw+dq+vl": bool(have & MP_CPU_AVX512),
-        "avx512_vnni": bool(have & MP_CPU_AVX512_VNNI),
-        "avx512_vbmi": bool(have & MP_CPU_AVX512_VBMI),
-        "avx512_bf16": bool(have & MP_CPU_AVX512_BF16),
-        "amx_int8": bool(have & MP_CPU_AMX_INT8),
-        "amx_bf16": bool(have & MP_CPU_AMX_BF16),
-    }
+    features = {}
+    while mp_feature_names[number] != NULL:
+        features[mp_feature_names[number].decode()] = bool(have >> number & 1)
+        number += 1
+    return features
 
 
 def isa():

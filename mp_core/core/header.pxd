@@ -16,13 +16,8 @@ cdef extern from "mp_core.h" nogil:
 
     ctypedef enum mp_activation:
         MP_LINEAR
-        MP_RELU
-        MP_GELU
-        MP_SILU
-        MP_RELU6
-        MP_GELU_TANH
-        MP_SIGMOID
-        MP_TANH
+
+    const char *const mp_activation_names[]
 
     ctypedef enum mp_arithmetic:
         MP_WIDE
@@ -44,9 +39,10 @@ cdef extern from "mp_core.h" nogil:
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
 
-    const Py_ssize_t mp_element_bytes[7]
-    const Py_ssize_t mp_group[7]
-    const Py_ssize_t mp_group_bytes[7]
+    const Py_ssize_t mp_element_bytes[]
+    const Py_ssize_t mp_group[]
+    const Py_ssize_t mp_group_bytes[]
+    const char *const mp_format_names[]
     Py_ssize_t mp_column_bytes(int format, Py_ssize_t k)
 
     ctypedef struct mp_shape:
@@ -120,11 +116,11 @@ cdef extern from "mp_core.h" nogil:
         const float *next
 
     ctypedef struct mp_casts:
-        void (*widen[5])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
-        void (*to_bf16[5])(const void *src, void *dst, Py_ssize_t n) noexcept nogil
-        void (*narrow[5])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
+        void (*widen[MP_FLOATS])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
+        void (*to_bf16[MP_FLOATS])(const void *src, void *dst, Py_ssize_t n) noexcept nogil
+        void (*narrow[MP_FLOATS])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
-        int (*all_finite[5])(const void *x, Py_ssize_t n) noexcept nogil
+        int (*all_finite[MP_FLOATS])(const void *x, Py_ssize_t n) noexcept nogil
 
     ctypedef struct mp_rows:
         void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
@@ -145,16 +141,17 @@ cdef extern from "mp_core.h" nogil:
         void (*unpack_nibbles)(const uint8_t *src, Py_ssize_t n, int is_signed, uint8_t *dst) noexcept nogil
 
     ctypedef struct mp_packing:
-        void (*pack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
-                        void *dst) noexcept nogil
-        void (*unpack[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst, Py_ssize_t ldd) noexcept nogil
+        void (*pack[MP_PANEL_FORMATS])(Py_ssize_t k, Py_ssize_t n, const void *src, Py_ssize_t rs, Py_ssize_t cs,
+                                       void *dst) noexcept nogil
+        void (*unpack[MP_PANEL_FORMATS])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst,
+                                         Py_ssize_t ldd) noexcept nogil
 
     ctypedef struct mp_products:
-        void (*gemm[7])(const mp_gemm *g) noexcept nogil
-        void (*in_place[7])(const mp_gemm *g) noexcept nogil
-        void (*transposed[7])(const mp_gemm *g) noexcept nogil
-        void (*decode[7])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
-        Py_ssize_t few_rows[7]
+        void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g) noexcept nogil
+        void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g) noexcept nogil
+        void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g) noexcept nogil
+        void (*decode[MP_PANEL_FORMATS])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst) noexcept nogil
+        Py_ssize_t few_rows[MP_PANEL_FORMATS]
         void (*column_sums)(Py_ssize_t k, Py_ssize_t n, const void *packed, int32_t *sums) noexcept nogil
         void (*row_sums)(Py_ssize_t m, Py_ssize_t k, const void *a, Py_ssize_t lda, uint32_t a_flip,
                          int32_t *sums) noexcept nogil
@@ -173,15 +170,7 @@ cdef extern from "mp_core.h" nogil:
         const mp_tiles *tiles
 
 cdef extern from "kernels/cpu.h" nogil:
-    enum mp_cpu_feature:
-        MP_CPU_AVX2
-        MP_CPU_AVX512
-        MP_CPU_AVX512_VNNI
-        MP_CPU_AVX512_VBMI
-        MP_CPU_AVX512_BF16
-        MP_CPU_AVX_VNNI
-        MP_CPU_AMX_INT8
-        MP_CPU_AMX_BF16
+    const char *const mp_feature_names[]
 
     ctypedef struct mp_isa:
         const char *name

@@ -32,4 +32,5 @@ _KERNELS: dict[str, dict[str, str]] = {
 def kernel_names(isa: str) -> dict[str, str]:
     """Return, by operation, the instruction set of its kernels and the instruction that does most of their work."""
     family = isa.partition("_")[0]
-    return {operation: f"{isa}: {table.get(isa, table[family])}" for operation, table in _KERNELS.items()}
+    other = "its own vectors"
+    return {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}

@@ -1,12 +1,14 @@
 """Activation functions by Keras' names. Each computes in float32 (float64 in float64) and rounds once."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.names import Activation
 from mp_core.dtype_policies.lookup import named_function
+from mp_core.ops.rows import activate
+from mp_core.products.operands import ACTIVATIONS
 
 __all__ = ["FUSED", "get", "serialize"]
 
@@ -28,6 +30,20 @@ def gelu_tanh(x: Array) -> Array:
     return ops.gelu(x, approximate=True)
 
 
+class Named:
+    """An activation that has no function of its own in :mod:`mp_core.ops`, by its name."""
+
+    def __init__(self, name: Activation) -> None:
+        self.name = name
+
+    def __call__(self, x: Array) -> Array:
+        """Return the activation of each element."""
+        return activate(self.name, x)
+
+    def __reduce__(self) -> tuple[Function, tuple[str]]:
+        return get, (self.name,)
+
+
 FUSED: dict[Function, Activation] = {
     ops.relu: "relu",
     ops.relu6: "relu6",
@@ -37,6 +53,7 @@ FUSED: dict[Function, Activation] = {
     ops.sigmoid: "sigmoid",
     ops.tanh: "tanh",
 }
+FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATIONS)[1:]) if name not in FUSED.values()}
 """Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
 
 _FUNCTIONS: dict[str, Function] = {

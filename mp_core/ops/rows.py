@@ -21,7 +21,7 @@ from mp_core.core import pointwise as _pointwise
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
 
-__all__ = ["gelu", "layer_norm", "relu", "relu6", "rms_norm", "sigmoid", "silu", "softmax", "tanh"]
+__all__ = ["activate", "gelu", "layer_norm", "relu", "relu6", "rms_norm", "sigmoid", "silu", "softmax", "tanh"]
 
 _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 
@@ -263,7 +263,7 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
     >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32), approximate=True)
     array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
-    return _activate("gelu_tanh" if boolean(approximate, "approximate") else "gelu", x, out)
+    return activate("gelu_tanh" if boolean(approximate, "approximate") else "gelu", x, out)
 
 
 def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -293,7 +293,7 @@ def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     >>> relu(np.array([-1.0, 2.0], np.float32))
     array([0., 2.], dtype=float32)
     """
-    return _activate("relu", x, out)
+    return activate("relu", x, out)
 
 
 def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -323,7 +323,7 @@ def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
     >>> relu6(np.array([-1.0, 2.0, 7.0], np.float32))
     array([0., 2., 6.], dtype=float32)
     """
-    return _activate("relu6", x, out)
+    return activate("relu6", x, out)
 
 
 def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -353,7 +353,7 @@ def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
     >>> sigmoid(np.array([-100.0, 0.0, 1.0], np.float32))
     array([3.783506e-44, 5.000000e-01, 7.310586e-01], dtype=float32)
     """
-    return _activate("sigmoid", x, out)
+    return activate("sigmoid", x, out)
 
 
 def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -383,7 +383,7 @@ def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     >>> silu(np.array([0.0, 1.0], np.float32))
     array([0.       , 0.7310586], dtype=float32)
     """
-    return _activate("silu", x, out)
+    return activate("silu", x, out)
 
 
 def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
@@ -413,10 +413,11 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
     >>> tanh(np.array([-1.0, 0.0, 20.0], np.float32))
     array([-0.76159424,  0.        ,  1.        ], dtype=float32)
     """
-    return _activate("tanh", x, out)
+    return activate("tanh", x, out)
 
 
-def _activate(name: str, x: ArrayLike, out: Array | None) -> Array:
+def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
+    """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
     x = as_float(x)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.dtype is F64:

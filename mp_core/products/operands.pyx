@@ -11,8 +11,7 @@ from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
-    MP_BF16, MP_F32, MP_FLOATS, MP_GELU, MP_GELU_TANH, MP_I8, MP_I32, MP_LINEAR, MP_RELU, MP_RELU6, MP_SIGMOID, MP_SILU,
-    MP_TANH, mp_activation, mp_format,
+    MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.plan cimport A_U8
 from mp_core.core.run cimport Axis, Left, Product, Right, Rows
@@ -22,10 +21,9 @@ from mp_core.products.panels cimport Panels
 
 cnp.import_array()
 
-ACTIVATIONS = {
-    None: MP_LINEAR, "relu": MP_RELU, "gelu": MP_GELU, "silu": MP_SILU, "relu6": MP_RELU6, "gelu_tanh": MP_GELU_TANH,
-    "sigmoid": MP_SIGMOID, "tanh": MP_TANH,
-}
+ACTIVATIONS = {None: MP_LINEAR}  # and the rows of kernels/activations.def
+while mp_activation_names[len(ACTIVATIONS) - 1] != NULL:
+    ACTIVATIONS[mp_activation_names[len(ACTIVATIONS) - 1].decode()] = len(ACTIVATIONS)
 cdef dict _activations = ACTIVATIONS
 cdef PyObject *NOTHING = <PyObject *>None
 cdef const Formats *FORMATS = formats()

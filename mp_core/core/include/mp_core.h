@@ -10,32 +10,53 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Storage formats. kernels/formats.def lists the floats, which the kernels convert to and from f32. */
+/* Storage formats: the floats of kernels/formats.def in its order, which are the indices into widen[] and narrow[], then
+ * the integers that a packed panel may hold; MP_I32 is only the output of an int8 product. */
 typedef enum {
-    MP_F32, MP_F16, MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, /* floats: the index into widen[] and narrow[] */
+#define MP_FLOAT(NAME, ...) MP_##NAME,
+#include "formats.def"
     MP_FLOATS,
-    MP_I8 = MP_FLOATS, MP_I4, /* with the floats: what a packed panel may hold */
+    MP_I8 = MP_FLOATS, MP_I4,
     MP_PANEL_FORMATS,
-    MP_I32 = MP_PANEL_FORMATS, /* only as the output of an int8 product */
+    MP_I32 = MP_PANEL_FORMATS,
 } mp_format;
 
-/* How a cast writes: clamped to the largest finite value instead of overflowing; past the caches. What quantization may
- * rely on: no finite number is beyond the codes; no second-level cache holds its rows; a tile follows that ends with a
- * fence. Bits, or 0. */
-enum { MP_SATURATE = 1, MP_STREAM = 2, MP_WITHIN = 4, MP_FAR = 8, MP_MORE = 16 };
+/* Modes of casts and quantization: any of these, or 0. */
+enum {
+    MP_SATURATE = 1, /* narrow: clamp to the largest finite value instead of overflowing */
+    MP_STREAM = 2,   /* write past the caches (non-temporal stores), then fence */
+    MP_WITHIN = 4,   /* quantize: the scale covers every finite value, so no clamp is needed */
+    MP_FAR = 8,      /* quantize: the tile does not fit in L2, so choose loops and prefetch distances for memory */
+    MP_MORE = 16,    /* quantize with MP_STREAM: another call follows, which issues the fence */
+};
 
+/* Activations: MP_LINEAR, which is none, and those of kernels/activations.def in its order. */
 typedef enum {
-    MP_LINEAR, MP_RELU, MP_GELU, MP_SILU, MP_RELU6, MP_GELU_TANH, MP_SIGMOID, MP_TANH,
+    MP_LINEAR,
+#define MP_ACTIVATION(NAME, WORD, FUNCTION) MP_##NAME,
+#include "activations.def"
 } mp_activation;
 
-/* How products are computed, which is also how the rows of a are read: f32 elements and fused multiply-adds; pairs of
- * bf16; quads of 8-bit integers. A panel in another format than f32, bf16 or int8 is widened or decoded on the way. */
-typedef enum { MP_WIDE, MP_PAIRS, MP_QUADS, MP_ARITHMETICS } mp_arithmetic;
+/* Their names, from the one after MP_LINEAR on, then NULL. */
+static const char *const mp_activation_names[] = {
+#define MP_ACTIVATION(NAME, WORD, FUNCTION) WORD,
+#include "activations.def"
+    NULL,
+};
+
+/* How products are computed, which also says how the rows of A are read. A panel in another format than the one named is
+ * converted to it in registers, or by `decode` before. */
+typedef enum {
+    MP_WIDE,  /* f32 elements by fused multiply-adds */
+    MP_PAIRS, /* pairs of bf16 */
+    MP_QUADS, /* groups of four 8-bit integers */
+    MP_ARITHMETICS,
+} mp_arithmetic;
 
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
-    MP_ROWS = 6,     /* of a tile of accumulators, at most, on any ISA; narrow ones may be higher */
+    MP_ROWS = 6,     /* most rows of a register block on any ISA; blocks of few vectors may be twice as high */
     MP_TRANSPOSED_ROWS = 24, /* rows up to which a product of columns takes contiguous columns */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
@@ -49,13 +70,20 @@ enum {
  * lower half, the odd ones the upper. Panels follow each other without gaps. By format: bytes of an element as it comes
  * (int4: in a byte), neighbours in a group, bytes of a group. */
 static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {
-    [MP_F32] = 4, [MP_F16] = 2, [MP_BF16] = 2, [MP_F8_E4M3FN] = 1, [MP_F8_E5M2] = 1, [MP_I8] = 1, [MP_I4] = 1,
+#define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
+#include "formats.def"
 };
 static const ptrdiff_t mp_group[MP_PANEL_FORMATS] = {
-    [MP_F32] = 1, [MP_F16] = 1, [MP_BF16] = 2, [MP_F8_E4M3FN] = 4, [MP_F8_E5M2] = 4, [MP_I8] = 4, [MP_I4] = 8,
+#define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = GROUP,
+#include "formats.def"
 };
 static const ptrdiff_t mp_group_bytes[MP_PANEL_FORMATS] = {
-    [MP_F32] = 4, [MP_F16] = 2, [MP_BF16] = 4, [MP_F8_E4M3FN] = 4, [MP_F8_E5M2] = 4, [MP_I8] = 4, [MP_I4] = 4,
+#define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = GROUP_BYTES,
+#include "formats.def"
+};
+static const char *const mp_format_names[MP_PANEL_FORMATS] = {
+#define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = WORD,
+#include "formats.def"
 };
 
 /* Bytes of k elements of one column of a panel: panel j starts 64 j times as many into its matrix. */

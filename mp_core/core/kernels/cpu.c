@@ -11,7 +11,6 @@
     extern const mp_products mp_products_##MOST[MP_ARITHMETICS], mp_products_##QUADS[MP_ARITHMETICS]; \
     extern const mp_tiles mp_tiles_##TILES;
 #include "isa.def"
-#undef MP_ISA
 const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
@@ -27,13 +26,17 @@ const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
         .tiles = &mp_tiles_##TILES, \
     };
 #include "isa.def"
-#undef MP_ISA
 
 const mp_isa mp_isas[] = {
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) {#NAME, NEEDS, &kernels_##NAME},
 #include "isa.def"
-#undef MP_ISA
     {NULL, 0, NULL},
+};
+
+const char *const mp_feature_names[] = {
+#define MP_FEATURE(NAME, WORD) WORD,
+#include "isa.def"
+    NULL,
 };
 
 #if defined(__x86_64__)

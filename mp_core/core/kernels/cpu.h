@@ -6,16 +6,16 @@
 
 #include "mp_core.h"
 
-enum mp_cpu_feature {
-    MP_CPU_AVX2 = 1,          /* AVX2, FMA and F16C: x86-64 level 3 */
-    MP_CPU_AVX512 = 2,        /* AVX-512 F, BW, DQ, VL on top: level 4 */
-    MP_CPU_AVX512_VNNI = 4,
-    MP_CPU_AVX512_BF16 = 8,
-    MP_CPU_AVX512_VBMI = 32,
-    MP_CPU_AVX_VNNI = 16,     /* on 256-bit registers, without AVX-512 */
-    MP_CPU_AMX_INT8 = 64,
-    MP_CPU_AMX_BF16 = 128,
+/* The features that isa.def lists, in its order: number i is bit 1 << i. */
+enum {
+#define MP_FEATURE(NAME, WORD) MP_CPU_NUMBER_##NAME,
+#include "isa.def"
 };
+enum mp_cpu_feature {
+#define MP_FEATURE(NAME, WORD) MP_CPU_##NAME = 1 << MP_CPU_NUMBER_##NAME,
+#include "isa.def"
+};
+extern const char *const mp_feature_names[]; /* by number, then NULL */
 
 typedef struct {
     const char *name;

@@ -33,7 +33,6 @@
         if (i < n) STOREN(d + i, FROM_F32(clamp_f32(loadn_f32(src + i, n - i), limit)), n - i);                    \
     }
 #include "formats.def"
-#undef MP_FLOAT
 
 /* f64 to f32, rounded to odd: if x is no float and the nearest float has an even last bit, take the other neighbour of x. */
 static void round_odd(const double *src, float *dst, ptrdiff_t n) {
@@ -104,7 +103,6 @@ V int any_sign(vu32 x) {
         return 1;                                                                                                  \
     }
 #include "formats.def"
-#undef MP_FLOAT
 
 extern const mp_casts MP_EXPORTED(casts);
 const mp_casts MP_EXPORTED(casts) = {
@@ -112,7 +110,6 @@ const mp_casts MP_EXPORTED(casts) = {
     .widen[MP_##FORMAT] = widen_##FORMAT, .narrow[MP_##FORMAT] = narrow_##FORMAT, \
     .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
 #include "formats.def"
-#undef MP_FLOAT
     .to_bf16 = {[MP_F8_E4M3FN] = to_bf16_e4m3fn, [MP_F8_E5M2] = to_bf16_e5m2},
     .round_odd = round_odd,
 };

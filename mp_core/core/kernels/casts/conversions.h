@@ -81,6 +81,12 @@ V vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
     return select_u32(nan, or_u32(code, set_u32(infinity | 1u << (mantissa - 1))), code);
 }
 
+/* A signalling NaN becomes quiet. */
+V vf32 quiet_f32(vf32 x) {
+    const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));
+    return as_f32(select_u32(nan, or_u32(as_u32(x), set_u32(0x7FC00000)), as_u32(x)));
+}
+
 /* The e4m3fn code in the low byte of each lane, to f32. */
 V vf32 f32_of_e4m3fn(vu32 u) {
     const vf32 x = widen_code(u, 4, 3);
@@ -114,10 +120,6 @@ V vf32 f32_from_e4m3fn(vu8 h) {
 
 #else
 
-V vf32 quiet_f32(vf32 x) {
-    const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));
-    return as_f32(select_u32(nan, or_u32(as_u32(x), set_u32(0x7FC00000)), as_u32(x)));
-}
 V vf32 f32_from_f16(vu16 h) { return quiet_f32(widen_ieee(widen_u16(h), 5, 10)); }
 V vu16 f16_from_f32(vf32 x) { return narrow_u16(narrow_ieee(x, 5, 10)); }
 V vf32 f32_from_e5m2(vu8 h) { return quiet_f32(widen_ieee(widen_u8(h), 5, 2)); }

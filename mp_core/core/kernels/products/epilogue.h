@@ -51,7 +51,6 @@ V void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) 
         }                                                                                                           \
         break;
 #include "formats.def"
-#undef MP_FLOAT
     default: break;
     }
 }
@@ -71,7 +70,6 @@ V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t r
         }                                                                                                           \
         break;
 #include "formats.def"
-#undef MP_FLOAT
     default: break;
     }
 }

@@ -109,30 +109,26 @@ APART vf32 tanh_f32(vf32 x) {
     return as_f32(or_u32(as_u32(size), and_u32(as_u32(x), set_u32(0x80000000u))));
 }
 
-#define MP_ACTIVATIONS(EACH)                                                                                    \
-    EACH(RELU, relu_f32) EACH(RELU6, relu6_f32) EACH(GELU, gelu_f32) EACH(GELU_TANH, gelu_tanh_f32)             \
-    EACH(SILU, silu_f32) EACH(SIGMOID, sigmoid_f32) EACH(TANH, tanh_f32)
-
-/* Not inlined: otherwise each of five output formats and two types of accumulators would have a copy. */
+/* The activation of one vector. Not inlined: otherwise each of five output formats and two types of accumulators would have
+ * a copy. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
-#define MP_CASE(NAME, FUNCTION) case MP_##NAME: return FUNCTION(x);
-    MP_ACTIVATIONS(MP_CASE)
-#undef MP_CASE
+#define MP_ACTIVATION(NAME, WORD, FUNCTION) case MP_##NAME: return FUNCTION(x);
+#include "activations.def"
     case MP_LINEAR: break;
     }
     return x;
 }
 
+/* out[i] = activation(x[i]), i < n. The switch is outside of the loop, so that each loop holds one function. */
 static void activate(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
     const ptrdiff_t whole = n / MP_LANES * MP_LANES;
     switch (activation) {
-#define MP_CASE(NAME, FUNCTION)                                                                                 \
+#define MP_ACTIVATION(NAME, WORD, FUNCTION)                                                                     \
     case MP_##NAME:                                                                                             \
         for (ptrdiff_t i = 0; i < whole; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i)));          \
         break;
-    MP_ACTIVATIONS(MP_CASE)
-#undef MP_CASE
+#include "activations.def"
     case MP_LINEAR: break;
     }
     if (n > whole) storen_f32(out + whole, activate_f32(activation, loadn_f32(x + whole, n - whole)), n - whole);
