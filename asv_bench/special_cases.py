@@ -1,0 +1,304 @@
+"""What each special case of the core is worth on this CPU: `python special_cases.py FOLDER [CASE ...]`.
+
+The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case. Each
+of these builds is compared with the first one, as builds.py does it, on rows that the case is for. The table is printed
+as Markdown, as in docs/tuning.md. What FOLDER holds already is neither built nor measured again.
+
+A row's figure is time without the case over time with it, in the start where that is lowest for the best row, and
+highest for the worst one: what else the machine does hardly ever looks the same in every start.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from builds import compare, names
+
+import mp_core as mp
+
+ROOT = Path(__file__).parents[1]
+KERNELS = "mp_core/core/kernels"
+PLAN, RUN = "mp_core/core/plan.pyx", "mp_core/core/run.pyx"
+PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
+NEXT = "    g.prefetch.next = NULL\n"  # of the function that says what is prefetched
+SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
+FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
+MANY = r"(float32|bfloat16|int8) (64x768x768|128x768x3072|12x128x32x128)"
+
+
+class Edit(NamedTuple):
+    """Text that occurs once in a source file, and what stands there without the special case."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Case(NamedTuple):
+    name: str
+    does: str
+    cells: str  # a regular expression for the rows that it is for
+    edits: tuple[Edit, ...]
+
+
+CASES = (
+    Case(
+        "in place",
+        "Few rows of A are multiplied by row-major B where it lies; B is not packed first.",
+        f"products {FEW} kn",
+        (Edit(PLAN, "    if (lies and", "    if (False and lies and"),),
+    ),
+    Case(
+        "transposed",
+        "For few rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once.",
+        f"products {FEW} nk",
+        (Edit(PLAN, "elif (lies and", "elif (False and lies and"),),
+    ),
+    Case(
+        "panels together",
+        "Many panels are multiplied over one range of K before the next range, so that rows of B are read whole.",
+        f"products {FEW} kn",
+        (Edit(PLAN, "p.nc_panels = min(p.nc_panels, p.task_panels)", "p.nc_panels = 1"),),
+    ),
+    Case(
+        "one row in place",
+        "One row of A and row-major B: all columns are multiplied over some rows of B, their sums in L1.",
+        r"products \w+ 1x(1024x1024|4096x4096) kn",
+        (Edit(PANEL, "g->shape.m == 1 && g->shape.n > MP_PANEL", "0"),),
+    ),
+    Case(
+        "prefetch packed",
+        "The next range of a packed panel is prefetched while one is multiplied.",
+        f"products {FEW} packed",
+        (Edit(RUN, NEXT, f"{NEXT}    if p.b.packed:\n        return\n"),),
+    ),
+    Case(
+        "prefetch rows",
+        "The next rows of row-major B are prefetched while some are multiplied.",
+        f"products {FEW} kn",
+        (
+            Edit(
+                RUN,
+                NEXT,
+                f"{NEXT}    if not p.b.packed and p.b.cs == mp_element_bytes[p.b.format]:\n        return\n",
+            ),
+        ),
+    ),
+    Case(
+        "prefetch rows, one row",
+        "The same beside one row of A, line by line.",
+        r"products \w+ 1x1024x1024 kn",
+        (Edit(PANEL, "if (prefetching) prefetch_lines(", "if (0) prefetch_lines("),),
+    ),
+    Case(
+        "prefetch columns",
+        "The next columns of transposed B are prefetched while some are multiplied.",
+        f"products {FEW} nk",
+        (
+            Edit(
+                RUN,
+                NEXT,
+                f"{NEXT}    if not p.b.packed and p.b.cs != mp_element_bytes[p.b.format]:\n        return\n",
+            ),
+        ),
+    ),
+    Case(
+        "memory or cache",
+        "B that exceeds L2 is read in the order that suits memory.",
+        f"products {FEW} (kn|nk)",
+        (Edit(PLAN, "p.from_memory = (q.n", "p.from_memory = (0 * q.n"),),
+    ),
+    Case(
+        "decode in registers",
+        "Few rows of A: codes of B are decoded in registers in the micro-kernel, not into a panel first.",
+        r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
+        (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "q.m > 0"),),
+    ),
+    Case(
+        "decode into a panel",
+        "More rows of A: codes of B are decoded once, not in each register block.",
+        r"products (bfloat16@int.|float8_e4m3fn) (64x768x768|512x512x512|16x4096x4096) packed",
+        (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "False"),),
+    ),
+    Case(
+        "small calls",
+        "A product whose call costs more than its arithmetic goes without a plan.",
+        r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
+        (Edit(RUN, "if (work < WORTHWHILE and", "if (False and work < WORTHWHILE and"),),
+    ),
+    Case(
+        "even heights",
+        "Rows of A are cut into register blocks as equally high as possible: seven rows into 4 and 3, not 6 and 1.",
+        r"products \w+ (8x1024x1024|16x4096x4096|64x768x768|16x64x64|4x16x16) packed$",
+        (
+            Edit(
+                PANEL,
+                "lower = g->shape.m / heights, taller = g->shape.m % heights",
+                "lower = most - 1, taller = heights",
+            ),
+            Edit(PANEL, "rows = lower + (height < taller);", "rows = at_most(g->shape.m - row, most);"),
+            Edit(PANEL, "height < taller ? taller - height : heights - height;", "1;"),
+        ),
+    ),
+    Case(
+        "blocks in one call",
+        "Register blocks of one height, one below the other, are one call of a micro-kernel.",
+        f"products {MANY} packed$",
+        (Edit(PANEL, "height < taller ? taller - height : heights - height;", "1;"),),
+    ),
+    Case(
+        "epilogue in registers",
+        "Scales, bias and narrowing are applied to the accumulators before they are stored.",
+        f"products ({FEW}|{MANY}) packed",
+        (Edit(PANEL, ".in_registers = fits_registers(g, kind)", ".in_registers = 0"),),
+    ),
+    Case(
+        "zero points first",
+        "Accumulators of int8 begin at the zero points' share of the sums.",
+        "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
+        (Edit(RUN, "p.a.row_zero == NULL and (p.b.packed or", "False and (p.b.packed or"),),
+    ),
+    Case(
+        "streaming stores",
+        "Results of casts and quantization that no cache can hold are stored past the caches.",
+        f"casts {1 << 25} |quantize 4096x8192 .*(given|back)",
+        (Edit("mp_core/core/cpu.pxd", "STREAMED = 1 << 24", "STREAMED = 1 << 30"),),
+    ),
+    Case(
+        "reciprocals",
+        "Quantization multiplies by the inverse of a scale, and divides only where the code is not sure.",
+        r"quantize (1024x1024|64x64) (?!.*back)",
+        (Edit(QUOTIENTS, "return !outside;", "return outside && 0;"),),
+    ),
+)
+BY_NAME = {case.name: case for case in CASES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the builds and their measurements are kept")
+    parser.add_argument("cases", nargs="*", choices=[[], *BY_NAME], metavar="CASE", help="default: all")
+    parser.add_argument("--seconds", type=float, default=60, help="to measure a case in")
+    parser.add_argument("--build", action="store_true", help="only build")
+    parser.add_argument("--table", action="store_true", help="only print what is measured")
+    options = parser.parse_args()
+    cases = [BY_NAME[name] for name in options.cases or BY_NAME]
+    for case in [] if options.table else cases:
+        for each in (None, case):
+            build(options.folder, each)
+        if not options.build:
+            measure(options.folder, case, options.seconds)
+    if not options.build:
+        print(table(options.folder, cases))
+
+
+def place(folder: Path, case: Case | None) -> Path:
+    """Return where the build without `case` is, or the one with everything."""
+    return folder / (case.name.replace(" ", "_") if case else "everything")
+
+
+def build(folder: Path, case: Case | None) -> None:
+    """Build the checkout without a special case, unless that is done."""
+    target, tree = place(folder, case), folder / "sources"
+    if target.exists():
+        return
+    print(f"building {target}", file=sys.stderr)
+    if not tree.exists():
+        copy_sources(tree)
+    edits = case.edits if case else ()
+    before = {edit.path: (tree / edit.path).read_text() for edit in edits}
+    try:
+        for edit in edits:
+            replace(tree, edit)
+        run(tree, "meson", "install", "-C", "build", "--destdir", str(tree / "installed"))
+    finally:
+        for path, text in before.items():
+            (tree / path).write_text(text)
+    target.mkdir()
+    next((tree / "installed").rglob("mp_core/__init__.py")).parent.rename(target / "mp_core")
+
+
+def copy_sources(tree: Path) -> None:
+    """Copy the sources and set up their build for the instruction set in use: to compile all of them takes minutes."""
+    shutil.copytree(ROOT / "mp_core", tree / "mp_core", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("meson.build", "meson.options", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    sets = ",".join(compiled_sets(mp.config.isa()))
+    run(tree, "meson", "setup", "build", "--buildtype=release", "-Db_ndebug=if-release", f"-Disas={sets}")
+
+
+def compiled_sets(isa: str) -> list[str]:
+    """Return the sets for which the kernels of an instruction set are compiled: those that its row of isa.def names."""
+    row = re.search(rf"^MP_ISA\({isa},.*$", (ROOT / KERNELS / "isa.def").read_text(), re.MULTILINE)[0]
+    flags = (ROOT / "mp_core/meson.build").read_text()
+    return sorted({name for name in re.findall(r"\w+", row) if f"'{name}':" in flags})
+
+
+def run(tree: Path, *command: str) -> None:
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    done = subprocess.run(
+        command, cwd=tree, env=os.environ | {"PATH": path}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        raise SystemExit(done.stdout[-3000:])
+
+
+def replace(tree: Path, edit: Edit) -> None:
+    path = tree / edit.path
+    text = path.read_text()
+    if text.count(edit.old) != 1:
+        raise ValueError(f"{edit.path} holds {text.count(edit.old)} times, not once: {edit.old}")
+    path.write_text(text.replace(edit.old, edit.new))
+
+
+def measure(folder: Path, case: Case, seconds: float) -> None:
+    """Compare the two builds, unless that is done; write the ratio of each start of each cell."""
+    file = place(folder, case).with_suffix(".json")
+    if file.exists():
+        return
+    cells = [name for name in names() if re.search(case.cells, name)]
+    random.Random(SEED).shuffle(cells)
+    found = compare(*(str(place(folder, each)) for each in (case, None)), cells, starts=2, rounds=13, limit=seconds)
+    figures = {name: cell.ratios for name, cell in found.items()}
+    file.write_text(json.dumps({"date": f"{date.today():%d %B %Y}", "of": len(cells), "ratios": figures}, indent=1))
+
+
+def table(folder: Path, cases: list[Case]) -> str:
+    """Return what has been measured, as Markdown."""
+    lines = [f"{cpu()}, `{mp.config.isa()}`, one thread.", ""]
+    lines += ["| case | what it does | best gain | worst row | rows | measured |", "|---|---|---|---|---|---|"]
+    for case in cases:
+        file = place(folder, case).with_suffix(".json")
+        if file.exists():
+            read = json.loads(file.read_text())
+            ratios = read["ratios"]
+            best, worst = (
+                max(ratios, key=lambda name: min(ratios[name])),
+                min(ratios, key=lambda name: max(ratios[name])),
+            )
+            figures = [
+                f"{ratio:.2f} `{name}`" for name, ratio in ((best, min(ratios[best])), (worst, max(ratios[worst])))
+            ]
+            lines.append("| " + " | ".join((case.name, case.does, *figures, f"{len(ratios)}", read["date"])) + " |")
+    return "\n".join(lines)
+
+
+def cpu() -> str:
+    """Return the model, family and model number of this CPU, as Linux has them."""
+    text = Path("/proc/cpuinfo").read_text()
+    name, family, model = (
+        re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)[1] for key in ("model name", "cpu family", "model")
+    )
+    return f"{name} (family {family}, model {model})"
+
+
+if __name__ == "__main__":
+    main()
