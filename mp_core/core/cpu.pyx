@@ -10,7 +10,8 @@ from pathlib import Path
 from mp_core.core.scopes import innermost, scope
 
 from mp_core.core.header cimport (
-    mp_activate, mp_active, mp_allowed_cpus, mp_cpu_features, mp_feature_names, mp_isas, mp_parallel_for, mp_scratch,
+    MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,
+    mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_parallel_for, mp_scratch,
 )
 
 cdef extern from *:
@@ -122,6 +123,44 @@ def _use(name, argument):
 
 
 _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
+
+
+cdef const mp_kernels *kernels_of(isa) except NULL:
+    """The kernels of an instruction set of this build by its name, for reading what there is: nothing may run here."""
+    if isa not in isas():
+        raise ValueError(f"`isa` must be one of {', '.join(isas())}; received {isa!r}")
+    return mp_isas[isas().index(isa)].kernels
+
+
+# ---- caches
+
+CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "zen5": MP_CPU_ZEN5, "intel_amx": MP_CPU_INTEL_AMX, "other": MP_CPU_OTHER}
+
+
+def cpu_family():
+    """Return the CPUs with which this one shares tuned constants (core/tuning.h): one of :data:`CPU_FAMILIES`."""
+    return list(CPU_FAMILIES)[<int>mp_cpu_family_here()]
+
+
+def cache_bytes():
+    """Return the bytes of the data caches of the first, second and third level that serve this CPU.
+
+    As the CPU says (CPUID), else as Linux says, else 32 KiB, 512 KiB and 8 MiB.
+    """
+    return tuple(mp_cpu_cache_bytes(level) or _linux_cache(level) or usual
+                 for level, usual in ((1, 1 << 15), (2, 1 << 19), (3, 1 << 23)))
+
+
+def _linux_cache(level):
+    """Return the bytes of the data cache of a level as Linux says, or None."""
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            found = {name: (folder / name).read_text().strip() for name in ("level", "type", "size")}
+        except OSError:
+            continue
+        if found["level"] == str(level) and found["type"] != "Instruction" and found["size"].endswith("K"):
+            return int(found["size"].removesuffix("K")) << 10
+    return None
 
 
 # ---- threads

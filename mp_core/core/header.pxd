@@ -177,8 +177,17 @@ cdef extern from "kernels/cpu.h" nogil:
         uint32_t needs
         const mp_kernels *kernels
 
+    ctypedef enum mp_cpu_family:
+        MP_CPU_ZEN4
+        MP_CPU_ZEN5
+        MP_CPU_INTEL_AMX
+        MP_CPU_OTHER
+        MP_CPU_FAMILIES
+
     const mp_isa mp_isas[]
     uint32_t mp_cpu_features()
+    mp_cpu_family mp_cpu_family_here()
+    Py_ssize_t mp_cpu_cache_bytes(int level)
 
 cdef extern from "runtime.h" nogil:
     const mp_kernels *mp_active()
@@ -187,3 +196,23 @@ cdef extern from "runtime.h" nogil:
                          void *context)
     int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)
+
+cdef extern from "tuning.h" nogil:
+    ctypedef struct mp_amx_tuning "mp_tuning_amx":
+        Py_ssize_t packed_m, made_m, range_bytes
+
+    ctypedef struct mp_tuning:
+        Py_ssize_t packed_mc, made_mc, small_mc
+        double thread_work
+        int least_tasks, most_tasks
+        Py_ssize_t copy_bytes
+        Py_ssize_t in_place_mc[3]
+        Py_ssize_t in_place_l2_mc
+        Py_ssize_t transposed_mc[3]
+        Py_ssize_t transposed_quads_k
+        Py_ssize_t prefetch_mc, prefetch_decoded_mc
+        Py_ssize_t packing_k, packing_memory_k, in_place_k, in_place_memory_k, in_place_again_k
+        Py_ssize_t memory_row_bytes
+        mp_amx_tuning amx
+
+    const mp_tuning mp_tunings[]

@@ -1,5 +1,6 @@
-# How a product is computed: which way B reaches the micro-kernel, in which tasks and ranges of K, with which scratch.
-from mp_core.core.header cimport MP_I4, mp_kernels
+# How a product is computed, as data: which way B takes to the micro-kernel, in which tasks and ranges of K, with which
+# scratch.
+from mp_core.core.header cimport MP_I4, mp_kernels, mp_tuning
 
 cdef enum:
     A_U8 = MP_I4  # uint8 as the format of A, which is never int4
@@ -10,6 +11,10 @@ cdef enum Way:
     IN_PLACE        # rows of B as they lie
     TRANSPOSED      # contiguous columns of B as they lie
 
+cdef struct Machine:            # what a plan depends on, beside the kernels
+    const mp_tuning *tuning
+    Py_ssize_t l1d, l2          # bytes of these caches, rounded down to powers of two
+
 cdef struct Layout:             # of an operand as the caller has it
     int format
     Py_ssize_t size             # bytes of an element
@@ -17,6 +22,7 @@ cdef struct Layout:             # of an operand as the caller has it
 
 cdef struct Problem:            # all that a plan depends on
     const mp_kernels *kernels
+    const Machine *machine
     Py_ssize_t matrices, m, n, k
     int threads
     Layout a, b
@@ -45,6 +51,7 @@ cdef struct Plan:
     int format                  # of the panels that the micro-kernel reads
     Py_ssize_t k_block          # elements of K whose sum starts at +0: part of the numerics contract
     Way way
+    bint small                  # one call of the micro-kernel per panel, on the caller's thread
     bint direct                 # A is read as it lies: rows with unit stride, of the type that the micro-kernel reads
     bint amx                    # panels are multiplied by AMX tiles
     bint decoded                # panels are decoded into scratch before they are multiplied
@@ -53,9 +60,9 @@ cdef struct Plan:
     bint prefetch_within        # the micro-kernel prefetches what follows in the panel that it multiplies
     bint prefetch_next          # the next range of K of B is prefetched while this one is multiplied
     Py_ssize_t mc               # MC: rows of A in a task, which each panel is multiplied by before the next
-    Py_ssize_t row_tasks        # ... and how many tasks that makes
-    Py_ssize_t task_panels        # panels of B in a task
-    Py_ssize_t panel_tasks
+    Py_ssize_t row_tasks        # tasks along M
+    Py_ssize_t task_panels      # panels of B in a task
+    Py_ssize_t panel_tasks      # tasks along N
     Py_ssize_t kc               # KC: elements of K in a call of the micro-kernel: whole K blocks, or a part of one
     Py_ssize_t nc_panels        # NC in panels: those multiplied over one range of K before the next range begins
     Py_ssize_t tail             # in place: the last rows of B, which are read from a copy
@@ -68,6 +75,7 @@ cdef inline Py_ssize_t a_bytes(int arithmetic) noexcept nogil:
 cdef inline Py_ssize_t round_up(Py_ssize_t n, Py_ssize_t unit) noexcept nogil:
     return (n + unit - 1) // unit * unit
 
+cdef const Machine *this_machine() noexcept nogil
+cdef Machine machine_of(family, caches) except *
 cdef int arithmetic_of(int a_format, int b_format) noexcept nogil
-cdef void choose_kernel(const Problem *q, Plan *p) noexcept nogil
-cdef void choose_tasks(const Problem *q, Plan *p) noexcept nogil
+cdef void make_plan(const Problem *q, Plan *p) noexcept nogil

@@ -9,20 +9,17 @@ from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
-    MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_SLACK, MP_WIDE,
+    MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_WIDE,
     MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_tile,
 )
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, Problem, Scratch, a_bytes, choose_kernel, choose_tasks, round_up,
+    A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, make_plan, round_up, this_machine,
 )
 
 cdef enum:
     QUANTIZED = 4096        # elements of a that stay in the first-level cache between their scales and their codes
 
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
-
-# Multiplications from which a second thread pays: about 20 microseconds on one.
-cdef double WORTHWHILE = 1 << 20
 
 
 cdef struct Place:     # where the operands and the result of some rows of one matrix are
@@ -350,39 +347,36 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void run_small(Product *p) noexcept nogil:
-    """A product that needs no schedule: its call costs more than its arithmetic."""
+    """A small plan, on the caller's thread: the call costs more than the arithmetic."""
     cdef Place at
     cdef char *work = NULL
-    cdef Py_ssize_t width
     at.a, at.b, at.sums, at.residual, at.out = p.a.data, p.b.data, p.b.sums, p.residual.data, p.out.data
-    p.plan.kc = max(p.k, 1)
     p.common.shape.m, p.common.epilogue.row_scale, p.common.epilogue.row_zero = p.m, p.a.row_scale, p.a.row_zero
     p.common.operands.lda = p.a.rs // a_bytes(p.plan.arithmetic)
-    if p.plan.decoded:
-        width = min(p.n, <Py_ssize_t>MP_PANEL)
-        p.plan.scratch.decoded = round_up(mp_column_bytes(p.plan.format, p.k) * width + MP_SLACK, 64)
-    if p.plan.decoded or not p.plan.direct:
-        work = <char *>scratch(p.plan.scratch.decoded + p.m * p.k * a_bytes(p.plan.arithmetic))
+    if p.plan.scratch.total:
+        work = <char *>scratch(p.plan.scratch.total)
         if work == NULL:
             p.failed = True
             return
     if not p.plan.direct:
-        at.a, p.common.operands.lda = work + p.plan.scratch.decoded, p.k
-        gather_rows(p, p.a.data, p.m, work + p.plan.scratch.decoded, NULL)
+        at.a, p.common.operands.lda = work, p.k
+        gather_rows(p, p.a.data, p.m, work, NULL)
+        work += p.plan.scratch.a_copy
     run_panels(p, &p.common, &at, 0, p.n, work)
 
 
-cdef Problem problem_of(const Product *p, Py_ssize_t matrices) noexcept nogil:
-    """What the plan of a product depends on, for one thread."""
-    cdef Problem q
-    q.kernels, q.matrices, q.m, q.n, q.k, q.threads = p.kernels, matrices, p.m, p.n, p.k, 1
+cdef const Machine *MACHINE = this_machine()
+
+
+cdef inline void set_problem(Problem *q, const Product *p, Py_ssize_t matrices) noexcept nogil:
+    """Set what the plan of a product depends on, but for the threads."""
+    q.kernels, q.machine, q.matrices, q.m, q.n, q.k = p.kernels, MACHINE, matrices, p.m, p.n, p.k
     q.a.format, q.a.size, q.a.rs, q.a.cs = p.a.format, p.a.size, p.a.rs, p.a.cs
     q.b.format, q.b.size, q.b.rs, q.b.cs = p.b.format, mp_element_bytes[p.b.format], p.b.rs, p.b.cs
     q.packed, q.quantized_here, q.row_zero, q.zero_point = (
         p.b.packed, p.a.quantized_here, p.a.row_zero != NULL, p.b.zero_point != NULL)
     q.own_scales = p.a.quantized_here and p.a.row_scale == NULL and p.a.scales == NULL
     q.group = p.b.group if p.b.group_scale != NULL else 0
-    return q
 
 
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
@@ -406,24 +400,22 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
         for axis in range(p.batch_axes):
             p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
     p.kernels = kernels()
-    problem = problem_of(p, matrices)
-    choose_kernel(&problem, &p.plan)
+    set_problem(&problem, p, matrices)
+    problem.threads = threads_for(work, MACHINE.tuning.thread_work) if work >= MACHINE.tuning.thread_work else 1
+    make_plan(&problem, &p.plan)
     if p.plan.arithmetic == MP_QUADS:
         p.common.operands.a_flip = 0 if p.a.format == A_U8 else 0x80808080u
         p.common.epilogue.a_zero = 0 if p.a.format == A_U8 or p.plan.amx else 128
     if not p.plan.sums_wanted:
         p.b.sums = NULL
     p.common.shape.k_block = p.plan.k_block
+    p.common.prefetch.from_memory, p.common.prefetch.own = p.plan.from_memory, p.plan.prefetch_within
     p.common.epilogue.ldo = p.out.rs // p.out.size
     if p.residual.data != NULL:
         p.common.epilogue.ldr = p.residual.rs // p.residual.size
-    if (work < WORTHWHILE and matrices == 1 and p.b.packed and p.b.group_scale == NULL and p.b.zero_point == NULL
-            and (p.plan.direct or (p.a.cs == p.a.size and not p.a.quantized_here))):
+    if p.plan.small:
         run_small(p)
     else:
-        problem.threads = threads_for(work, WORTHWHILE)
-        choose_tasks(&problem, &p.plan)
-        p.common.prefetch.from_memory, p.common.prefetch.own = p.plan.from_memory, p.plan.prefetch_within
         tasks = matrices * p.plan.row_tasks * p.plan.panel_tasks
         with nogil:
             parallel_for(problem.threads, tasks, run_product, p)

@@ -42,6 +42,7 @@ const char *const mp_feature_names[] = {
 #if defined(__x86_64__)
 
 #include <cpuid.h>
+#include <string.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,8 +93,44 @@ uint32_t mp_cpu_features(void) {
     return found;
 }
 
+/* Leaf 0 spells the vendor in ebx, edx, ecx. */
+static int vendor_is(const char *name) {
+    uint32_t a, text[3];
+    return __get_cpuid(0, &a, &text[0], &text[2], &text[1]) && memcmp(text, name, sizeof(text)) == 0;
+}
+
+mp_cpu_family mp_cpu_family_here(void) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return MP_CPU_OTHER;
+    const uint32_t family = (a >> 8 & 15) + (a >> 20 & 255), model = (a >> 4 & 15) | (a >> 12 & 0xF0);
+    if (vendor_is("AuthenticAMD")) {
+        /* Family 0x19 is Zen 3 and Zen 4; the models of Zen 4 are these (Linux, arch/x86/kernel/cpu/amd.c). */
+        if (family == 0x19 && ((model >= 0x10 && model <= 0x1F) || (model >= 0x60 && model <= 0xAF))) return MP_CPU_ZEN4;
+        if (family == 0x1A) return MP_CPU_ZEN5;
+    }
+    if (vendor_is("GenuineIntel") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && BIT(d, 24)) return MP_CPU_INTEL_AMX;
+    return MP_CPU_OTHER;
+}
+
+/* Leaf 4 (Intel) and leaf 0x8000001D (AMD) describe one cache in each subleaf, in the same bits. */
+ptrdiff_t mp_cpu_cache_bytes(int level) {
+    enum { END = 0, INSTRUCTIONS = 2, MOST_CACHES = 16 };
+    uint32_t a, b, c, d;
+    const uint32_t leaf = vendor_is("AuthenticAMD") || vendor_is("HygonGenuine") ? 0x8000001Du : 4;
+    for (uint32_t cache = 0; cache < MOST_CACHES && __get_cpuid_count(leaf, cache, &a, &b, &c, &d); cache++) {
+        const uint32_t type = a & 31;
+        if (type == END) break;
+        if (type == INSTRUCTIONS || (int)(a >> 5 & 7) != level) continue;
+        const ptrdiff_t ways = (b >> 22) + 1, partitions = (b >> 12 & 1023) + 1, line = (b & 4095) + 1, sets = (ptrdiff_t)c + 1;
+        return ways * partitions * line * sets;
+    }
+    return 0;
+}
+
 #else
 
 uint32_t mp_cpu_features(void) { return 0; }
+mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_OTHER; }
+ptrdiff_t mp_cpu_cache_bytes(int level) { return 0 * level; }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef MP_CPU_H
 #define MP_CPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "mp_core.h"
@@ -26,5 +27,13 @@ typedef struct {
 extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with name NULL */
 
 uint32_t mp_cpu_features(void);
+
+/* CPUs that share tuned constants (core/tuning.h). */
+typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_FAMILIES } mp_cpu_family;
+
+mp_cpu_family mp_cpu_family_here(void);
+
+/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU; 0 where the CPU does not say. */
+ptrdiff_t mp_cpu_cache_bytes(int level);
 
 #endif

@@ -1,0 +1,118 @@
+"""The plan of a product as a dict, for people and tests: computed without running a kernel."""
+
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport kernels, kernels_of
+from mp_core.core.header cimport MP_PANEL, mp_column_bytes, mp_element_bytes
+from mp_core.core.plan cimport (
+    A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, machine_of, make_plan, this_machine,
+)
+
+from mp_core.core.cpu import cache_bytes, cpu_family
+from mp_core.formats import PANELS
+
+ARITHMETICS = ("wide", "pairs", "quads")
+
+# What a plan depends on beside the shape: name -> what is taken where the caller says nothing.
+#   b_dtype      the type of B; None: that of A
+#   layout       how B lies: "packed" (a PackedMatrix), "kn" (row-major) or "nk" (transposed)
+#   a_layout     how A lies: "mk" (row-major) or "km"
+#   matrices     products of a batch
+#   threads      that share them
+#   isa          an instruction set of this build, whether or not this machine has it; None: the one in use
+#   cpu          the family of CPUs whose tuned constants are used, a key of cpu.CPU_FAMILIES; None: this one's
+#   caches       bytes of L1d and L2; None: this machine's
+#   quantize     rows of a float A become int8, by scales that are "found" or "given"; None: they do not
+#   zero_point, row_zero   whether columns of B, rows of A have zero points
+#   group        elements of K that share a scale of B; 0: all
+SETTINGS = {
+    "b_dtype": None, "layout": "packed", "a_layout": "mk", "matrices": 1, "threads": 1, "isa": None, "cpu": None,
+    "caches": None, "quantize": None, "zero_point": False, "row_zero": False, "group": 0,
+}
+
+
+cdef object way_of(const Problem *q, const Plan *p):
+    if p.way == IN_PLACE:
+        return "in place"
+    if p.way == TRANSPOSED:
+        return "transposed"
+    if not q.packed:
+        return "packed on the fly"
+    return "decoded" if p.decoded else "packed"
+
+
+cdef Layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
+    """A contiguous matrix, or the transpose of one."""
+    cdef Layout layout
+    layout.format, layout.size = fmt, mp_element_bytes[<int>fmt]
+    layout.rs, layout.cs = (layout.size, rows * layout.size) if transposed else (cols * layout.size, layout.size)
+    return layout
+
+
+def _checked(shape, dtype, settings):
+    """Return the settings with their defaults; raise if one is unknown."""
+    unknown = settings.keys() - SETTINGS.keys()
+    if unknown:
+        raise TypeError(f"a plan depends on {', '.join(SETTINGS)}; received {', '.join(sorted(unknown))}")
+    s = SETTINGS | settings
+    s["b_dtype"] = s["b_dtype"] or dtype
+    choices = {"b_dtype": tuple(PANELS), "layout": ("packed", "kn", "nk"), "a_layout": ("mk", "km"),
+               "quantize": (None, "found", "given")}
+    for name, value in [("dtype", dtype), *s.items()]:
+        allowed = (*PANELS, "uint8") if name == "dtype" else choices.get(name)
+        if allowed is not None and value not in allowed:
+            raise ValueError(f"`{name}` must be one of {', '.join(map(str, allowed))}; received {value!r}")
+    if min(*shape, s["matrices"], s["threads"]) < 1:
+        raise ValueError(f"the shape, `matrices` and `threads` must be at least 1; received {shape}, {s['matrices']}, "
+                         f"{s['threads']}")
+    return s
+
+
+def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
+    """Return the plan of a product (m, k) @ (k, n) as a dict, without running it.
+
+    Parameters
+    ----------
+    m, k, n : int
+        The shape; at least 1.
+    dtype : str
+        Type of A: a float type, int8 or uint8.
+    **settings
+        What else a plan depends on: :data:`SETTINGS`.
+
+    Examples
+    --------
+    >>> plan = product_plan(16, 4096, 4096, "bfloat16", isa="scalar", caches=(1 << 15, 1 << 20))
+    >>> plan["way"], plan["mc"], plan["tasks"]
+    ('packed', 16, 1)
+    """
+    cdef Problem q
+    cdef Plan p
+    cdef Machine machine = this_machine()[0]
+    s = _checked((m, k, n), dtype, settings)
+    if s["cpu"] is not None or s["caches"] is not None:
+        machine = machine_of(s["cpu"] or cpu_family(), s["caches"] or cache_bytes())
+    memset(&p, 0, sizeof(p))
+    q.kernels = kernels() if s["isa"] is None else kernels_of(s["isa"])
+    q.machine, q.matrices, q.m, q.k, q.n, q.group = &machine, s["matrices"], m, k, n, s["group"]
+    q.threads = s["threads"] if <double>q.matrices * m * n * k >= machine.tuning.thread_work else 1
+    q.a = layout_of((PANELS | {"uint8": A_U8})[dtype], m, k, s["a_layout"] == "km")
+    q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
+    q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
+    q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
+    make_plan(&q, &p)
+    return {
+        "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
+        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": p.decoded, "a_direct": p.direct,
+        "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
+        "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
+        "kc_bytes": mp_column_bytes(p.format, p.kc) * min(n, <Py_ssize_t>MP_PANEL), "tail": p.tail,
+        "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
+        "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
+        "limits": {
+            "in_place": machine.tuning.in_place_mc[p.arithmetic],
+            "transposed": machine.tuning.transposed_mc[p.arithmetic], "small_mc": machine.tuning.small_mc,
+            "prefetch": machine.tuning.prefetch_mc, "few_rows": q.kernels.products[p.arithmetic].few_rows[q.b.format],
+            "l1d": machine.l1d, "l2": machine.l2,
+        },
+    }

@@ -1,0 +1,92 @@
+"""Plans of products are the golden ones of data/plans.csv, computed without running a kernel.
+
+After a change of the plan, look at what became different: `python tests/test_plan.py && git diff tests/data/plans.csv`.
+"""
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+
+from mp_core.core.cpu import isas
+from mp_core.products.plans import product_plan
+
+FILE = Path(__file__).parent / "data" / "plans.csv"
+INPUTS = ("shape", "dtype", "b_dtype", "layout", "isa", "cpu", "caches", "threads")
+OUTPUTS = ("way", "small", "amx", "mc", "nc", "kc", "tasks", "from_memory", "prefetch", "scratch")
+ZEN4, INTEL, SMALL = ("zen4", "32K 1024K"), ("intel_amx", "48K 2048K"), ("other", "32K 256K")
+
+
+def problems():
+    """Return the inputs of every row."""
+    shapes = ("1x64x64", "1x4096x4096", "8x1024x1024", "16x4096x4096", "128x768x3072", "1024x1024x1024")
+    for shape, dtype, layout in itertools.product(shapes, ("float32", "bfloat16", "int8"), ("packed", "kn", "nk")):
+        yield shape, dtype, dtype, layout, "avx512_bf16", *ZEN4, 1
+    for dtype in ("float8_e4m3fn", "int8", "int4"):
+        for shape in ("1x1024x1024", "64x768x768"):
+            yield shape, "bfloat16", dtype, "packed", "avx512_bf16", *ZEN4, 1
+    for threads, layout in itertools.product((2, 16), ("packed", "kn", "nk")):
+        yield "128x768x3072", "bfloat16", "bfloat16", layout, "avx512_bf16", *ZEN4, threads
+    for isa, layout in itertools.product(("avx512_amx", "avx512_amx_bf16"), ("packed", "kn")):
+        for dtype in ("bfloat16", "int8"):
+            yield "128x768x3072", dtype, dtype, layout, isa, *INTEL, 1
+    for shape in ("6x768x768", "128x768x3072"):
+        yield shape, "float32", "float32", "packed", "avx2", *SMALL, 1
+        yield shape, "float32", "float32", "kn", "avx2", *SMALL, 1
+
+
+def row_of(problem):
+    """Return inputs and plan of a problem as text."""
+    shape, dtype, b_dtype, layout, isa, cpu, caches, threads = problem
+    sizes = [int(size.removesuffix("K")) << 10 for size in caches.split()]
+    plan = product_plan(
+        *map(int, shape.split("x")),
+        dtype,
+        b_dtype=b_dtype,
+        layout=layout,
+        isa=isa,
+        cpu=cpu,
+        caches=sizes,
+        threads=int(threads),
+    )
+    plan["prefetch"] = "next" if plan["prefetch_next"] else "within" if plan["prefetch_within"] else "none"
+    plan["scratch"] = " ".join(f"{name}={size}" for name, size in plan["scratch"].items())
+    return [str(value) for value in (*problem, *(plan[name] for name in OUTPUTS))]
+
+
+def golden():
+    with FILE.open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == [*INPUTS, *OUTPUTS]
+    return rows
+
+
+def test_the_table_has_all_problems():
+    assert [row[: len(INPUTS)] for row in golden()] == [[str(value) for value in problem] for problem in problems()]
+
+
+@pytest.mark.parametrize("row", golden() if FILE.exists() else [], ids=lambda row: "-".join(row[: len(INPUTS)]))
+def test_a_plan_is_the_golden_one(row):
+    if row[INPUTS.index("isa")] not in isas():
+        pytest.skip("an instruction set of another architecture")
+    assert row_of(row[: len(INPUTS)]) == row
+
+
+def test_no_kernel_of_this_machine_is_needed():
+    for isa in isas():
+        assert product_plan(1, 64, 64, "float32", isa=isa)["isa"] == isa
+
+
+def test_wrong_settings_are_named():
+    with pytest.raises(TypeError, match="received lay_out"):
+        product_plan(1, 1, 1, "float32", lay_out="kn")
+    with pytest.raises(ValueError, match="`layout` must be one of packed, kn, nk; received 'mn'"):
+        product_plan(1, 1, 1, "float32", layout="mn")
+    with pytest.raises(ValueError, match="at least 1"):
+        product_plan(0, 1, 1, "float32")
+
+
+if __name__ == "__main__":
+    with FILE.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([[*INPUTS, *OUTPUTS], *map(row_of, problems())])
