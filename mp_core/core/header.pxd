@@ -29,7 +29,6 @@ cdef extern from "mp_core.h" nogil:
         MP_SATURATE
         MP_STREAM
         MP_WITHIN
-        MP_FAR
         MP_MORE
         MP_LANES
         MP_PANEL
@@ -101,7 +100,7 @@ cdef extern from "mp_core.h" nogil:
         MP_CODE_E5M2
         MP_CODES
 
-    ctypedef struct mp_tile:
+    ctypedef struct mp_part:
         Py_ssize_t rows, cols
         float *x
         Py_ssize_t ldx
@@ -109,11 +108,10 @@ cdef extern from "mp_core.h" nogil:
         Py_ssize_t ldq
         const float *scale
         const int32_t *zero_point
-        Py_ssize_t row_step, col_step
+        Py_ssize_t by_row, by_column
         int32_t qmin, qmax
         int mode
-        Py_ssize_t ahead
-        const float *next
+        Py_ssize_t prefetch_distance
 
     ctypedef struct mp_casts:
         void (*widen[MP_FLOATS])(const void *src, float *dst, Py_ssize_t n, int mode) noexcept nogil
@@ -130,13 +128,13 @@ cdef extern from "mp_core.h" nogil:
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
 
     ctypedef struct mp_quantizers:
-        void (*amax)(const mp_tile *t, float *amax) noexcept nogil
-        void (*range)(const mp_tile *t, float *lo, float *hi) noexcept nogil
+        void (*amax)(const mp_part *p, float *amax) noexcept nogil
+        void (*range)(const mp_part *p, float *lo, float *hi) noexcept nogil
         void (*symmetric_scales)(const float *amax, Py_ssize_t n, float largest, float *scale) noexcept nogil
         void (*asymmetric_scales)(const float *lo, const float *hi, Py_ssize_t n, int32_t qmin, int32_t qmax,
                                   float *scale, int32_t *zero_point) noexcept nogil
-        void (*quantize[4])(const mp_tile *t) noexcept nogil
-        void (*dequantize[4])(const mp_tile *t) noexcept nogil
+        void (*quantize[4])(const mp_part *p) noexcept nogil
+        void (*dequantize[4])(const mp_part *p) noexcept nogil
         void (*pack_nibbles)(const uint8_t *src, Py_ssize_t n, uint8_t *dst) noexcept nogil
         void (*unpack_nibbles)(const uint8_t *src, Py_ssize_t n, int is_signed, uint8_t *dst) noexcept nogil
 

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_WIDE,
-    MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_tile,
+    MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_part,
 )
 from mp_core.core.plan cimport (
     A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, make_plan, round_up, this_machine,
@@ -32,38 +32,34 @@ cdef struct Place:     # where the operands and the result of some rows of one m
 
 cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
                         mp_gemm *g) noexcept nogil:
-    """Rows of a as int8, by the scales of their largest magnitudes or the given one: as mp_core.quantize does."""
-    cdef mp_tile t
+    """Rows of a as int8, with the codes of mp_core.quantize: by given scales, or each row by its largest magnitude."""
+    cdef mp_part part
     cdef float *scales = <float *>g.epilogue.row_scale
-    cdef Py_ssize_t i, first = 0, half, together = max(1, QUANTIZED // max(p.k, 1))
-    memset(&t, 0, sizeof(t))
-    t.rows, t.cols, t.x, t.ldx, t.ahead = rows, p.k, <float *>a, p.a.rs // 4, p.k
+    cdef Py_ssize_t i, first = 0, together = max(1, QUANTIZED // max(p.k, 1))
+    memset(&part, 0, sizeof(part))
+    part.rows, part.cols, part.x, part.ldx = rows, p.k, <float *>a, p.a.rs // 4
     if p.a.format != MP_F32:
         for i in range(rows):
             p.kernels.casts.widen[p.a.format](a + i * p.a.rs, <float *>wide + i * p.k, p.k, 0)
-        t.x, t.ldx = <float *>wide, p.k
-    t.q, t.ldq, t.row_step, t.scale = <uint8_t *>to, p.k, g.epilogue.row_stride, scales
-    t.qmin, t.qmax = -128, 127
+        part.x, part.ldx = <float *>wide, p.k
+    part.q, part.ldq, part.by_row, part.scale = <uint8_t *>to, p.k, g.epilogue.row_stride, scales
+    part.qmin, part.qmax, part.prefetch_distance = -128, 127, part.ldx
     if p.a.scales != NULL:
-        t.scale, t.zero_point, t.row_step, t.col_step = p.a.scales, p.a.zeros, 0, 1
-    elif p.a.row_scale == NULL:
-        t.qmin, t.mode, t.ahead = -127, MP_WITHIN, 0
-        memset(scales, 0, rows * 4)
-        while first < rows:
-            t.rows = min(together, rows - first)
-            half = t.rows * t.ldx // 2
-            t.next = t.x + 2 * half if first + together < rows else NULL
-            p.kernels.quantizers.amax(&t, scales + first)
-            p.kernels.quantizers.symmetric_scales(scales + first, t.rows, 127, scales + first)
-            t.scale = scales + first
-            if t.next != NULL:
-                t.next += half
-            p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
-            t.x += t.rows * t.ldx
-            t.q += t.rows * t.ldq
-            first += t.rows
+        part.scale, part.zero_point, part.by_row, part.by_column = p.a.scales, p.a.zeros, 0, 1
+    if p.a.scales != NULL or p.a.row_scale != NULL:
+        p.kernels.quantizers.quantize[<int>MP_CODE_I8](&part)
         return
-    p.kernels.quantizers.quantize[<int>MP_CODE_I8](&t)
+    part.qmin, part.mode = -127, MP_WITHIN
+    memset(scales, 0, rows * 4)
+    while first < rows:
+        part.rows, part.scale, part.prefetch_distance = min(rows - first, together), scales + first, 0
+        p.kernels.quantizers.amax(&part, scales + first)
+        p.kernels.quantizers.symmetric_scales(scales + first, part.rows, 127, scales + first)
+        part.prefetch_distance = part.rows * part.ldx
+        p.kernels.quantizers.quantize[<int>MP_CODE_I8](&part)
+        part.x += part.rows * part.ldx
+        part.q += part.rows * part.ldq
+        first += part.rows
 
 
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:

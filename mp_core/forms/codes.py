@@ -8,12 +8,12 @@ from mp_core import ops
 from mp_core.arguments import boolean
 from mp_core.arrays import Array, asarray
 from mp_core.codes import CODES
-from mp_core.core.quantize import positive_and_finite
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.forms.form import Form, Geometry, Variable
 from mp_core.forms.products import Inputs
 from mp_core.quantization import QuantizedArray
+from mp_core.quantization.recipe import positive_and_finite
 
 __all__ = ["Codes"]
 

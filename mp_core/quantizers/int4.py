@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mp_core import dtypes
 from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array, asarray
-from mp_core.core import quantize as _quantize
+from mp_core.quantization.recipe import pack_nibbles, unpack_nibbles
 
 
 def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:
@@ -51,7 +51,7 @@ def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple
     length = codes.shape[-1]
     packed = np.empty((*codes.shape[:-1], (length + 1) // 2), target)
     if codes.size:
-        _quantize.pack_nibbles(codes.reshape(-1, length), packed.reshape(-1, packed.shape[-1]))
+        pack_nibbles(codes.reshape(-1, length), packed.reshape(-1, packed.shape[-1]))
     packed = np.ascontiguousarray(np.moveaxis(packed, -1, axis))
     return packed, packed.shape, length
 
@@ -88,7 +88,7 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
     codes = np.empty((*pairs.shape[:-1], length), target)
     if codes.size:
         signed = target.name == "int8"
-        _quantize.unpack_nibbles(pairs.reshape(-1, pairs.shape[-1]), codes.reshape(-1, length), signed)
+        unpack_nibbles(pairs.reshape(-1, pairs.shape[-1]), codes.reshape(-1, length), signed)
     return np.ascontiguousarray(np.moveaxis(codes, -1, axis))
 
 

@@ -21,13 +21,12 @@ typedef enum {
     MP_I32 = MP_PANEL_FORMATS,
 } mp_format;
 
-/* Modes of casts and quantization: any of these, or 0. */
+/* How a kernel writes and what it may rely on: bits of `mode`, or 0. */
 enum {
-    MP_SATURATE = 1, /* narrow: clamp to the largest finite value instead of overflowing */
-    MP_STREAM = 2,   /* write past the caches (non-temporal stores), then fence */
-    MP_WITHIN = 4,   /* quantize: the scale covers every finite value, so no clamp is needed */
-    MP_FAR = 8,      /* quantize: the tile does not fit in L2, so choose loops and prefetch distances for memory */
-    MP_MORE = 16,    /* quantize with MP_STREAM: another call follows, which issues the fence */
+    MP_SATURATE = 1, /* casts: clamp to the largest finite value instead of overflowing */
+    MP_STREAM = 2,   /* write past the caches */
+    MP_WITHIN = 4,   /* quantize: the scales cover every finite value, so no clamp is needed */
+    MP_MORE = 8,     /* dequantize: the caller makes more such calls, so the fence of the streaming stores can wait */
 };
 
 /* Activations: MP_LINEAR, which is none, and those of kernels/activations.def in its order. */
@@ -170,23 +169,22 @@ typedef struct {
 /* What a quantized element is stored as. */
 typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODES } mp_code;
 
-/* Rows of numbers and of their codes, x ~ scale * (q - zero_point). The scale of element (i, j) is
- * scale[i * row_step + j * col_step], at most one of the steps 1 and the others 0. */
+/* A part of an array that is quantized: a matrix of numbers x and the matrix of their codes q, x ~ scale * (q - zero_point).
+ * Element (i, j) has scale and zero point number i * by_row + j * by_column. */
 typedef struct {
     ptrdiff_t rows, cols;
     float *x;
-    ptrdiff_t ldx;
+    ptrdiff_t ldx;               /* elements from one row of x to the next */
     uint8_t *q;
     ptrdiff_t ldq;
     const float *scale;
-    const int32_t *zero_point;   /* NULL: zeros */
-    ptrdiff_t row_step, col_step;
+    const int32_t *zero_point;   /* or NULL: zeros */
+    ptrdiff_t by_row, by_column; /* 1 if every row (column) has a scale of its own, else 0; not both 1 */
     int32_t qmin, qmax;          /* of integer codes */
-    int mode;                    /* MP_STREAM, MP_WITHIN, MP_FAR, MP_MORE */
-    ptrdiff_t ahead;             /* with each number, fetch into a cache what lies so many elements later; 0: nothing */
-    const float *next;           /* or, without col_step, fetch half as much as the tile has, from here on; NULL: nothing.
-                                    Both may lie beyond the array */
-} mp_tile;
+    int mode;                    /* MP_STREAM, MP_WITHIN, MP_MORE */
+    ptrdiff_t prefetch_distance; /* quantize, unless by_column: elements from a load of x to what is prefetched with it,
+                                    maybe beyond the array; 0: nothing */
+} mp_part;
 
 /* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only; narrow rounds once, to nearest even; NaN
  * stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded once (Boldo &
@@ -210,16 +208,16 @@ typedef struct {
 } mp_rows;
 
 /* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x: one
- * number or pair per scale of the tile, in its place. The scales are 1 where a range is empty. pack_nibbles puts n codes
+ * number or pair per scale of the part, in its place. The scales are 1 where a range is empty. pack_nibbles puts n codes
  * into (n + 1) / 2 bytes. */
 typedef struct {
-    void (*amax)(const mp_tile *t, float *amax);
-    void (*range)(const mp_tile *t, float *lo, float *hi);
+    void (*amax)(const mp_part *p, float *amax);
+    void (*range)(const mp_part *p, float *lo, float *hi);
     void (*symmetric_scales)(const float *amax, ptrdiff_t n, float largest, float *scale);
     void (*asymmetric_scales)(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
                               int32_t *zero_point);
-    void (*quantize[MP_CODES])(const mp_tile *t);
-    void (*dequantize[MP_CODES])(const mp_tile *t);
+    void (*quantize[MP_CODES])(const mp_part *p);
+    void (*dequantize[MP_CODES])(const mp_part *p);
     void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst);
     void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
 } mp_quantizers;

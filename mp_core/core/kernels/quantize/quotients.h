@@ -1,12 +1,12 @@
-/* Numbers of a tile to codes: x ~ scale * (q - zero_point).
+/* The general path from numbers to codes, by correctly rounded quotients.
  *
  * Integers: q = clamp(round(x / scale) + zero_point, qmin, qmax), a true division, nearest even; NaN becomes zero_point.
- * 8-bit floats: q = narrow(clamp(x / scale, -largest, largest)); NaN becomes +0. */
+ * 8-bit floats: q = narrow(clamp(x / scale, -largest, largest)); NaN becomes +0.
+ *
+ * With `divide`, for any scale, the quotient is a division. Without it, for scales that are ordinary(), it is computed from
+ * the inverse of the scale: to the same bits. */
 
-/* Codes of a run, blocks of columns that go the long way untried, if those before them did. */
-enum { STRETCH = 2048, SKIPPED = 7 };
-
-/* What is the same for all elements with one scale. lo and hi bound x, or where `divide` its quotient. */
+/* What is the same for all elements with one scale. lo and hi bound x, or with `divide` its quotient. */
 typedef struct {
     vf32 scale, minus, inverse, lo, hi;
     vu32 zero;
@@ -15,11 +15,11 @@ typedef struct {
 V float largest_of(const mp_code kind) { return kind == MP_CODE_E4M3FN ? 448.0f : 57344.0f; }
 V int is_integer(const mp_code kind) { return kind == MP_CODE_I8 || kind == MP_CODE_U8; }
 
-V mp_rule rule_of(const mp_tile *t, vf32 scale, vu32 zero, const mp_code kind, const int divide) {
+V mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, const int divide) {
     mp_rule r = {.scale = scale, .minus = sub_f32(set_f32(-0.0f), scale), .zero = zero};
     if (is_integer(kind)) {
-        r.lo = f32_from_i32(sub_u32(set_u32((uint32_t)t->qmin), zero));
-        r.hi = f32_from_i32(sub_u32(set_u32((uint32_t)t->qmax), zero));
+        r.lo = f32_from_i32(sub_u32(set_u32((uint32_t)p->qmin), zero));
+        r.hi = f32_from_i32(sub_u32(set_u32((uint32_t)p->qmax), zero));
     } else {
         r.lo = set_f32(-largest_of(kind)), r.hi = set_f32(largest_of(kind));
     }
@@ -28,8 +28,8 @@ V mp_rule rule_of(const mp_tile *t, vf32 scale, vu32 zero, const mp_code kind, c
 }
 
 /* x / scale, correctly rounded. From the correctly rounded inverse, the first correction gives one of the two
- * neighbours of the quotient and the second the nearer one (Markstein, IBM J. Res. Dev. 34(1), 1990), where no step
- * overflows or underflows: plain() sees to that. x is clamped first: bounds of |q| <= 383 times the scale, rounded,
+ * neighbours of the quotient and the second the nearer one (Markstein, IBM J. Res. Dev. 34(1), 1990), where no operation
+ * overflows or underflows: ordinary() sees to that. x is clamped first: bounds of |q| <= 383 times the scale, rounded,
  * still give these codes. The sign of a zero is lost. */
 V vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
     if (divide) return min_f32(r->hi, max_f32(r->lo, div_f32(x, r->scale)));
@@ -48,72 +48,69 @@ APART vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int divide
     return kind == MP_CODE_E4M3FN ? e4m3fn_from_f32(number) : e5m2_from_f32(number);
 }
 
-/* n <= 64 codes, by one rule or, with step 1, by one for every 16. */
-V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int step, const int stream,
+/* n <= 64 codes, by one rule (stride 0), or by one for every 16 (stride 1). */
+V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int stride, const int stream,
                   const mp_code kind, const int divide) {
     if (n == BLOCK) {
         UNROLL for (int v = 0; v < 4; v++) {
-            const vu8 codes = code_of(load_f32(x + v * MP_LANES), rules + v * step, kind, divide);
+            const vu8 codes = code_of(load_f32(x + v * MP_LANES), rules + v * stride, kind, divide);
             if (stream) stream_u8(q + v * MP_LANES, codes);
             else store_u8(q + v * MP_LANES, codes);
         }
         return;
     }
-    for (ptrdiff_t j = 0, v = 0; j < n; j += MP_LANES, v += step) {
+    for (ptrdiff_t j = 0, v = 0; j < n; j += MP_LANES, v += stride) {
         const ptrdiff_t left = at_most(n - j, MP_LANES);
         storen_u8(q + j, code_of(loadn_f32(x + j, left), rules + v, kind, divide), left);
     }
 }
 
-V void code_runs(const mp_tile *t, mp_fetch f, const int stream, const mp_code kind, const int divide) {
-    for (ptrdiff_t i = 0; i < t->rows; i++) {
-        const ptrdiff_t at = i * t->row_step;
-        const vu32 zero = set_u32(t->zero_point ? (uint32_t)t->zero_point[at] : 0);
-        const mp_rule rule = rule_of(t, set_f32(t->scale[at]), zero, kind, divide);
-        const float *x = t->x + i * t->ldx;
-        for (ptrdiff_t j = 0; j < t->cols; j += BLOCK) {
-            fetch(x + j, f);
-            code_block(x + j, t->q + i * t->ldq + j, at_most(t->cols - j, BLOCK), &rule, 0, stream, kind, divide);
+V void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const mp_code kind, const int divide) {
+    for (ptrdiff_t i = 0; i < p->rows; i++) {
+        const ptrdiff_t at = i * p->by_row;
+        const vu32 zero = set_u32(p->zero_point ? (uint32_t)p->zero_point[at] : 0);
+        const mp_rule rule = rule_of(p, set_f32(p->scale[at]), zero, kind, divide);
+        const float *x = p->x + i * p->ldx;
+        for (ptrdiff_t j = 0; j < p->cols; j += BLOCK) {
+            prefetch(x + j, distance);
+            code_block(x + j, p->q + i * p->ldq + j, at_most(p->cols - j, BLOCK), &rule, 0, stream, kind, divide);
         }
     }
 }
 
-V void code_columns(const mp_tile *t, ptrdiff_t ahead, const mp_code kind, const int divide) {
-    for (ptrdiff_t i = 0; i < t->rows; i += ROWS)
-        for (ptrdiff_t j = 0; j < t->cols; j += BLOCK) {
-            const ptrdiff_t n = at_most(t->cols - j, BLOCK);
+V void code_columns(const mp_part *p, const mp_code kind, const int divide) {
+    for (ptrdiff_t i = 0; i < p->rows; i += ROWS)
+        for (ptrdiff_t j = 0; j < p->cols; j += BLOCK) {
+            const ptrdiff_t n = at_most(p->cols - j, BLOCK);
             mp_rule rules[4];
             UNROLL for (int v = 0; v < 4; v++) {
-                const ptrdiff_t at = at_most(j + v * MP_LANES, t->cols - 1), left = at_most(t->cols - at, MP_LANES);
-                const vu32 zero = t->zero_point ? loadn_u32(t->zero_point + at, left) : set_u32(0);
-                rules[v] = rule_of(t, loadn_f32(t->scale + at, left), zero, kind, divide);
+                const ptrdiff_t at = at_most(j + v * MP_LANES, p->cols - 1), left = at_most(p->cols - at, MP_LANES);
+                const vu32 zero = p->zero_point ? loadn_u32(p->zero_point + at, left) : set_u32(0);
+                rules[v] = rule_of(p, loadn_f32(p->scale + at, left), zero, kind, divide);
             }
-            for (ptrdiff_t r = i; r < i + at_most(t->rows - i, ROWS); r++) {
-                const float *x = t->x + r * t->ldx + j;
-                fetch_all(x, ahead);
-                code_block(x, t->q + r * t->ldq + j, n, rules, 1, 0, kind, divide);
+            for (ptrdiff_t r = i; r < i + at_most(p->rows - i, ROWS); r++) {
+                const float *x = p->x + r * p->ldx + j;
+                code_block(x, p->q + r * p->ldq + j, n, rules, 1, 0, kind, divide);
             }
         }
 }
 
-V void quantize_as(const mp_tile *t, const mp_code kind, const int divide) {
-    const int stream = t->mode & MP_STREAM && !(((uintptr_t)t->q | (uintptr_t)t->ldq) % MP_LANES);
-    if (t->col_step) code_columns(t, t->ahead, kind, divide);
-    else if (stream) code_runs(t, fetch_of(t), 1, kind, divide);
-    else code_runs(t, fetch_of(t), 0, kind, divide);
+V void quantize_as(const mp_part *p, const mp_code kind, const int divide) {
+    const int stream = p->mode & MP_STREAM && !(((uintptr_t)p->q | (uintptr_t)p->ldq) % MP_LANES);
+    if (p->by_column) code_columns(p, kind, divide);
+    else if (stream) code_runs(p, p->prefetch_distance, 1, kind, divide);
+    else code_runs(p, p->prefetch_distance, 0, kind, divide);
     if (stream) stream_fence();
 }
 
 /* Whether every scale is within 2^-60 to 2^60, where the quotient of two numbers needs no division. */
-V int plain(const mp_tile *t) {
-    const ptrdiff_t n = t->col_step ? t->cols : t->row_step ? t->rows : 1;
+V int ordinary(const mp_part *p) {
+    const ptrdiff_t n = p->by_column ? p->cols : p->by_row ? p->rows : 1;
     uint32_t outside = 0;
     for (ptrdiff_t i = 0; i < n; i++) {
         uint32_t bits;
-        memcpy(&bits, t->scale + i, sizeof bits);
+        memcpy(&bits, p->scale + i, sizeof bits);
         outside |= bits - (67u << 23) > 120u << 23;
     }
     return !outside;
 }
-
-#include "quantize/reciprocals.h"

@@ -1,0 +1,71 @@
+/* Scales and zero points that follow from ranges. A scale is 1 where the range is empty, else at least the smallest float.
+ *
+ * The first pass takes all scales for ordinary: normal numbers whose product with the largest code is finite. If one is
+ * not, a second pass runs with `strict`, which corrects scales by one float. A scale that was rounded down so far that an
+ * end of the range lies more than half a code beyond the codes becomes the next larger float. A scale whose product with
+ * the largest code is infinite becomes the next smaller one. */
+
+enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 }; /* normal and below 2^112, as sizes of the key below */
+
+V vu32 key_of_scale(vf32 scale) { return sub_u32(as_u32(scale), set_u32(SMALLEST_NORMAL)); }
+V vf32 next_float(vf32 scale, uint32_t difference) { return as_f32(add_u32(as_u32(scale), set_u32(difference))); }
+
+V vf32 positive(vf32 scale, vf32 range) {
+    return select_f32(lt_f32(set_f32(0.0f), range), max_f32(scale, set_f32(0x1p-149f)), set_f32(1.0f));
+}
+
+V int symmetric_pass(const float *top, ptrdiff_t n, float largest, float *scale, const int strict) {
+    /* The largest number that is rounded to the largest code: what is beyond it was not in the range of the scale. */
+    const float limit = largest + (largest == 448.0f ? 16.0f : largest == 57344.0f ? 4096.0f : 0.5f);
+    vu32 key = set_u32(0);
+    for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+        const ptrdiff_t left = at_most(n - j, MP_LANES);
+        const vf32 a = loadn_f32(top + j, left);
+        vf32 s = positive(div_f32(a, set_f32(largest)), a);
+        if (strict) {
+            s = select_f32(lt_f32(set_f32(limit), div_f32(a, s)), next_float(s, 1), s);
+            s = select_f32(lt_f32(mul_f32(s, set_f32(largest)), set_f32(INFINITY)), s, next_float(s, (uint32_t)-1));
+        }
+        key = max_u32(key, key_of_scale(s));
+        storen_f32(scale + j, s, left);
+    }
+    return top_u32(key) > ORDINARY;
+}
+
+static void symmetric_scales(const float *top, ptrdiff_t n, float largest, float *scale) {
+    if (symmetric_pass(top, n, largest, scale, 0)) symmetric_pass(top, n, largest, scale, 1);
+}
+
+V vu32 zeros_of(vf32 lo, vf32 scale, vf32 low, vf32 high) {
+    return i32_from_f32(min_f32(max_f32(sub_f32(low, div_f32(lo, scale)), low), high));
+}
+
+/* ONNX DynamicQuantizeLinear's rule. A range wider than f32 can express is scaled by parts. */
+V int asymmetric_pass(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
+                       int32_t *zero_point, const int strict) {
+    const vf32 low = set_f32((float)qmin), high = set_f32((float)qmax), codes = set_f32((float)(qmax - qmin));
+    vu32 key = set_u32(0);
+    for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+        const ptrdiff_t left = at_most(n - j, MP_LANES);
+        const vf32 a = loadn_f32(lo + j, left), b = loadn_f32(hi + j, left), spread = sub_f32(b, a);
+        const vf32 parts = sub_f32(div_f32(b, codes), div_f32(a, codes));
+        const vf32 whole = select_f32(lt_f32(spread, set_f32(INFINITY)), div_f32(spread, codes), parts);
+        vf32 s = positive(whole, spread);
+        if (strict) {
+            const vf32 zero = f32_from_i32(zeros_of(a, s, low, high));
+            const vf32 above = sub_f32(add_f32(div_f32(b, s), zero), high), below = sub_f32(low, add_f32(div_f32(a, s), zero));
+            const vf32 beyond = select_f32(lt_f32(s, set_f32(0x1p-126f)), max_f32(above, below), set_f32(0.0f));
+            s = select_f32(lt_f32(set_f32(0.5f), beyond), next_float(s, 1), s);
+        }
+        key = max_u32(key, key_of_scale(s));
+        storen_f32(scale + j, s, left);
+        storen_u32((uint32_t *)zero_point + j, zeros_of(a, s, low, high), left);
+    }
+    return top_u32(key) > ORDINARY;
+}
+
+static void asymmetric_scales(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
+                              int32_t *zero_point) {
+    if (asymmetric_pass(lo, hi, n, qmin, qmax, scale, zero_point, 0))
+        asymmetric_pass(lo, hi, n, qmin, qmax, scale, zero_point, 1);
+}

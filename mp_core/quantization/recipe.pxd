@@ -1,0 +1,34 @@
+cimport numpy as cnp
+
+from mp_core.core.quantize cimport Quantization
+
+
+cdef class Parts:
+    cdef readonly cnp.ndarray values, scale, zero_point
+    cdef readonly tuple axis, shape
+    cdef readonly object group_size, dtype
+
+
+cdef class Recipe:
+    cdef Quantization prepared
+    cdef readonly tuple shape, axes, scale_shape
+    cdef readonly object group_size, codes
+    cdef object dtype                  # of the codes
+    cdef bint wide                     # codes have 16 bits, which no kernel reads
+    cdef cnp.npy_intp lengths[64]      # of the shape
+    cdef cnp.npy_intp sizes[64]        # ... of the stored codes
+    cdef cnp.npy_intp scale_sizes[64]
+    cdef int storage, how, qmin        # NumPy's number of the stored type; how scales are found; the lowest code then
+    cdef readonly bint direct          # kernels take the arrays as they are: axes in order, pairs of codes whole
+    cdef readonly bint with_zeros      # zero points are found with the scales
+
+    cdef Parts new(self, type kind, bint with_zeros)
+    cdef bint agrees(self, Parts q) except -1
+    cdef bint holds(self, Parts q, cnp.ndarray x, bint to_write) except -1
+    cdef int run(self, cnp.ndarray x, int fmt, Parts q, bint given, bint back) except -1
+    cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
+                        bint given, bint back, bint packed) except -1
+
+
+cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, bint to_write) noexcept
+cpdef bint positive_and_finite(cnp.ndarray scale) except -1
