@@ -1,7 +1,7 @@
-"""How a planned product is run: its operands, its epilogue and its tasks. plan.pyx makes the plan.
+"""Running a product: `multiply` asks plan.pyx for a plan, and the pool's threads run its tasks.
 
-Every element of a product is computed by the same operations in the same order, whatever the shape around it, the
-packing, the strides, the threads or the instruction set: k is cut into blocks whose length depends on the types only.
+A task (`run_product`) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and
+goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel.
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -17,13 +17,13 @@ from mp_core.core.plan cimport (
 )
 
 cdef enum:
-    QUANTIZED = 4096        # elements of a that stay in the first-level cache between their scales and their codes
+    QUANTIZED = 4096        # elements of A quantized at a time (16 KiB): they are in L1 from the amax to the codes
 
-cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # k: no size of scratch overflows
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # a larger K is refused, so that no size of scratch overflows
 
 
-cdef struct Place:     # where the operands and the result of some rows of one matrix are
-    const char *a           # as the kernel reads it
+cdef struct Place:     # of one task: where its operands and its result begin
+    const char *a           # MC rows of A, as the kernels read them
     const char *b
     const int32_t *sums
     const char *residual
@@ -63,7 +63,10 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
 
 
 cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *gathered) noexcept nogil:
-    """Rows of a, k elements each, as the kernel reads them: unit stride, in its type."""
+    """Copy rows of A to `to` as the kernels read them: neighbours along K side by side, in the type of the arithmetic.
+
+    Rows whose elements are apart are first made contiguous in `gathered`.
+    """
     cdef Py_ssize_t i, q
     cdef Py_ssize_t rs = p.a.rs, k = p.k
     if p.a.cs != p.a.size:
@@ -74,7 +77,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
                 for i in range(rows):
                     gathered[i * p.k + q] = a[i * p.a.rs + q * p.a.cs]
         a, rs = gathered, p.k * p.a.size
-    if rs == k * p.a.size:  # one row after the other
+    if rs == k * p.a.size:  # the rows follow each other without gaps: convert them as one
         rows, k = 1, rows * k
     for _ in range(rows):
         if p.plan.arithmetic == MP_WIDE and p.a.format != MP_F32:
@@ -88,7 +91,7 @@ cdef void gather_rows(const Product *p, const char *a, Py_ssize_t rows, char *to
 
 
 cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t first) noexcept nogil:
-    """Set g to the range of k that starts at first; return its length."""
+    """Set g to the range of K that starts at `first`; return its length: KC, or what is left."""
     cdef Py_ssize_t end = p.k - p.plan.tail if first < p.k - p.plan.tail else p.k, length = min(end - first, p.plan.kc)
     g.shape.k, g.operands.a = length, a + first * a_bytes(p.plan.arithmetic)
     g.accumulators.first, g.accumulators.last = first < g.shape.k_block, first + length == p.k
@@ -99,7 +102,7 @@ cdef Py_ssize_t advance(const Product *p, mp_gemm *g, const char *a, Py_ssize_t 
 
 cdef const char *packed_range(const Product *p, const Place *at, Py_ssize_t first, Py_ssize_t column,
                               Py_ssize_t n) noexcept nogil:
-    """Where the range of k that starts at first is, in the packed panel of n columns that starts at column."""
+    """Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on."""
     return (at.b + column * mp_column_bytes(p.b.format, p.k)
             + first // mp_group[p.b.format] * mp_group_bytes[p.b.format] * n)
 
@@ -140,10 +143,10 @@ cdef void prefetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                        Py_ssize_t last_column, char *work) noexcept nogil:
-    """Columns in work together, all of k: a few rows of b after the other, so that memory is read in order.
+    """Multiply NC columns of a row-major B in place: KC rows of B after the other, so that memory is read in order.
 
-    The kernel reads whole vectors and groups. Where these go beyond the last column, they read the row after it; the
-    last rows, which have none, are read from a copy.
+    The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
+    (`tail`) have no row after them, so they are copied into scratch first.
     """
     cdef Py_ssize_t first = 0, length, column, row, width = last_column - first_column
     cdef Py_ssize_t size = mp_element_bytes[p.b.format]
@@ -192,7 +195,7 @@ cdef void set_columns(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t 
 
 cdef void set_panel(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column, char *made,
                     int32_t *own_sums) noexcept nogil:
-    """Set b to the panel's range of k that starts at first: where it is packed, else packed into `made`."""
+    """Set b to the panel's range of K from `first` on: in the packed matrix, or packed into `made` now."""
     if p.b.packed:
         g.operands.b = packed_range(p, at, first, column, g.shape.n)
         return
@@ -206,7 +209,7 @@ cdef void set_panel(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t fi
 
 cdef void set_block_scales(const Product *p, mp_gemm *g, Py_ssize_t first, Py_ssize_t column,
                            float *scales) noexcept nogil:
-    """The scales of the K blocks from first on, in rows that are readable to whole vectors."""
+    """Copy the scales of the K blocks from `first` on: kernels read whole vectors, beyond the last column too."""
     cdef Py_ssize_t group, block = g.shape.k_block
     for group in range((g.shape.k + block - 1) // block):
         memcpy(scales + group * MP_PANEL, p.b.group_scale + (first // block + group) * p.n + column, g.shape.n * 4)
@@ -215,7 +218,7 @@ cdef void set_block_scales(const Product *p, mp_gemm *g, Py_ssize_t first, Py_ss
 
 cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                      Py_ssize_t last_column, char *work) noexcept nogil:
-    """Panels in work together (NC), all of k: one range of k (KC) after the other."""
+    """Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary."""
     cdef Py_ssize_t first = 0, length, column, panel, i
     cdef Py_ssize_t panel_bytes = g.shape.m * MP_PANEL * 4
     cdef const Scratch *parts = &p.plan.scratch
@@ -249,7 +252,8 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
             if p.b.group_scale != NULL:
                 set_block_scales(p, g, first, column, scales)
             if g.epilogue.col_sum != NULL and p.a.row_zero == NULL and (p.b.packed or p.plan.kc >= p.k):
-                # Zero points alike in all rows, all of b's sums known: those of the product start at their share.
+                # One zero point for all rows, and the column sums of B are complete: the integer sums start at
+                # -a_zero * col_sum instead of 0, and the epilogue need not subtract it.
                 for i in range(g.shape.n):
                     init[i] = -g.epilogue.a_zero * g.epilogue.col_sum[i]
                 g.accumulators.init, g.epilogue.col_sum = init, NULL
@@ -264,7 +268,7 @@ cdef void run_panels(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t f
 
 
 cdef Place place_of(const Product *p, Py_ssize_t matrix, Py_ssize_t row) noexcept nogil:
-    """Where the operands and the result of the rows from `row` on of a matrix of the batch are."""
+    """Return where the operands and the result of a task begin: the rows from `row` on, of one matrix of the batch."""
     cdef Place at
     cdef Py_ssize_t axis, position, b_matrix = 0
     at.a, at.b, at.out = p.a.data + row * p.a.rs, p.b.data, p.out.data + row * p.out.rs
@@ -286,8 +290,10 @@ cdef Place place_of(const Product *p, Py_ssize_t matrix, Py_ssize_t row) noexcep
 
 
 cdef char *prepare_rows(const Product *p, mp_gemm *g, Place *at, Py_ssize_t row, char *work) noexcept nogil:
-    """Rows of a as the kernel reads them, their scales, zero points and sums; return the scratch that is left. row: the
-    first one, among those of all matrices."""
+    """Set the rows of A of a task: in place or copied, with their scales, zero points and sums.
+
+    `row` counts the rows of all matrices of the batch. Return the scratch that is left.
+    """
     cdef const Scratch *parts = &p.plan.scratch
     cdef Py_ssize_t i
     cdef int32_t *row_sums
@@ -319,7 +325,7 @@ cdef char *prepare_rows(const Product *p, mp_gemm *g, Place *at, Py_ssize_t row,
 
 
 cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: MC rows of one matrix of the batch times some panels."""
+    """One task: MC rows of A by some panels of B, of one matrix of the batch."""
     cdef Product *p = <Product *>context
     cdef mp_gemm g = p.common
     cdef Py_ssize_t first_panel = index % p.plan.panel_tasks * p.plan.task_panels, rest = index // p.plan.panel_tasks
@@ -343,7 +349,7 @@ cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void run_small(Product *p) noexcept nogil:
-    """A small plan, on the caller's thread: the call costs more than the arithmetic."""
+    """Run a small plan on the caller's thread: one task, one range of K, no accumulators in scratch."""
     cdef Place at
     cdef char *work = NULL
     at.a, at.b, at.sums, at.residual, at.out = p.a.data, p.b.data, p.b.sums, p.residual.data, p.out.data
@@ -365,7 +371,7 @@ cdef const Machine *MACHINE = this_machine()
 
 
 cdef inline void set_problem(Problem *q, const Product *p, Py_ssize_t matrices) noexcept nogil:
-    """Set what the plan of a product depends on, but for the threads."""
+    """Set all that the plan of a product depends on, except the number of threads."""
     q.kernels, q.machine, q.matrices, q.m, q.n, q.k = p.kernels, MACHINE, matrices, p.m, p.n, p.k
     q.a.format, q.a.size, q.a.rs, q.a.cs = p.a.format, p.a.size, p.a.rs, p.a.cs
     q.b.format, q.b.size, q.b.rs, q.b.cs = p.b.format, mp_element_bytes[p.b.format], p.b.rs, p.b.cs
@@ -387,7 +393,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     if (p.n == 1 and p.m > 1 and not p.b.packed and p.out.rs == p.out.size and p.bias == NULL
             and p.residual.data == NULL and p.a.row_scale == NULL and p.a.row_zero == NULL
             and (max(p.a.format, p.b.format) < MP_FLOATS or p.a.format == p.b.format)):
-        # One column: the row that is its transpose. Products commute, and the order along k stays.
+        # One column: compute the row that is its transpose. a b = b a, and the order of sums along K is the same.
         p.m, p.n = 1, p.m
         p.a.data, p.b.data = p.b.data, p.a.data
         p.a.rs, p.a.cs, p.b.rs, p.b.cs = p.b.cs, p.b.rs, p.a.cs, p.a.rs
