@@ -54,13 +54,13 @@ CASES = (
         "in place",
         "Few rows of A are multiplied by row-major B where it lies; B is not packed first.",
         f"products {FEW} kn",
-        (Edit(PLAN, "    if (lies and", "    if (False and lies and"),),
+        (Edit(PLAN, "if fits_in_place(q, p):", "if False and fits_in_place(q, p):"),),
     ),
     Case(
         "transposed",
         "For few rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once.",
         f"products {FEW} nk",
-        (Edit(PLAN, "elif (lies and", "elif (False and lies and"),),
+        (Edit(PLAN, "elif fits_transposed(q, p):", "elif False and fits_transposed(q, p):"),),
     ),
     Case(
         "panels together",
@@ -114,7 +114,7 @@ CASES = (
         "memory or cache",
         "B that exceeds L2 is read in the order that suits memory.",
         f"products {FEW} (kn|nk)",
-        (Edit(PLAN, "p.from_memory = (q.n", "p.from_memory = (0 * q.n"),),
+        (Edit(PLAN, "p.from_memory = q.n", "p.from_memory = 0 * q.n"),),
     ),
     Case(
         "decode in registers",
@@ -132,7 +132,7 @@ CASES = (
         "small calls",
         "A product whose call costs more than its arithmetic goes without a plan.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
-        (Edit(RUN, "if (work < WORTHWHILE and", "if (False and work < WORTHWHILE and"),),
+        (Edit(PLAN, "p.small = (", "p.small = (False and "),),
     ),
     Case(
         "even heights",
