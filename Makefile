@@ -30,6 +30,7 @@ lint: $(VENV)/.lint
 	$(RUN) $(BIN)/cython-lint mp_core
 	$(BIN)/mypy
 	$(BIN)/python .ci/lint_imports.py
+	$(BIN)/python .ci/lint_sizes.py
 
 bench: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv machine --yes

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, dtype_policies
 from mp_core.cli import embed
+from mp_core.core import cpu
 from mp_core.models import BertEncoder
 
 TEXTS = ["a b c", "", "d \u2028 e", "h"]
@@ -475,3 +476,31 @@ def test_bench_limits_measures_the_machine(capsys, monkeypatch):
 
 def test_bench_names_the_operations_it_knows(capsys):
     assert "cast" in usage_error(capsys, "bench", "--ops", "sum")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4", "float8_e4m3fn"])
+@pytest.mark.parametrize("layout", ["packed", "kn", "nk"])
+def test_a_plan_is_told_in_words(dtype, layout, capsys):
+    if dtype == "int4" and layout != "packed":
+        assert "must be packed" in usage_error(
+            capsys, "info", "--plan", "6x64x128", "--dtype", dtype, "--layout", layout
+        )
+        return
+    assert cli.main(["info", "--plan", "6x64x128", "--dtype", dtype, "--layout", layout, "--threads", "1"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["product"].startswith("M x K x N = 6 x 64 x 128, ")
+    assert rows["limit"].startswith(("arithmetic binds", "reading B binds"))
+    assert {"way", "tasks", "KC", "NC", "prefetching", "scratch"} <= set(rows)
+
+
+def test_a_plan_for_another_machine_has_no_measured_limit(capsys):
+    other = next((name for name in cpu.isas() if name not in config.available_isas()), None)
+    if other is None:
+        pytest.skip("this machine has every set")
+    assert cli.main(["info", "--plan", "6x64x128", "--isa", other, "--json"]) == 0
+    assert "roofline" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("shape", ["0x1x1", "4x4", "axbxc", "1x2x3x4"])
+def test_a_plan_needs_a_shape(shape, capsys):
+    assert "a shape is MxKxN" in usage_error(capsys, "info", "--plan", shape)

@@ -64,7 +64,8 @@ def test_no_message_advises_to_install_this_package_from_an_index():
 def test_the_wheel_is_small_and_holds_no_sources_of_kernels(wheel):
     assert wheel.stat().st_size < 3e6
     names = zipfile.ZipFile(wheel).namelist()
-    assert not [name for name in names if "kernels/" in name or name.endswith((".c", ".h", ".pxd", ".pyx", ".o", ".a"))]
+    sources = (".c", ".h", ".pxd", ".pxi", ".pyx", ".o", ".a")
+    assert not [name for name in names if "kernels/" in name or name.endswith(sources)]
     assert [name for name in names if name.startswith("mp_core/core/cpu.")]
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, embed
+from mp_core.cli import checkpoints, choose, embed, plan
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -105,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
     info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
     info.add_argument("--json", action="store_true", help="write one JSON object")
+    plan.add_options(info)
     info.set_defaults(run=_info)
 
     embed.add_command(commands)
@@ -129,7 +130,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    if arguments.json:
+    if arguments.plan:
+        found = plan.described(arguments)
+        print(as_json(found) if arguments.json else plan.text(found))
+    elif arguments.json:
         print(as_json(config.show_config(as_dict=True)))
     else:
         config.show_config()

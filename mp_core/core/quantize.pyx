@@ -1,7 +1,7 @@
 """The way through an array that is quantized, or whose codes become numbers again. The arithmetic is in the kernels.
 
-`way_of` decides, from sizes alone, in which order memory is read; the `run_...` functions do it. A part (mp_part) is what
-one kernel call gets: some rows and columns of the array; quantize_parts.pxi says what happens to it.
+`way_of` decides, from sizes alone, in which order memory is read; the `run_...` functions do it. A part (mp_part) is
+what one kernel call gets: some rows and columns of the array; quantize_parts.pxi says what happens to it.
 """
 
 from libc.stdint cimport uint8_t

@@ -2,8 +2,9 @@
  *
  * What is a share of a cache is no constant: plan.pyx takes it from the size of the cache that the machine reports.
  * "Gain" is the time without the case divided by the time with it, in the row of asv_bench/peers.py that gains most;
- * docs/tuning.md has the table and the command. Unless a line says otherwise: one Zen 4 core (AMD EPYC, 32 KiB of L1d,
- * 1 MiB of L2, 32 MiB of L3), November 2026. */
+ * docs/tuning.md has the table and the command. Gains are of one Zen 4 core (AMD EPYC, 32 KiB of L1d, 1 MiB of L2, 32 MiB
+ * of L3), November 2026. The values themselves were found on Zen 4 and Zen 5 earlier that month, those of AMX on a Xeon,
+ * and were not measured again when they came here, unless a line says so. */
 #ifndef MP_TUNING_H
 #define MP_TUNING_H
 
@@ -53,7 +54,8 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
-/* A family takes the constants of the nearest measured one. No constant was found that Zen 5 wants otherwise. */
+/* A family takes the constants of the nearest measured one. All have the same ones so far: whether Zen 5 or Intel want
+ * others has not been measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
     [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
     [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},

@@ -55,8 +55,8 @@ typedef enum {
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
-    MP_ROWS = 6,     /* most rows of a register block on any ISA; blocks of few vectors may be twice as high */
-    MP_TRANSPOSED_ROWS = 24, /* rows up to which a product of columns takes contiguous columns */
+    MP_ROWS = 6,     /* most rows of a register block on any ISA */
+    MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
     MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
     /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,

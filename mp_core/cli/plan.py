@@ -1,0 +1,135 @@
+"""``mp-core info --plan``: how a product would be computed, and what bounds it, in words."""
+
+import argparse
+import re
+from typing import Any
+
+from mp_core import config
+from mp_core.benchmark import Limit, measure
+from mp_core.checkpoint import RequestError
+from mp_core.cli.common import positive
+from mp_core.core.cpu import isas
+from mp_core.dtypes import dtype_of
+from mp_core.formats import PANELS
+from mp_core.products.plans import product_plan
+
+__all__ = ["add_options", "described", "text"]
+
+_LAYOUTS = {"packed": "a PackedMatrix", "kn": "row-major", "nk": "transposed: stored (N, K)"}
+_WAYS = {
+    "packed": "panels of B are multiplied as they were packed",
+    "decoded": "a range of a panel is decoded into scratch once, then multiplied: M exceeds {few_rows} rows, up to "
+    "which decoding in registers is faster",
+    "packed on the fly": "each range of a panel of B is packed into scratch and multiplied at once: M exceeds the rows "
+    "beside which B is read where it lies ({in_place} row-major, {transposed} transposed)",
+    "in place": "rows of B are multiplied where they lie: beside so few rows of A packing costs more",
+    "transposed": "columns of B are transposed in registers: beside so few rows of A packing costs more",
+}
+_ARITHMETICS = {
+    "wide": "float32, one element of K at a time",
+    "pairs": "bfloat16, two elements of K at a time",
+    "quads": "8-bit integers, four elements of K at a time, exact",
+}
+_MOST_READ = 1 << 28  # bytes: a larger B is read at the rate of one of this size
+
+
+def shape(value: str) -> tuple[int, int, int]:
+    """Return (M, K, N) of a text like 16x4096x4096."""
+    if not re.fullmatch(r"[1-9]\d{0,11}(x[1-9]\d{0,11}){2}", value):
+        raise argparse.ArgumentTypeError(f"a shape is MxKxN, such as 16x4096x4096; received {value!r}")
+    m, k, n = map(int, value.split("x"))
+    return m, k, n
+
+
+def add_options(info: argparse.ArgumentParser) -> None:
+    """Add the options of `info` that concern a plan."""
+    info.add_argument("--plan", type=shape, metavar="MxKxN", help="tell how such a product is computed, and why")
+    info.add_argument("--dtype", choices=PANELS, default="float32", help="of A and B; int4: of B, beside bfloat16")
+    info.add_argument("--layout", choices=_LAYOUTS, default="packed", help="of B: packed, row-major or transposed")
+    info.add_argument("--threads", type=positive, metavar="N", help="default: as without --plan")
+    info.add_argument("--isa", choices=isas(), metavar="SET", help="default: the instruction set in use")
+
+
+def described(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the plan and, if this machine can run it, the seconds that no product can beat."""
+    m, k, n = arguments.plan
+    if arguments.dtype == "int4" and arguments.layout != "packed":
+        raise RequestError(f"--layout must be packed for int4; received {arguments.layout}")
+    threads = arguments.threads or config.get_num_threads()
+    dtype = "bfloat16" if arguments.dtype == "int4" else arguments.dtype
+    plan = product_plan(
+        m, k, n, dtype, b_dtype=arguments.dtype, layout=arguments.layout, threads=threads, isa=arguments.isa
+    )
+    plan |= {"shape": [m, k, n], "dtype": arguments.dtype, "layout": arguments.layout}
+    if plan["isa"] in config.available_isas():
+        nbytes = k * n // 2 if arguments.dtype == "int4" else k * n * dtype_of(dtype).itemsize
+        plan["roofline"] = _roofline(2.0 * m * k * n, nbytes, dtype, plan["isa"], plan["threads"])
+    return plan
+
+
+def _roofline(work: float, nbytes: int, dtype: str, isa: str, threads: int) -> dict[str, float]:
+    """Return the seconds of `work` operations alone and of a plain read of `nbytes` of B, measured here."""
+    before = config.isa()
+    config.set_isa(isa)
+    try:
+        with config.num_threads(threads):
+            multiply = Limit.multiply(dtype)
+            read = Limit.read(max(256, min(nbytes, _MOST_READ) // 256 * 256))
+            taken = measure({"arithmetic": multiply.timer, "read": read.timer})
+    finally:
+        config.set_isa(before)
+    calls = {"arithmetic": work / multiply.work, "read": nbytes / read.work}
+    return {name: count * min(taken[name]) for name, count in calls.items()}
+
+
+def text(plan: dict[str, Any]) -> str:
+    """Return the plan in words."""
+    m, k, n = plan["shape"]
+    limits = plan["limits"]
+    rows = {
+        "product": f"M x K x N = {m} x {k} x {n}, {plan['dtype']}, B {_LAYOUTS[plan['layout']]}",
+        "runs on": f"{plan['isa']}, {plan['threads']} thread{'s' * (plan['threads'] > 1)}",
+        "arithmetic": f"{plan['arithmetic']}: {_ARITHMETICS[plan['arithmetic']]}",
+        "way": f"{plan['way']}: {_WAYS[plan['way']].format(**limits)}" + "; by AMX tiles" * plan["amx"],
+        "A": "read where it lies" if plan["a_direct"] else "copied into scratch as the micro-kernel reads it",
+        "tasks": "none: so small a product runs at once on the caller's thread"
+        if plan["small"]
+        else f"{plan['tasks']}, each MC = {plan['mc']} rows of A by {plan['task_panels']} panels of 64 columns of B",
+        "NC": f"{plan['nc']} columns are multiplied over one range of K before the next range",
+        "KC": f"{plan['kc']} elements of K in a call: {_size(plan['kc_bytes'])} of a panel "
+        f"(L1d {_size(limits['l1d'])}, L2 {_size(limits['l2'])})",
+        "K block": f"{plan['k_block']} elements, whose sum starts at +0",
+        "prefetching": _prefetching(plan),
+        "scratch": ", ".join(f"{name} {_size(size)}" for name, size in plan["scratch"].items()) or "none",
+        "limit": _limit(plan),
+    }
+    return "\n".join(f"{name:13}{value}" for name, value in rows.items())
+
+
+def _prefetching(plan: dict[str, Any]) -> str:
+    where = "B is taken to come from memory" if plan["from_memory"] else "B is taken to be in a cache"
+    if plan["prefetch_next"]:
+        return f"{where}: register blocks prefetch the next range of B"
+    if plan["prefetch_within"]:
+        return f"{where}: the first register blocks of a panel prefetch what follows in it"
+    return f"{where}: none by the plan"
+
+
+def _limit(plan: dict[str, Any]) -> str:
+    if "roofline" not in plan:
+        return "not measured: this machine does not have the instruction set"
+    arithmetic, read = plan["roofline"]["arithmetic"], plan["roofline"]["read"]
+    binds = "arithmetic" if arithmetic >= read else "reading B"
+    return f"{binds} binds: multiply-adds alone {_time(arithmetic)}, a plain read of B {_time(read)}, measured here"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes} bytes" if nbytes < 1024 else f"{nbytes / 1024:.4g} KiB" if nbytes < 1 << 20 else _mib(nbytes)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):.4g} MiB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
