@@ -4,6 +4,8 @@ A number is that of ``mp_format`` in include/mp_core.h. Two more exist only here
 a left operand of products.
 """
 
+import sys
+
 cimport numpy as cnp
 from libc.stdlib cimport malloc
 from libc.string cimport memset
@@ -17,12 +19,18 @@ from mp_core.dtypes import ALLOWED, WIDE, dtype_of, result_type
 
 cnp.import_array()
 
+
+def _name(int number):
+    """Return the name of a format, interned: a dictionary finds the names that callers write by identity."""
+    return sys.intern(mp_format_names[number].decode())
+
+
 # The rows of kernels/formats.def, by name. FLOATS: what casts and rows read and write.
 cdef int number
-FLOATS = {mp_format_names[number].decode(): number for number in range(<int>MP_FLOATS)}
+FLOATS = {_name(number): number for number in range(<int>MP_FLOATS)}
 CASTS = FLOATS | {"float64": F64}                         # what casts read
 # Right operands of products, packed; int4 only so.
-PANELS = {mp_format_names[number].decode(): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
+PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
 RESULTS = FLOATS | {"int32": MP_I32}                      # of products
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # right operands of wider floats
 

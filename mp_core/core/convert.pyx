@@ -4,7 +4,7 @@ cimport numpy as cnp
 from libc.string cimport memcpy
 
 from mp_core.core.cpu cimport STREAMED, kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM
+from mp_core.core.header cimport MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats
 
 cnp.import_array()
 
@@ -17,7 +17,8 @@ cdef double WORTHWHILE = 1 << 18
 
 cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n) noexcept nogil:
     """n contiguous elements: straight to or from float32, or through it chunk by chunk (one rounding either way)."""
-    cdef float middle[CHUNK]
+    cdef mp_chunk_floats buffer
+    cdef float *middle = buffer.at
     cdef Py_ssize_t i = 0, count
     if c.src_format == MP_F32:
         c.kernels.casts.narrow[c.dst_format](<const float *>src, dst, n, c.mode)

@@ -194,6 +194,12 @@ cdef extern from "runtime.h" nogil:
                          void *context)
     int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)
+    enum:
+        MP_CHUNK
+    ctypedef struct mp_chunk_floats:
+        float at[MP_CHUNK]
+    ctypedef struct mp_chunk_codes:
+        uint8_t at[MP_CHUNK]
 
 cdef extern from "tuning.h" nogil:
     ctypedef struct mp_amx_tuning "mp_tuning_amx":

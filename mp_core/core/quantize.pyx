@@ -4,18 +4,18 @@
 what one kernel call gets: some rows and columns of the array; quantize_parts.pxi says what happens to it.
 """
 
-from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport parallel_for, threads_for
-from mp_core.core.header cimport MP_CODE_U8, MP_F32, MP_MORE, MP_STREAM, MP_WITHIN, mp_part
+from mp_core.core.header cimport (
+    MP_CHUNK, MP_CODE_U8, MP_F32, MP_MORE, MP_STREAM, MP_WITHIN, mp_chunk_codes, mp_chunk_floats, mp_part,
+)
 
 # Tuned on one Zen 4 core with 32 KiB of L1 and 1 MiB of L2, November 2026.
 cdef double WORTHWHILE = 1 << 17  # elements from which threads are worth their start
 
 cdef enum:
-    CHUNK = 4096        # elements that pass through buffers on the stack, in L1, at a time; most scales of a part
     STRIP = 1024        # columns whose scales are found and used together: those of 128 rows, 512 KiB, stay in L2
     FROM_MEMORY = 1 << 21  # bytes from which an array is taken to come from memory: twice L2
     IN_CACHE = 1 << 17  # elements that stay in L2 from their range to their codes: 512 KiB
@@ -42,7 +42,7 @@ cdef Way way_of(const Quantization *z, int threads) noexcept nogil:
     cdef Py_ssize_t rows = max(1, min(a.group, a.rows)), along = a.rows if a.rows > 1 else a.cols
     cdef bint beyond_cache = a.by_column and a.groups == 1 and rows > 1 and rows * a.cols > IN_CACHE
     cdef Way way
-    way.strip, way.share = <Py_ssize_t>CHUNK if z.how == GIVEN else <Py_ssize_t>STRIP, 1
+    way.strip, way.share = <Py_ssize_t>MP_CHUNK if z.how == GIVEN else <Py_ssize_t>STRIP, 1
     # 8-bit floats take longer to make than to read: memory is idle meanwhile.
     way.prefetch_next = (z.how != GIVEN and not a.by_column and z.codes.kind > MP_CODE_U8
                          and elements_of(a) * z.size >= FROM_MEMORY and a.outer * a.groups > 1)
@@ -105,7 +105,7 @@ cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
             if n == 0:
                 n, length = 1, a.cols - full * a.group
         if z.how != GIVEN:
-            n = min(n, max(1, <Py_ssize_t>CHUNK // max(length, 1)))
+            n = min(n, max(1, <Py_ssize_t>MP_CHUNK // max(length, 1)))
         p = part_at(z, block * a.outer_stride + at % a.groups * a.group, length)
         p.rows, p.cols, p.by_row = n, length, 1
         quantize_part(z, &p, at)

@@ -10,9 +10,10 @@ cdef mp_part part_at(const Quantization *z, Py_ssize_t at, Py_ssize_t ld) noexce
 
 
 cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noexcept nogil:
-    """All there is to do for some scales, the first of which has that number; at most CHUNK unless they are given."""
-    cdef float lo[CHUNK]
-    cdef float hi[CHUNK]
+    """All there is to do for some scales, the first of which has that number; at most MP_CHUNK unless they are given."""
+    cdef mp_chunk_floats lows, highs
+    cdef float *lo = lows.at
+    cdef float *hi = highs.at
     cdef Py_ssize_t n = p.rows if p.by_row else p.cols if p.by_column else 1
     if z.how != GIVEN:
         memset(lo, 0, n * sizeof(float))
@@ -26,7 +27,7 @@ cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noe
 
 cdef void find_ranges(const Quantization *z, const mp_part *p, float *lo, float *hi) noexcept nogil:
     """Widen [lo, hi] by the elements of p, for each of its scales. Only hi counts if they are symmetric."""
-    cdef float numbers[CHUNK]
+    cdef mp_chunk_floats numbers
     cdef mp_part chunk
     cdef Py_ssize_t i, j, at, index
     if z.format == MP_F32:
@@ -34,7 +35,7 @@ cdef void find_ranges(const Quantization *z, const mp_part *p, float *lo, float 
         return
     for index in range(chunks_of(p)):
         chunk = chunk_of(p, index, &i, &j)
-        chunk.x = numbers
+        chunk.x = numbers.at
         widen(z, p, i, j, &chunk)
         at = i * p.by_row + j * p.by_column
         find_in(z, &chunk, lo + at, hi + at)
@@ -81,21 +82,21 @@ cdef void convert_in(const Quantization *z, const mp_part *p) noexcept nogil:
 # ---- a chunk: what passes through buffers because its numbers are no float32, or its codes packed
 
 cdef Py_ssize_t rows_of_chunk(const mp_part *p) noexcept nogil:
-    return CHUNK // max(1, min(p.cols, <Py_ssize_t>CHUNK))
+    return MP_CHUNK // max(1, min(p.cols, <Py_ssize_t>MP_CHUNK))
 
 
 cdef Py_ssize_t chunks_of(const mp_part *p) noexcept nogil:
-    """How many chunks a part has of at most CHUNK elements: some rows, or a piece of one."""
-    return ceil_div(p.rows, rows_of_chunk(p)) * ceil_div(p.cols, CHUNK)
+    """How many chunks a part has of at most MP_CHUNK elements: some rows, or a piece of one."""
+    return ceil_div(p.rows, rows_of_chunk(p)) * ceil_div(p.cols, MP_CHUNK)
 
 
 cdef mp_part chunk_of(const mp_part *p, Py_ssize_t index, Py_ssize_t *i, Py_ssize_t *j) noexcept nogil:
     """Chunk number `index` along the rows, whose first element is (i, j) of p; its x and q are to be buffers."""
     cdef mp_part chunk = p[0]
-    cdef Py_ssize_t across = ceil_div(p.cols, CHUNK), rows = rows_of_chunk(p), at
-    i[0], j[0] = index // across * rows, index % across * CHUNK
+    cdef Py_ssize_t across = ceil_div(p.cols, MP_CHUNK), rows = rows_of_chunk(p), at
+    i[0], j[0] = index // across * rows, index % across * MP_CHUNK
     at = i[0] * p.by_row + j[0] * p.by_column
-    chunk.rows, chunk.cols = min(p.rows - i[0], rows), min(p.cols - j[0], <Py_ssize_t>CHUNK)
+    chunk.rows, chunk.cols = min(p.rows - i[0], rows), min(p.cols - j[0], <Py_ssize_t>MP_CHUNK)
     chunk.ldx, chunk.ldq, chunk.mode, chunk.prefetch_distance = chunk.cols, chunk.cols, p.mode & MP_WITHIN, 0
     if p.scale != NULL:
         chunk.scale = p.scale + at
@@ -113,31 +114,31 @@ cdef void widen(const Quantization *z, const mp_part *p, Py_ssize_t i, Py_ssize_
 
 
 cdef void convert_chunk(const Quantization *z, const mp_part *p, Py_ssize_t index, bint is_last) noexcept nogil:
-    cdef float numbers[CHUNK]
-    cdef uint8_t codes[CHUNK]
+    cdef mp_chunk_floats numbers
+    cdef mp_chunk_codes codes
     cdef Py_ssize_t i, j, r
     cdef mp_part chunk = chunk_of(p, index, &i, &j)
     if z.format != MP_F32:
-        chunk.x = numbers
+        chunk.x = numbers.at
     else:
         chunk.x, chunk.ldx, chunk.prefetch_distance = p.x + i * p.ldx + j, p.ldx, p.prefetch_distance
         chunk.mode = p.mode & ~MP_STREAM if not z.back else p.mode if is_last else p.mode | MP_MORE
     if z.codes.packed:
-        chunk.q = codes
+        chunk.q = codes.at
     else:
         chunk.q, chunk.ldq = p.q + i * p.ldq + j, p.ldq
     if z.back and z.codes.packed:
         for r in range(chunk.rows):
             z.kernels.quantizers.unpack_nibbles(p.q + (((i + r) * p.ldq + j) >> 1), chunk.cols, z.codes.qmin < 0,
-                                                codes + r * chunk.cols)
+                                                codes.at + r * chunk.cols)
     elif not z.back and z.format != MP_F32:
         widen(z, p, i, j, &chunk)
     convert_in(z, &chunk)
     if z.back and z.format != MP_F32:
         for r in range(chunk.rows):
-            z.kernels.casts.narrow[z.format](numbers + r * chunk.cols, <char *>p.x + ((i + r) * p.ldx + j) * z.size,
+            z.kernels.casts.narrow[z.format](numbers.at + r * chunk.cols, <char *>p.x + ((i + r) * p.ldx + j) * z.size,
                                              chunk.cols, 0)
     elif not z.back and z.codes.packed:
         for r in range(chunk.rows):
-            z.kernels.quantizers.pack_nibbles(codes + r * chunk.cols, chunk.cols,
+            z.kernels.quantizers.pack_nibbles(codes.at + r * chunk.cols, chunk.cols,
                                               p.q + (((i + r) * p.ldq + j) >> 1))

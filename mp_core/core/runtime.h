@@ -21,4 +21,10 @@ int mp_allowed_cpus(void);
  * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
 
+/* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to numbers
+ * took 1.25 times as long where stores did (4096x8192, Zen 4, November 2026). */
+enum { MP_CHUNK = 4096 }; /* elements that pass through a buffer at a time */
+typedef struct { _Alignas(64) float at[MP_CHUNK]; } mp_chunk_floats;
+typedef struct { _Alignas(64) uint8_t at[MP_CHUNK]; } mp_chunk_codes;
+
 #endif

@@ -4,6 +4,8 @@
 returns None: the general path (general.py) turns the operands into such ones and calls :func:`multiply_normal`.
 """
 
+import sys
+
 from cpython.ref cimport PyObject
 cimport numpy as cnp
 from libc.stdint cimport INT32_MAX, int32_t
@@ -23,7 +25,7 @@ cnp.import_array()
 
 ACTIVATIONS = {None: MP_LINEAR}  # and the rows of kernels/activations.def
 while mp_activation_names[len(ACTIVATIONS) - 1] != NULL:
-    ACTIVATIONS[mp_activation_names[len(ACTIVATIONS) - 1].decode()] = len(ACTIVATIONS)
+    ACTIVATIONS[sys.intern(mp_activation_names[len(ACTIVATIONS) - 1].decode())] = len(ACTIVATIONS)
 cdef dict _activations = ACTIVATIONS
 cdef PyObject *NOTHING = <PyObject *>None
 cdef const Formats *FORMATS = formats()
