@@ -16,6 +16,7 @@ from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import config
+from mp_core.core.cpu import awake
 
 
 @pytest.fixture
@@ -82,11 +83,21 @@ def test_helpers_round_as_their_caller_does(rng):
 
 def test_idle_helpers_sleep(operands):
     with config.num_threads(3):
-        mp.matmul(*operands)
+        expected = mp.matmul(*operands)
+    assert spent_in_sleep() < 0.1
+    with awake(), config.num_threads(3):
+        assert_same_bits(mp.matmul(*operands), expected)
+        assert spent_in_sleep() < 0.1  # they wait awake, but not for long
+    with pytest.raises(KeyError), awake(), awake():
+        raise KeyError
+
+
+def spent_in_sleep():
+    """Return the CPU time in seconds that this process spends while its caller sleeps, 0.2 s long."""
     time.sleep(0.05)
     before = time.process_time()
     time.sleep(0.2)
-    assert time.process_time() - before < 0.1
+    return time.process_time() - before
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1025, "2", None, 1.5, np.float32(2.5)])

@@ -192,6 +192,7 @@ cdef extern from "runtime.h" nogil:
     void mp_activate(const mp_kernels *kernels)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
+    void mp_keep_awake(int change)
     int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)
     enum:

@@ -19,6 +19,7 @@ enum {
     MOST_RANGES = 64,
     MOST_PLACED = 64, /* helpers that are told where to run */
     TURNS = 1000, /* of waiting awake, 10 to 50 microseconds, before a thread sleeps */
+    TURNS_KEPT = 50 * TURNS, /* the same of helpers for whom a caller will have tasks: about a millisecond */
     STACK = 1 << 20, /* bytes, whatever the process gives its threads: kernels have tables of 66 KB on it */
 };
 
@@ -46,6 +47,7 @@ static job *jobs;
 static int helpers, asleep;
 static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
+static atomic_int callers; /* that will have more tasks */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -67,6 +69,16 @@ static void take_tasks(job *j, int me) {
         const ptrdiff_t end = (r + 1) * j->tasks / j->ranges;
         for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&j->own[r].next, 1, memory_order_relaxed)) < end;)
             j->run(j->context, i);
+    }
+}
+
+void mp_keep_awake(int change) { atomic_fetch_add_explicit(&callers, change, memory_order_relaxed); }
+
+/* Waits awake for another job than those that were `seen`. */
+static void wait_for_job(unsigned seen) {
+    for (int turn = 0; atomic_load_explicit(&posted, memory_order_relaxed) == seen; turn++) {
+        if (turn >= (atomic_load_explicit(&callers, memory_order_relaxed) > 0 ? TURNS_KEPT : TURNS)) return;
+        pause_a_little();
     }
 }
 
@@ -92,8 +104,7 @@ static void *help(void *number) {
         }
         const unsigned seen = atomic_load(&posted);
         pthread_mutex_unlock(&lock);
-        for (int turn = 0; turn < TURNS && atomic_load_explicit(&posted, memory_order_relaxed) == seen; turn++)
-            pause_a_little();
+        wait_for_job(seen);
         pthread_mutex_lock(&lock);
         if (atomic_load(&posted) != seen) continue;
         asleep++;

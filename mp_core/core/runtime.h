@@ -14,6 +14,10 @@ void mp_activate(const mp_kernels *kernels);
  * used; a thread that is done takes indices from the ranges of others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
+/* Changes by `change` how many callers are about to run more tasks. While there are any, helpers wait for tasks awake, up
+ * to about a millisecond each time, instead of some microseconds. */
+void mp_keep_awake(int change);
+
 /* The number of CPUs on which the calling thread may run; 0 if the operating system does not say. */
 int mp_allowed_cpus(void);
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.building import takes
@@ -75,10 +76,11 @@ class Sequential(Layer):
             That of the inputs. A layer gets the mask of its inputs if its ``call`` has an argument ``mask``; what its
             :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
         """
-        for layer in self.layers:
-            masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
-            outputs = layer(inputs, training=training, **masks)
-            inputs, mask = outputs, mask_after(layer, inputs, mask)
+        with awake():
+            for layer in self.layers:
+                masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
+                outputs = layer(inputs, training=training, **masks)
+                inputs, mask = outputs, mask_after(layer, inputs, mask)
         return inputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:

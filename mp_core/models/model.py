@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, as_mask
+from mp_core.core.cpu import awake
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
@@ -123,8 +124,9 @@ class Model(Layer):
         keep = None if mask is None else as_mask(mask)
         if keep is not None and not keep.any(axis=1).all():
             raise ValueError(f"`mask` must have a token in every row; received none in row {keep.any(axis=1).argmin()}")
-        hidden = self.embeddings(ids, types=types)
-        outputs: Array = self.encoder(hidden, keep=None if keep is None or keep.all() else keep[:, None, None, :])
+        keep = None if keep is None or keep.all() else keep[:, None, None, :]
+        with awake():
+            outputs: Array = self.encoder(self.embeddings(ids, types=types), keep=keep)
         return outputs
 
     def _indices(self, given: Array, name: str, limit: int) -> Array:
