@@ -413,3 +413,11 @@ ONE = mp.QuantizedArray(np.ones((2, 2), np.int8), 1.0)
 def test_qlinear_matmul_refuses(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_int32_sums_are_not_touched_by_scales_of_1(isa):
+    """A float product by 1 would set the quiet bit of sums that are signalling NaNs as floats."""
+    a, b = (
+        mp.QuantizedArray(np.full(shape, code, np.int8), 1.0) for shape, code in (((1, 512), -127), ((512, 16), 127))
+    )
+    assert np.all(mp.matmul(a, b, out_dtype="int32") == -127 * 127 * 512)

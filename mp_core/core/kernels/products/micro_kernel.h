@@ -136,14 +136,19 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
     }
 }
 
-/* The epilogue in registers: scales, bias, one rounding. */
+/* The epilogue in registers: scales, bias, one rounding; int32 results have none of these. */
 V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
                            const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t out = t->row * e->ldo + t->column;
-    if (is_integer(kind) && e->out_format != MP_I32)
+    if (is_integer(kind)) {
+        if (e->out_format == MP_I32) {
+            store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
+            return;
+        }
         UNROLL16 for (int i = 0; i < rows; i++)
             UNROLL for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
+    }
     if (e->row_scale)
         UNROLL16 for (int i = 0; i < rows; i++) {
             const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
