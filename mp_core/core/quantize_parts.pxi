@@ -10,7 +10,7 @@ cdef mp_part part_at(const Quantization *z, Py_ssize_t at, Py_ssize_t ld) noexce
 
 
 cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noexcept nogil:
-    """All there is to do for some scales, the first of which has that number; at most MP_CHUNK unless they are given."""
+    """Find (unless given) and apply the scales from number `first` on: at most MP_CHUNK if they are to be found."""
     cdef mp_chunk_floats lows, highs
     cdef float *lo = lows.at
     cdef float *hi = highs.at

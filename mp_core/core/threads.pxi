@@ -6,9 +6,9 @@ _quota = None    # of this process' control group, in CPUs, read at first use
 
 
 def _count(value, argument):
-    """Return a number of threads."""
+    """Return a number of threads; True is none."""
     try:
-        count = operator.index(value)
+        count = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         count = 0
     if not 1 <= count <= MOST_THREADS:
@@ -137,10 +137,10 @@ def num_threads(count):
 def awake():
     """Let the helpers wait awake for the operations that follow each other within a ``with`` block.
 
-    Otherwise they sleep after 10 to 50 microseconds, and waking one takes as long as a small product. Time of MiniLM for
-    1 x 32 tokens on two threads, as a share of that on one: float32 0.79 by sleepers and 0.69 by helpers that are awake,
-    bfloat16 0.84 and 0.75, int8 0.93 and 0.76 (medians of 360 interleaved calls, Zen 4, November 2026). Each wait ends
-    after about a millisecond.
+    Otherwise they sleep after 10 to 50 microseconds, and waking one takes as long as a small product. Time of MiniLM
+    for 1 x 32 tokens on two threads, as a share of that on one: float32 0.79 by sleepers and 0.69 by helpers that are
+    awake, bfloat16 0.84 and 0.75, int8 0.93 and 0.76 (medians of 360 interleaved calls, Zen 4, November 2026). Each
+    wait ends after about a millisecond.
     """
     mp_keep_awake(1)
     try:
