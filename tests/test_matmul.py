@@ -402,3 +402,37 @@ def test_activations_of_any_kind_of_str():
     x = np.float32([[-1, 2]])
     for name in (np.str_("relu"), type("Name", (str,), {})("relu")):
         np.testing.assert_array_equal(mp.matmul(x, np.eye(2, dtype=np.float32), activation=name), [[0, 2]])
+
+
+def unaligned(x):
+    """Return a copy of `x` whose first byte lies one behind a multiple of its item size."""
+    copy = np.frombuffer(b" " + x.tobytes(), np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    assert not copy.flags.aligned
+    return copy
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias", "residual"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_unaligned_arguments_give_the_bits_of_aligned_ones(name, packed, dtype, rng):
+    arguments = {
+        "a": values(rng, (5, 7), dtype),
+        "b": values(rng, (7, 9), dtype),
+        "bias": values(rng, (9,), "float32"),
+        "residual": values(rng, (5, 9), dtype),
+    }
+
+    def product():
+        b = mp.pack(arguments["b"]) if packed else arguments["b"]
+        return mp.matmul(arguments["a"], b, bias=arguments["bias"], residual=arguments["residual"])
+
+    wanted = product()
+    assert np.all(np.isfinite(wanted))
+    arguments[name] = unaligned(arguments[name])
+    assert_same_bits(product(), wanted)
+
+
+def test_a_float64_vector_by_a_vector_with_bias_has_no_axes():
+    x = np.arange(3.0)
+    assert mp.matmul(x, x, bias=[1.0]).shape == ()
+    assert mp.matmul(x, x, bias=[1.0]) == 6.0

@@ -424,3 +424,10 @@ def test_the_transpose_stands_for_the_same_numbers(dtype, shape, axis, group_siz
     np.testing.assert_array_equal(mp.dequantize(turned), mp.dequantize(q).T)
     np.testing.assert_array_equal(mp.dequantize(turned.T), mp.dequantize(q))
     assert "int4" in dtype or not x.size or np.shares_memory(turned.values, q.values)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_a_number_becomes_a_code_of_16_bits(dtype):
+    q = mp.quantize(np.float32(3.2), dtype=dtype, scale=0.1)
+    assert q.values.shape == () and q.values == 32
+    assert mp.dequantize(q) == np.float32(0.1) * 32

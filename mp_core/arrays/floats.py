@@ -19,13 +19,13 @@ def as_float(x: Any, argument: str = "x") -> Array:
 
 
 def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -> Array:
-    """Return a contiguous vector of n elements of type `dtype`."""
-    if type(x) is np.ndarray and x.dtype is dtype and x.shape == (n,) and x.flags.c_contiguous:
+    """Return a contiguous, aligned vector of n elements of type `dtype`."""
+    if type(x) is np.ndarray and x.dtype is dtype and x.shape == (n,) and x.flags.c_contiguous and x.flags.aligned:
         return x
     array = as_float(x, argument)
     if array.shape != (n,):
         raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
-    return np.ascontiguousarray(array) if array.dtype is dtype else cast(array, dtype)
+    return np.require(array, requirements=("C", "A")) if array.dtype is dtype else cast(array, dtype)
 
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:

@@ -92,6 +92,8 @@ def _by_kernels(
         result = multiply_normal(a, b, exact, out, tuple(epilogue), (scale, zero))
     if result is None:
         result = multiply_normal(a, b, exact, None, tuple(epilogue), (scale, zero))
+        if result is None:
+            raise AssertionError("the general path made operands that the kernels refuse; please report this")
         out = np.empty(shape, target) if out is None else out
         np.copyto(out, result, casting="unsafe")
         return out
@@ -198,11 +200,11 @@ def _out_dtype(factors: Factors, wanted: np.dtype[Any] | None, epilogue: _Epilog
 
 
 def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Array:
-    """Return the residual as the kernel reads it: of a float type, native, C-contiguous."""
+    """Return the residual as the kernel reads it: of a float type, native, C-contiguous, aligned."""
     x = as_float(residual, "residual")
     if x.shape != shape:
         raise ValueError(f"`residual` must have the result's shape {shape}; received {x.shape}")
-    return np.asarray(x if keep_float64 or x.dtype is not F64 else cast(x, F32), order="C")
+    return np.require(x if keep_float64 or x.dtype is not F64 else cast(x, F32), requirements=("C", "A"))
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -215,7 +217,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def _product_float64(a: Array, b: Any, epilogue: _Epilogue) -> Array:
     result: Array = np.matmul(a, b)
     if epilogue.bias is not None:
-        result = result + epilogue.bias
+        result = result + epilogue.bias.reshape(epilogue.bias.shape if result.ndim else ())
     if epilogue.activation is not None:
         result = float64.ACTIVATIONS[epilogue.activation](result)
     return result if epilogue.residual is None else result + epilogue.residual

@@ -141,6 +141,6 @@ def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None
         if back:
             cast((q.values.astype(I32) - zero).astype(F32) * scale, x.dtype, out=x)
             return
-        steps = np.rint(cast(x, F32) / scale)
+        steps = np.asarray(np.rint(cast(x, F32) / scale))
     steps[np.isnan(steps)] = 0
     q.values[...] = np.clip(steps + zero, codes.qmin, codes.qmax)
