@@ -98,11 +98,13 @@ def int_or_axes(axis: int | Sequence[int] | None) -> int | tuple[int, ...] | Non
 
 
 def int_or_none(group_size: int | None) -> int | None:
-    """Return an argument ``group_size`` as a Python integer or None; a boolean gives 0, which is then refused."""
+    """Return an argument ``group_size`` as a Python integer or None; raise TypeError if it is anything else."""
     try:
-        return group_size if group_size is None else 0 if isinstance(group_size, bool) else index(group_size)
+        if not isinstance(group_size, bool):
+            return None if group_size is None else index(group_size)
     except TypeError:
-        raise TypeError(f"`group_size` must be an int or None; received {group_size!r}") from None
+        pass
+    raise TypeError(f"`group_size` must be an int or None; received {group_size!r}")
 
 
 def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

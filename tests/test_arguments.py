@@ -87,6 +87,21 @@ GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), 
         (lambda: experimental.DynamicLossScale(increment_period=2.9), ValueError, "`increment_period` must be"),
         (lambda: DynamicLossScale(max_loss_scale=np.nan), ValueError, "`max_loss_scale` must be a number"),
         (lambda: mp.checkpoint.verify("a", "b", rtol="a"), ValueError, "`rtol` must be a number of at least 0"),
+        (
+            lambda: mp.config.set_num_threads(True),
+            ValueError,
+            "`count` must be an integer from 1 to 1024; received True",
+        ),
+        (
+            lambda: mp.QuantizedArray(np.zeros(2, np.int8), 1.0, shape=2.5),
+            TypeError,
+            "`shape` must be a sequence of integers; received 2.5",
+        ),
+        (
+            lambda: mp.QuantizedArray.from_onnx(np.zeros((2, 2), np.int8), 1.0, block_size=True),
+            ValueError,
+            "`block_size` must be an integer of at least 0; received True",
+        ),
     ],
 )
 def test_the_argument_is_named(call, error, message):
@@ -150,6 +165,7 @@ def test_quantized_operands_that_changed_are_refused(shape, part, new):
             call()
     for call in (
         lambda: mp.pack(right()),
+        lambda: changed.T,
         lambda: mp.qlinear_matmul(left, right(), out_scale=1.0),
         lambda: mp.qlinear_matmul(changed, mp.quantize(np.ones(shape), axis=len(shape) - 1), out_scale=1.0),
     ):

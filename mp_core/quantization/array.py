@@ -94,7 +94,7 @@ class QuantizedArray(Parts, Quantized):
             values = np.asarray(values)  # a subclass may have a shape of its own
             values, dtype, shape = _in_pairs(values, dtype, shape)
         codes = _codes_of(values, dtype)
-        lengths = values.shape if shape is None else tuple(map(index, shape))
+        lengths = values.shape if shape is None else _lengths(shape)
         if codes.packed and shape is None and lengths:
             lengths = (*lengths[:-1], 2 * lengths[-1])
         if min(lengths, default=0) < 0 or stored_shape(codes, lengths) != values.shape:
@@ -148,9 +148,8 @@ class QuantizedArray(Parts, Quantized):
         if not isinstance(values, np.ndarray):
             raise TypeError(f"`values` must be an ndarray; received {type(values).__name__}")
         values, scale = imported(values, "values"), imported(scale, "scale")
-        block_size = integer(block_size, "block_size")
-        if block_size < 0:
-            raise ValueError(f"`block_size` must not be negative; received {block_size}")
+        if isinstance(block_size, bool) or integer(block_size, "block_size") < 0:
+            raise ValueError(f"`block_size` must be an integer of at least 0; received {block_size}")
         axes: tuple[int, ...] = ()
         if block_size:
             split = axis_of(axis, values.ndim)
@@ -199,6 +198,7 @@ class QuantizedArray(Parts, Quantized):
         >>> q.T.shape, q.T.axis, q.T.values.base is q.values
         ((2, 2), (1,), True)
         """
+        self._check()
         codes, shape = CODES[name_of(self.dtype)], self.shape[::-1]
         values = self.values.T
         if codes.packed:
@@ -225,6 +225,13 @@ def _codes_of(values: Any, dtype: DTypeLike | None) -> Codes:
             f"{type(values).__name__} of {found} for {name}"
         )
     return codes
+
+
+def _lengths(shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, shape))
+    except TypeError:
+        raise TypeError(f"`shape` must be a sequence of integers; received {shape!r}") from None
 
 
 def _in_pairs(values: Array, dtype: DTypeLike | None, shape: Any) -> tuple[Array, DTypeLike | None, Any]:
