@@ -41,10 +41,12 @@ cdef struct Product:
     Right b
     Rows out, residual
     const float *bias
-    mp_gemm common              # what all calls of the micro-kernel share
+    mp_gemm common              # what all calls of the kernels share
     int batch_axes
     Axis *batch
     Plan plan
     bint failed
 
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1
+cdef void plan_product(Product *p, Py_ssize_t matrices, int threads) noexcept nogil
+cdef void run_here(const Product *p, char *work) noexcept nogil
