@@ -130,7 +130,14 @@ def rows(rng: np.random.Generator, digest: Digest) -> None:
         digest.add(*(getattr(mp, each)(x) for each in ("relu", "relu6", "gelu", "silu", "sigmoid", "tanh")))
 
 
-FAMILIES = (products, epilogues, quantized_products, casts, quantizers, rows)
+def attention(rng: np.random.Generator, digest: Digest) -> None:
+    for shape, name in itertools.product(((1, 5, 3, 7), (2, 130, 2, 32), (1, 700, 1, 64)), FLOATS[:3]):
+        q, k, v = (numbers(rng, shape, name) for _ in range(3))
+        bias = rng.standard_normal((shape[1], shape[1]), np.float32)
+        digest.add(mp.dot_product_attention(q, k, v), mp.dot_product_attention(q, k, v, bias, is_causal=True))
+
+
+FAMILIES = (products, epilogues, quantized_products, casts, quantizers, rows, attention)
 
 
 def lines(isas: tuple[str, ...], threads: tuple[int, ...]) -> Iterator[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mp_core.ops import (
         PackedMatrix,
         cast,
+        dot_product_attention,
         dynamic_matmul,
         gelu,
         layer_norm,
@@ -77,6 +78,7 @@ _HOMES = {
     "cast": "ops",
     "choose_policy": "selection",
     "dequantize": "quantization",
+    "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
     "dynamic_matmul": "ops",
     "einsum": "contraction",
@@ -113,6 +115,7 @@ __all__ = [
     "choose_policy",
     "config",
     "dequantize",
+    "dot_product_attention",
     "dtype_policies",
     "dtypes",
     "dynamic_matmul",

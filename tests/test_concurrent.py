@@ -75,6 +75,7 @@ def operations(rng):
         "asymmetric": lambda: parts(mp.quantize(narrow, dtype="uint8", axis=1, symmetric=False)),
         "groups": lambda: parts(mp.quantize(x, dtype="int4", axis=0, group_size=30)),
         "dequantize": lambda: mp.dequantize(q, "bfloat16"),
+        "attention": lambda: mp.dot_product_attention(*(narrow[:96].reshape(2, 48, 3, -1),) * 3, is_causal=True),
         "rows": lambda: [mp.softmax(narrow), mp.layer_norm(narrow), mp.gelu(narrow)],
     }
 

@@ -103,6 +103,15 @@ def test_rows_before_pages_that_must_not_be_touched(isa, dtype):
     np.testing.assert_array_equal(mp.matmul(np.ones((m, k), dtype), b).astype(int), np.full((m, n), k))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("length", "size"), [(1, 1), (3, 7), (17, 33), (40, 16)])
+def test_attention(isa, place, length, size, dtype, rng):
+    given = [mp.cast(rng.standard_normal((2, length, 2, size)), dtype) for _ in range(3)]
+    bias, mask = rng.standard_normal((length, length)).astype(np.float32), rng.random((length, length)) < 0.7
+    expected = mp.dot_product_attention(*given, bias, mask)
+    assert_same_bits(mp.dot_product_attention(*map(place, given), place(bias), place(mask)), expected)
+
+
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 40])
 def test_rows_and_quantization(isa, place, n, rng):
     x, out = place(rng.standard_normal((3, n)).astype(np.float32)), place(np.zeros((3, n), np.float32))

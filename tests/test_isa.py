@@ -78,6 +78,9 @@ def rows(rng):
             yield mp.layer_norm(x, np.ones(n, np.float32), residual=x[::-1].copy())
             for activation in FUSED:
                 yield activation(x)
+        for length in (1, 33, 200):
+            parts = (values(rng, (2, length, 3, 20), dtype, 1) for _ in range(3))
+            yield mp.dot_product_attention(*parts, values(rng, (length, length), "float32", 1), is_causal=True)
     yield from (f(hostile(rng, (4000,), np.float32)) for f in FUSED)
 
 

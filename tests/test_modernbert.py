@@ -129,15 +129,13 @@ def test_narrow_policies_stay_near_float32(library, tmp_path, policy, share):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "int8_from_mixed_bfloat16"])
-def test_no_bit_depends_on_the_batch_or_on_padding(library, tmp_path, policy, monkeypatch):
+def test_no_bit_depends_on_the_batch_or_on_padding(library, tmp_path, policy):
     written(library, tmp_path, local_attention=20)
     model = read(tmp_path, policy)
     ids, mask = texts(150)
     together = model(ids, mask=mask)
     for row, text, keep in zip(together, ids, mask, strict=True):
         np.testing.assert_array_equal(model(text[np.newaxis, keep])[0], row[keep])
-    monkeypatch.setattr(modernbert, "_SCORES", 1)  # one text after the other
-    np.testing.assert_array_equal(model(ids, mask=mask)[mask], together[mask])
 
 
 def test_layers_have_paths_in_the_style_of_bert(library, tmp_path):
@@ -155,13 +153,17 @@ def test_layers_have_paths_in_the_style_of_bert(library, tmp_path):
 
 def test_long_texts_need_no_memory_that_grows_with_their_square(library, tmp_path, monkeypatch):
     written(library, tmp_path)
-    sizes = []
-    softmax = modernbert.ops.softmax
-    monkeypatch.setattr(modernbert.ops, "softmax", lambda x, **options: (sizes.append(x.size), softmax(x, **options)))
+    scores = []
+    attention = modernbert.ops.dot_product_attention
+
+    def noted(query, key, value, **options):
+        scores.append((query.shape[1], key.shape[1]))
+        return attention(query, key, value, **options)
+
+    monkeypatch.setattr(modernbert.ops, "dot_product_attention", noted)
     read(tmp_path)(np.full((8, 512), 7))
-    assert max(sizes) <= modernbert._SCORES
-    near = [size for size in sizes if size <= 8 * 2 * 128 * (128 + 2 * 4)]
-    assert len(near) == 2 * 4  # of 4 blocks the second and the third, 128 rows of all texts at once
+    near = [(128, 132), (128, 136), (128, 136), (128, 132)]
+    assert scores == [(512, 512), *near, *near, (512, 512)]  # of 4 blocks the second and the third are near
 
 
 ROPE = "rope_parameters is .*; expected an object of 'full_attention', 'sliding_attention'"

@@ -1,4 +1,4 @@
-"""Rows and elements: softmax, layer norm, activations, one thread."""
+"""Rows and elements: softmax, layer norm, activations; attention. One thread."""
 
 import numpy as np
 
@@ -35,3 +35,21 @@ class Rows(PerIsa):
         return self.x.size / seconds(lambda: self.call(self.x, out=self.out)) / 1e9
 
     track_rate.unit = "Gelement/s"
+
+
+class Attention(PerIsa):
+    params = (ISAS, ("1x32x12x32", "8x128x12x32", "1x2048x2x64"), ("float32", "float16", "bfloat16"))
+    param_names = ("isa", "n x length x heads x size", "format")
+
+    def prepare(self, isa, shape, dtype):
+        axes = [int(length) for length in shape.split("x")]
+        self.parts = [normal(*axes, dtype=dtype) for _ in range(3)]
+        self.multiplications = 2 * self.parts[0].size * axes[1]
+
+    def time_attention(self, isa, shape, dtype):
+        mp.dot_product_attention(*self.parts)
+
+    def track_rate(self, isa, shape, dtype):
+        return 2 * self.multiplications / seconds(lambda: mp.dot_product_attention(*self.parts)) / 1e9
+
+    track_rate.unit = "GFLOP/s"

@@ -50,3 +50,4 @@ cdef struct Product:
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1
 cdef void plan_product(Product *p, Py_ssize_t matrices, int threads) noexcept nogil
 cdef void run_here(const Product *p, char *work) noexcept nogil
+cdef int refuse_huge(Py_ssize_t k) except -1

@@ -42,9 +42,9 @@ cdef void run_task(const Product *p, Py_ssize_t index, char *work) noexcept nogi
 
 
 cdef void run_here(const Product *p, char *work) noexcept nogil:
-    """Run all tasks of a planned product of one matrix on this thread, each in the same scratch."""
+    """Run a planned product of one matrix on this thread; it may have fewer rows than the plan is for."""
     cdef Py_ssize_t index
-    for index in range(p.plan.row_tasks * p.plan.panel_tasks):
+    for index in range((p.m + p.plan.mc - 1) // p.plan.mc * p.plan.panel_tasks):
         run_task(p, index, work)
 
 
@@ -103,6 +103,13 @@ cdef void plan_product(Product *p, Py_ssize_t matrices, int threads) noexcept no
         p.common.epilogue.ldr = p.residual.rs // p.residual.size
 
 
+cdef int refuse_huge(Py_ssize_t k) except -1:
+    """Raise for a depth beside which sizes of scratch may overflow."""
+    if k > MOST:
+        raise MemoryError(f"no memory for the scratch of a matrix product with k = {k}")
+    return 0
+
+
 cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     """Run a product whose operands, result and epilogue are set."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
@@ -110,8 +117,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     cdef int threads
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
-    if p.k > MOST:
-        raise MemoryError(f"no memory for the scratch of a matrix product with k = {p.k}")
+    refuse_huge(p.k)
     if (p.n == 1 and p.m > 1 and not p.b.packed and p.out.rs == p.out.size and p.bias == NULL
             and p.residual.data == NULL and p.a.row_scale == NULL and p.a.row_zero == NULL
             and (max(p.a.format, p.b.format) < MP_FLOATS or p.a.format == p.b.format)):

@@ -161,18 +161,14 @@ class MultiHeadAttention(Layer):
             if mask is not None:
                 expanded = _mask(mask, name)
                 keep = expanded if keep is None else keep & expanded
-        q = self.query_dense(query).transpose(0, 2, 1, 3)
-        k = self.key_dense(value if key is None else key).transpose(0, 2, 3, 1)
-        v = self.value_dense(value).transpose(0, 2, 1, 3)
-        half = q.dtype == np.float16  # products may be beyond it before they are scaled
-        scores = ops.matmul(q, k, out_dtype=F32 if half else None)
-        ops.softmax(scores, scale=self._scale, mask=keep, out=scores)
-        scores = ops.cast(scores, np.float16) if half else scores
-        batch, heads, targets, _ = scores.shape
-        context = np.empty((batch, targets, heads, self.value_dim), dtypes.result_type(scores.dtype, v.dtype))
-        ops.matmul(scores, v, out=context.transpose(0, 2, 1, 3))
-        outputs = self.output_dense(context)
-        return (outputs, scores) if return_attention_scores else outputs
+        q, k, v = self.query_dense(query), self.key_dense(value if key is None else key), self.value_dense(value)
+        outputs = self.output_dense(ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale))
+        if not return_attention_scores:
+            return outputs
+        wide = dtypes.result_type(q.dtype, F32)
+        scores = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
+        weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
+        return outputs, weights
 
 
 _TARGETS, _SOURCES = np.s_[:, np.newaxis, :, np.newaxis], np.s_[:, np.newaxis, np.newaxis, :]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import dtypes, ops
+from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
@@ -146,18 +146,7 @@ def attend(query: Array, key: Array, value: Array, keep: Array | None = None, bi
     ndarray, shape (n, length, heads * size)
     """
     n, length, heads, size = query.shape
-    # Before they are scaled, products may be beyond the range of float16. Biases are added in float32.
-    wide = query.dtype == np.float16 or (bias is not None and query.dtype.itemsize == 2)
-    scores = ops.matmul(query.transpose(0, 2, 1, 3), key.transpose(0, 2, 3, 1), out_dtype=F32 if wide else None)
-    scale = 1.0 / math.sqrt(size)
-    if bias is not None:
-        scores *= scores.dtype.type(scale)
-        scores += bias
-        scale = 1.0
-    ops.softmax(scores, scale=scale, mask=keep, out=scores)
-    scores = ops.cast(scores, query.dtype) if wide else scores
-    context = np.empty((n, length, heads, size), dtypes.result_type(scores.dtype, value.dtype))
-    ops.matmul(scores, value.transpose(0, 2, 1, 3), out=context.transpose(0, 2, 1, 3))
+    context: Array = ops.dot_product_attention(query, key, value, bias, keep)
     return context.reshape(n, length, heads * size)
 
 

@@ -6,6 +6,7 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
+from mp_core.ops.attention import dot_product_attention
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
@@ -15,6 +16,7 @@ from mp_core.products.packing import pack
 __all__ = [
     "PackedMatrix",
     "cast",
+    "dot_product_attention",
     "dynamic_matmul",
     "fixed_matmul",
     "gelu",

@@ -21,7 +21,19 @@ from mp_core.core import pointwise as _pointwise
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
 
-__all__ = ["activate", "gelu", "layer_norm", "relu", "relu6", "rms_norm", "sigmoid", "silu", "softmax", "tanh"]
+__all__ = [
+    "activate",
+    "checked_scale",
+    "gelu",
+    "layer_norm",
+    "relu",
+    "relu6",
+    "rms_norm",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "tanh",
+]
 
 _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 
@@ -67,8 +79,7 @@ def softmax(
     x, mask = imported_all(("x", "mask"), x, mask)
     x = as_float(x)
     axis = axis_of(axis, x.ndim)
-    if not abs(scale) <= _LARGEST[x.dtype is F64]:
-        raise ValueError(f"`scale` must be finite in {F64 if x.dtype is F64 else F32}; received scale={scale}")
+    checked_scale(scale, x.dtype is F64)
     keep = None if mask is None else _mask(mask, x.shape)
     result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
     if x.size == 0:  # the sums may have elements nevertheless
@@ -429,6 +440,13 @@ def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     if work is not result:
         result[...] = work
     return result if out is None else out
+
+
+def checked_scale(scale: float, is_float64: bool) -> float:
+    """Return `scale`; raise ValueError unless it is finite in float32, or in float64."""
+    if not abs(scale) <= _LARGEST[is_float64]:
+        raise ValueError(f"`scale` must be finite in {F64 if is_float64 else F32}; received scale={scale}")
+    return scale
 
 
 def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:

@@ -25,10 +25,7 @@ from mp_core.models.settings import Settings, unexpected
 __all__ = ["MODERNBERT"]
 
 _QUERIES = 128
-"""Queries of a text whose scores are computed at once; with near attention, only with the keys around them."""
-
-_SCORES = 2**22
-"""The most scores that are computed at once (16 MiB of float32), unless `_QUERIES` queries of one text have more."""
+"""Queries of a text that near attention takes at once, with the keys around them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,27 +122,17 @@ def _angles(theta: float, size: int, length: int) -> tuple[Array, Array]:
 def _attend(query: Array, key: Array, value: Array, keep: Array | None, reach: int) -> Array:
     """Return what the heads find, each token at most `reach` away, shape (n, length, heads, size) as all three have.
 
-    The scores are float32, and few at once: no bit depends on how many texts go together, nor on padding behind them.
+    Near attention takes some queries at a time with the keys around them, so that its time is linear in the length.
     """
-    n, length, heads, size = query.shape
-    q, v = (part.transpose(0, 2, 1, 3) for part in (query, value))
-    k = key.transpose(0, 2, 3, 1)
-    context = np.empty((n, length, heads, size), value.dtype)
-    out, places = context.transpose(0, 2, 1, 3), np.arange(length)
+    length = query.shape[1]
+    if reach >= length - 1:
+        return ops.dot_product_attention(query, key, value, mask=keep)
+    context, places = np.empty(query.shape, value.dtype), np.arange(length)
     for start in range(0, length, _QUERIES):
-        rows = slice(start, start + _QUERIES)
-        around = slice(max(0, start - reach), start + _QUERIES + reach)
-        near = None
-        if reach < length - 1:
-            near = np.abs(places[rows, np.newaxis] - places[around]) <= reach
-        texts = max(1, _SCORES // (heads * _QUERIES * len(places[around])))
-        for first in range(0, n, texts):
-            some = slice(first, first + texts)
-            tokens = None if keep is None else keep[some, :, :, around]
-            mask = near if tokens is None else tokens if near is None else tokens & near
-            scores = ops.matmul(q[some, :, rows], k[some, :, :, around], out_dtype=dtypes.result_type(q.dtype, F32))
-            ops.softmax(scores, scale=1.0 / math.sqrt(size), mask=mask, out=scores)
-            ops.matmul(ops.cast(scores, q.dtype), v[some, :, around], out=out[some, :, rows])
+        rows, around = slice(start, start + _QUERIES), slice(max(0, start - reach), start + _QUERIES + reach)
+        near = np.abs(places[rows, np.newaxis] - places[around]) <= reach
+        mask = near if keep is None else keep[..., around] & near
+        context[:, rows] = ops.dot_product_attention(query[:, rows], key[:, around], value[:, around], mask=mask)
     return context
 
 

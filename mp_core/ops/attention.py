@@ -1,0 +1,134 @@
+"""Attention of queries to keys, in all heads at once."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arguments import boolean, number
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, imported_all
+from mp_core.core import attention as _attention
+from mp_core.dtypes import result_type
+from mp_core.ops.rows import checked_scale, softmax
+from mp_core.products.matmul import matmul
+
+__all__ = ["dot_product_attention"]
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    scale: float | None = None,
+    is_causal: bool = False,
+) -> Array:
+    """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
+
+    The scores are never in memory as a whole: each thread computes some rows of one head at a time, in its cache.
+
+    Parameters
+    ----------
+    query : array-like, shape (n, targets, heads, size)
+        Float; other numbers become float32.
+    key : array-like, shape (n, sources, key heads, size)
+        The number of `key heads` divides that of `heads`; neighbouring heads of queries share one of keys and values.
+    value : array-like, shape (n, sources, key heads, value size)
+    bias : array-like of float, optional
+        Broadcastable to (n, heads, targets, sources): added to the scaled scores in float32.
+    mask : array-like of bool or integers 0 and 1, optional
+        Broadcastable to the same shape: True where a target may attend to a source.
+    scale : float, optional
+        Default: ``1 / sqrt(size)``.
+    is_causal : bool
+        Whether targets attend to sources up to their own position only.
+
+    Returns
+    -------
+    ndarray, shape (n, targets, heads, value size)
+        Of the common type of `query`, `key` and `value`, of float8 types float32. A target that may attend to nothing
+        gets zeros.
+
+    Raises
+    ------
+    TypeError
+        An argument is not numeric, `mask` neither bool nor integer, or `is_causal` no bool.
+    ValueError
+        The shapes do not fit, `scale` is no finite number (of float32, but for float64), or `mask` has other numbers
+        than 0 and 1.
+
+    Notes
+    -----
+    Scores and softmax are float32, sums included; the softmax is rounded to the type of `value` before it is
+    multiplied by it, and the result once more. float64 is computed in float64. The numerics page states the order of
+    operations; the bits depend on neither batch, threads nor instruction set.
+
+    Examples
+    --------
+    >>> x = np.eye(2, dtype=np.float32)[np.newaxis, :, np.newaxis]
+    >>> dot_product_attention(x, x, x, is_causal=True)[0, :, 0].round(2)
+    array([[1.  , 0.  ],
+           [0.33, 0.67]], dtype=float32)
+    """
+    given, causal = None if scale is None else number(scale, "scale"), boolean(is_causal, "is_causal")
+    names = ("query", "key", "value", "bias", "mask")
+    query, key, value, bias, mask = imported_all(names, query, key, value, bias, mask)
+    q, k, v = (as_float(x, name) for x, name in zip((query, key, value), names, strict=False))
+    shape = _scores_shape(q, k, v)
+    common = result_type(result_type(q.dtype, k.dtype), v.dtype)
+    common = F32 if common.itemsize == 1 else common
+    q, k, v = (x if x.dtype is common else cast(x, common) for x in (q, k, v))
+    step = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
+    added = None if bias is None else _each_score(as_float(bias, "bias"), shape, "bias")
+    keep = None if mask is None else _each_score(as_mask(mask), shape, "mask")
+    if causal:
+        keep = np.tri(*shape[2:], dtype=bool) if keep is None else keep & np.tri(*shape[2:], dtype=bool)
+    if common is F64 or 0 in (*shape, q.shape[3], v.shape[3]):
+        return _by_parts(q, k, v, step, keep, added)
+    out = np.empty((*q.shape[:3], v.shape[3]), common)
+    keep = None if keep is None else np.broadcast_to(np.ascontiguousarray(keep), shape)
+    scaled = None
+    if added is not None:
+        added = np.require(added if added.dtype is F32 else cast(added, F32), requirements=("C", "A"))
+        scaled = np.broadcast_to(added, shape), np.full(shape[3], step, F32)
+    _attention.attention(FORMATS[common], q, k, v, out, step, keep, scaled)
+    return out
+
+
+def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, int, int, int]:
+    """Return the shape of the scores, (n, heads, targets, sources); raise where those of the operands do not fit."""
+    for name, x in (("query", q), ("key", k), ("value", v)):
+        if x.ndim != 4:
+            raise ValueError(f"`{name}` must have shape (n, length, heads, size); received {x.shape}")
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+        raise ValueError(f"`query` and `key` must agree in axes 0 and 3; received shapes {q.shape} and {k.shape}")
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(f"`key` and `value` must agree in axes 0 to 2; received shapes {k.shape} and {v.shape}")
+    heads, shared = q.shape[2], k.shape[2]
+    if heads != shared and (shared == 0 or heads % shared):
+        raise ValueError(
+            f"the number of heads of `key` must divide that of `query`; received shapes {k.shape} and {q.shape}"
+        )
+    return q.shape[0], heads, q.shape[1], k.shape[1]
+
+
+def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
+    """Return what is broadcast to the scores, itself as long as they are along the sources."""
+    try:
+        np.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(f"`{argument}` must broadcast to shape {shape}; received {x.shape}") from None
+    return np.broadcast_to(x, (*x.shape[:-1], shape[-1]))
+
+
+def _by_parts(q: Array, k: Array, v: Array, scale: float, keep: Array | None, bias: Array | None) -> Array:
+    """Return the attention of float64, or without elements, by way of all scores."""
+    sharing = q.shape[2] // max(k.shape[2], 1)
+    k, v = (np.repeat(x, sharing, axis=2) for x in (k, v))
+    scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
+    if bias is not None:
+        scores = scores * scores.dtype.type(scale) + cast(bias, scores.dtype)
+    weights = softmax(scores, scale=scale if bias is None else 1.0, mask=keep)
+    context = matmul(cast(weights, q.dtype), v.transpose(0, 2, 1, 3))
+    return np.ascontiguousarray(context.transpose(0, 2, 1, 3))
