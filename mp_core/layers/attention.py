@@ -162,11 +162,11 @@ class MultiHeadAttention(Layer):
                 expanded = _mask(mask, name)
                 keep = expanded if keep is None else keep & expanded
         q, k, v = self.query_dense(query), self.key_dense(value if key is None else key), self.value_dense(value)
-        outputs = self.output_dense(ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale))
+        outputs: Array = self.output_dense(ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale))
         if not return_attention_scores:
             return outputs
         wide = dtypes.result_type(q.dtype, F32)
-        scores = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
+        scores: Array = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
         weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
         return outputs, weights
 
