@@ -250,7 +250,7 @@ class Form:
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
         multiply = self._made(key, lambda: product_of(self.matrix, self.inputs, self.dynamic, rows.dtype))
-        product: Array = multiply(rows, self._vector(bias), activation, compute)
+        product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
         return product
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
@@ -273,8 +273,8 @@ class Form:
         rounds = self.rounds_bias and value.dtype.name == "float32"
         return ops.cast(ops.cast(value, "bfloat16"), "float32") if rounds else value
 
-    def _vector(self, bias: Bias) -> Array | None:
-        """Return the bias flat, and widened for the float32 sums (float64 as it is)."""
+    def bias_vector(self, bias: Bias) -> Array | None:
+        """Return the bias flat, as products add it: widened for the float32 sums (float64 as it is)."""
         if bias is None:
             return None
 
@@ -355,7 +355,7 @@ class Float(Form):
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: packed(self.geometry.arranged(stored), read))
-        product: Array = ops.matmul(floating(rows, compute), made, bias=self._vector(bias), activation=activation)
+        product: Array = ops.matmul(floating(rows, compute), made, bias=self.bias_vector(bias), activation=activation)
         return product
 
 

@@ -10,6 +10,7 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
+from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
 
 __all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend"]
@@ -162,7 +163,8 @@ class Attention(Part):
     def call(self, hidden: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
         """Return as many vectors as there are in `hidden`; `keep` and `bias` are those of :func:`attend`."""
         shape = *hidden.shape[:2], self.settings.num_attention_heads, self.settings.head_size
-        query, key, value = (layer(hidden).reshape(shape) for layer in (self.query, self.key, self.value))
+        parts = side_by_side((self.query, self.key, self.value), hidden)
+        query, key, value = (part.reshape(shape) for part in parts)
         outputs: Array = self.attention_output(attend(query, key, value, keep, bias))
         return outputs
 

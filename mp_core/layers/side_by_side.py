@@ -1,0 +1,102 @@
+"""Several Dense layers with the same inputs: one product with their kernels side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable, autocast_scope
+from mp_core.forms import Float, Form
+from mp_core.forms.products import packed, product_of
+from mp_core.layers import activations
+from mp_core.layers.dense import Dense
+from mp_core.quantization import QuantizedArray
+
+__all__ = ["side_by_side"]
+
+Product = Callable[[Array], Array]
+
+
+def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
+    """Return ``[layer(inputs) for layer in layers]``, with these bits, as views of one product's result where possible.
+
+    That needs Dense layers without activation that compute in the type of the inputs and hold floats, or int8 codes
+    without zero points whose inputs are quantized as they come: these are quantized once for all layers.
+    """
+    product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
+    if product is None:
+        return [layer(inputs) for layer in layers]
+    outputs, parts, end = product(inputs), [], 0
+    for layer in layers:
+        parts.append(outputs[..., end : end + layer.units])
+        end += layer.units
+    return parts
+
+
+def _is_plain(layer: Any, inputs: Array) -> bool:
+    """Whether a call of the layer is its product alone."""
+    return (
+        type(layer) is Dense
+        and layer.built
+        and layer.activation is activations.linear
+        and layer._nested_scope is inputs.dtype
+        and layer._output is inputs.dtype
+        and inputs.shape[-1:] == (layer.depth,)
+    )
+
+
+def _kept(layers: Sequence[Dense], inputs: Array) -> Product | None:
+    """Return the product of the layers, made again when one of their variables is another, or has another value.
+
+    The first variable of the first layer keeps it, so that it is dropped with that value; what it keeps does not hold
+    that variable, which would be a cycle.
+    """
+    first, *others = [variable for layer in layers for variable in _variables(layer)]
+    kept: dict[str, Any] = first.derived(("side by side", inputs.dtype), lambda _: {})
+    versions = [(id(variable), variable.version) for variable in others]
+    last = kept.get("last")
+    if last is None or last[0] != versions:
+        with autocast_scope(inputs.dtype):
+            made = _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
+        kept["last"] = last = versions, made, others  # as these are held, no other variable gets the id of one
+    product: Product | None = last[1]
+    return product
+
+
+def _variables(layer: Dense) -> list[AutoCastVariable]:
+    return [*layer.form.variables.values(), *([] if layer.bias is None else [layer.bias])]
+
+
+def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dtype[Any]) -> Product | None:
+    """Return the product with the matrices of some forms side by side, None if it might have other bits."""
+    vectors = [form.bias_vector(bias) for form, bias in zip(forms, biases, strict=True)]
+    given = [vector for vector in vectors if vector is not None]
+    if len(given) not in (0, len(forms)) or dtypes.name_of(dtype) not in dtypes.WIDE:
+        return None
+    bias = np.concatenate(given) if given else None
+    if all(type(form).multiply is Float.multiply for form in forms):
+        return _of_floats(forms, bias, dtype)
+    if all(type(form).multiply is Form.multiply and form.dynamic and form.inputs is None for form in forms):
+        return _of_codes([form.matrix for form in forms], bias, dtype)
+    return None
+
+
+def _of_floats(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
+    read = [form.geometry.arranged(form.variables[form.geometry.name].read_value()) for form in forms]
+    if any(kernel.dtype is not dtype for kernel in read):
+        return None
+    kernel = packed(np.concatenate(read, axis=1), dtype)
+    return lambda rows: ops.matmul(rows, kernel, bias=bias)
+
+
+def _of_codes(matrices: list[Any], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
+    if not all(
+        isinstance(q, QuantizedArray) and q.dtype == np.int8 and q.axis == (0,) and q.zero_point is None
+        and q.group_size is None for q in matrices
+    ):  # fmt: skip
+        return None
+    values, scale = (np.concatenate([getattr(q, name) for q in matrices]) for name in ("values", "scale"))
+    multiply = product_of(QuantizedArray(values, scale, None, (0,)), None, True, dtype)
+    return lambda rows: multiply(rows, bias, None, dtype)
