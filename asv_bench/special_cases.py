@@ -26,7 +26,7 @@ import mp_core as mp
 
 ROOT = Path(__file__).parents[1]
 KERNELS = "mp_core/core/kernels"
-PLAN, RUN = "mp_core/core/plan.pyx", "mp_core/core/run.pyx"
+PLAN, LOOPS = "mp_core/core/plan.pyx", "mp_core/core/run_loops.pxi"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
 NEXT = "    g.prefetch.next = NULL\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
@@ -78,7 +78,7 @@ CASES = (
         "prefetch packed",
         "The next range of a packed panel is prefetched while one is multiplied.",
         f"products {FEW} packed",
-        (Edit(RUN, NEXT, f"{NEXT}    if p.b.packed:\n        return\n"),),
+        (Edit(LOOPS, NEXT, f"{NEXT}    if p.b.packed:\n        return\n"),),
     ),
     Case(
         "prefetch rows",
@@ -86,7 +86,7 @@ CASES = (
         f"products {FEW} kn",
         (
             Edit(
-                RUN,
+                LOOPS,
                 NEXT,
                 f"{NEXT}    if not p.b.packed and p.b.cs == mp_element_bytes[p.b.format]:\n        return\n",
             ),
@@ -104,7 +104,7 @@ CASES = (
         f"products {FEW} nk",
         (
             Edit(
-                RUN,
+                LOOPS,
                 NEXT,
                 f"{NEXT}    if not p.b.packed and p.b.cs != mp_element_bytes[p.b.format]:\n        return\n",
             ),
@@ -164,7 +164,7 @@ CASES = (
         "zero points first",
         "Accumulators of int8 begin at the zero points' share of the sums.",
         "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
-        (Edit(RUN, "p.a.row_zero == NULL and (p.b.packed or", "False and (p.b.packed or"),),
+        (Edit(LOOPS, "p.a.row_zero == NULL and (p.b.packed or", "False and (p.b.packed or"),),
     ),
     Case(
         "streaming stores",

@@ -296,14 +296,17 @@ def test_exp_error_in_ulp(isa):
     assert ulps(y, np.exp(x.astype(np.float64))).max() <= 1.2
 
 
+# Values at +Inf, 3e38, -3e38 and -Inf, where they are not those of relu.
+LIMITS = {"relu6": (6, 6, 0, 0), "sigmoid": (1, 1, 0, 0), "tanh": (1, 1, -1, -1)}
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_keep_signs_and_limits(isa, name):
     function = FUNCTIONS[name]
     x = np.float32([np.inf, -np.inf, np.nan, 3e38, -3e38])
     y = function(x)
-    top = {"relu6": [6, 6], "sigmoid": [1, 1], "tanh": [1, 1]}.get(name, [np.inf, 3e38])
-    low = -1 if name == "tanh" else 0
-    np.testing.assert_array_equal(y, np.float32([top[0], low, np.nan, top[1], low]))
+    top, high, low, bottom = LIMITS.get(name, (np.inf, 3e38, 0, 0))
+    np.testing.assert_array_equal(y, np.float32([top, bottom, np.nan, high, low]))
     for dtype in ("float32", "float64", "bfloat16"):
         zeros = np.array([-0.0, 0.0] * 8, dtype)  # NumPy's maximum depends on the place in a vector
         np.testing.assert_array_equal(np.signbit(function(zeros)), [name != "sigmoid", False] * 8)

@@ -5,7 +5,7 @@
 #include "loops.h"
 
 
-enum { CHAINS = MP_TILE_ROWS * MP_TILE_VECTORS }; /* as many accumulators as a product has: enough to hide the latency */
+enum { CHAINS = MP_MR * MP_NR_VECTORS }; /* as many accumulators as a product has: enough to hide the latency */
 _Static_assert((int)CHAINS <= (int)MP_LOOP_VECTORS, "the sums that callers provide");
 #define EACH_CHAIN(I) _Pragma("GCC unroll 32") for (int I = 0; I < CHAINS; I++)
 

@@ -1,4 +1,4 @@
-"""The plan of a product: which way B takes to the micro-kernel, tasks for the threads, ranges of K for the caches.
+"""The plan of a product: the way in which kernels read B, tasks for the threads, ranges of K for the caches.
 
 `make_plan` is a pure function: it reads a Problem (shape, layouts, formats, kernels, caches, threads) and no data, and
 fills a Plan. run.pyx executes it. Constants found by measurement are in tuning.h; those that are a share of a cache
@@ -9,7 +9,7 @@ length of a K block depends on the types only.
         for each NC columns of the task
             for each KC elements of K
                 for each panel of the NC columns                                   (64 columns)
-                    one call of the micro-kernel: MC rows x KC x 64 columns
+                    one call of the kernel: MC rows x KC x 64 columns
 """
 
 from mp_core.core.header cimport (
@@ -173,7 +173,7 @@ cdef void cut(const Problem *q, Plan *p) noexcept nogil:
 cdef bint fits_in_place(const Problem *q, const Plan *p) noexcept nogil:
     """Whether row-major B is multiplied where it lies: beside so few rows of A that packing it costs more.
 
-    The micro-kernel reads whole vectors, up to 63 bytes beyond a row of B: these must be in the next row, or in a gap
+    The kernel reads whole vectors, up to 63 bytes beyond a row of B: these must be in the next row, or in a gap
     before it that is less than a page.
     """
     cdef const mp_tuning *t = q.machine.tuning
@@ -194,7 +194,7 @@ cdef bint fits_transposed(const Problem *q, const Plan *p) noexcept nogil:
 
 
 cdef void choose_way(const Problem *q, Plan *p) noexcept nogil:
-    """Choose what the micro-kernel reads of B. Zero points of rows of A, AMX tiles and uint8 need packed panels."""
+    """Choose what the kernel reads of B. Zero points of rows of A, AMX tiles and uint8 need packed panels."""
     if q.packed or p.amx or q.k == 0 or q.row_zero or (p.arithmetic == MP_QUADS and q.a.format != MP_I8):
         return
     if fits_in_place(q, p):

@@ -1,4 +1,4 @@
-# One product: operands, epilogue and plan. matmul.pyx fills the operands, `multiply` plans and runs it.
+# One product: operands, epilogue and plan. products/operands.pyx describes it, `run_product` plans and runs it.
 from libc.stdint cimport int32_t
 
 from mp_core.core.header cimport mp_gemm, mp_kernels
@@ -47,7 +47,7 @@ cdef struct Product:
     Plan plan
     bint failed
 
-cdef int multiply(Product *p, Py_ssize_t matrices) except -1
+cdef int run_product(Product *p, Py_ssize_t matrices) except -1
 cdef void plan_product(Product *p, Py_ssize_t matrices, int threads) noexcept nogil
 cdef void run_here(const Product *p, char *work) noexcept nogil
 cdef int refuse_huge(Py_ssize_t k) except -1

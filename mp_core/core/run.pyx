@@ -1,4 +1,4 @@
-"""Running a product: `multiply` asks plan.pyx for a plan, and the pool's threads run its tasks.
+"""Running a product: `run_product` asks plan.pyx for a plan, and the pool's threads run its tasks.
 
 A task (`run_task`) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and
 goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel.
@@ -48,7 +48,7 @@ cdef void run_here(const Product *p, char *work) noexcept nogil:
         run_task(p, index, work)
 
 
-cdef void run_product(void *context, Py_ssize_t index) noexcept nogil:
+cdef void run_pooled(void *context, Py_ssize_t index) noexcept nogil:
     """One task for the threads of the pool, in the scratch of the thread that takes it."""
     cdef Product *p = <Product *>context
     cdef char *work = <char *>scratch(p.plan.scratch.total)
@@ -110,7 +110,7 @@ cdef int refuse_huge(Py_ssize_t k) except -1:
     return 0
 
 
-cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
+cdef int run_product(Product *p, Py_ssize_t matrices) except -1:
     """Run a product whose operands, result and epilogue are set."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef Py_ssize_t axis, tasks
@@ -137,7 +137,7 @@ cdef int multiply(Product *p, Py_ssize_t matrices) except -1:
     else:
         tasks = matrices * p.plan.row_tasks * p.plan.panel_tasks
         with nogil:
-            parallel_for(threads, tasks, run_product, p)
+            parallel_for(threads, tasks, run_pooled, p)
     if p.failed:
         raise MemoryError("no memory for the scratch of a matrix product")
     return 0

@@ -19,8 +19,8 @@ typedef struct {
 
 typedef struct {
     /* Tasks. */
-    ptrdiff_t packed_mc;        /* MC of packed B, rows of A: the panel's range of K (L2 / 4) and MC rows of A stay in L2 */
-    ptrdiff_t made_mc;          /* MC of B packed on the fly, rows of A: packing a range costs 1/100 of multiplying it */
+    ptrdiff_t packed_mc;        /* MC, rows of A: of panels multiplied as they are, so that MC rows and a range of K (L2 / 4) stay in L2 */
+    ptrdiff_t made_mc;          /* ... packed on the fly or decoded, which costs 1/100 of the product; plan.pyx may double it */
     ptrdiff_t small_mc;         /* up to so many rows of A in a task, a range of K is sized for L1 instead of L2 */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* tasks per thread, if they are not longer than thread_work */

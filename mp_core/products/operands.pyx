@@ -16,8 +16,7 @@ from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.plan cimport A_U8
-from mp_core.core.run cimport Axis, Left, Product, Right, Rows
-from mp_core.core.run cimport multiply as run_product
+from mp_core.core.run cimport Axis, Left, Product, Right, Rows, run_product
 from mp_core.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
 

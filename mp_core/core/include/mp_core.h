@@ -233,8 +233,8 @@ typedef struct {
  *   gemm      b is a packed panel.
  *   in_place  b is rows of k with unit stride along n, readable to whole vectors and groups; integers of a are signed,
  *             those of b unsigned as b ^ 0x80.
- *   columns   b is columns of such elements with unit stride along k, `step` bytes apart, for at most MP_TRANSPOSED_ROWS rows
- *             and all of k; ld_acc is MP_PANEL.
+ *   transposed  b is columns of such elements with unit stride along k, operands.b_stride bytes apart, for at most
+ *             MP_TRANSPOSED_ROWS rows and all of k; accumulators.ld is MP_PANEL.
  *   decode    turns a packed range into the format that the arithmetic multiplies, which is faster than to decode it in
  *             registers beside more than few_rows rows of a.
  *   column_sums, row_sums   of integers: by column of a packed int8 range, added to sums; by row of a ^ a_flip. */
@@ -249,7 +249,8 @@ typedef struct {
 } mp_products;
 
 /* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for panels of int8, but with
- * signed a as it is: a_zero is 0; or of bf16, in an order of their own. All of k is one block and ld_acc is MP_PANEL. */
+ * signed a as it is: a_zero is 0; or of bf16, in an order of their own. All of k is one block and
+ * accumulators.ld is MP_PANEL. */
 typedef struct {
     void (*gemm[MP_ARITHMETICS])(const mp_gemm *g);
 } mp_tiles;

@@ -84,7 +84,7 @@
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
- * MP_TILE_ROWS, MP_TILE_VECTORS               | the register block: 6 or 1 rows, 4 or 1 vectors
+ * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: decoding in registers and decoding the panel first
  *                                             | took equally long there (512 x 512, Zen 4 and 5, November 2026)

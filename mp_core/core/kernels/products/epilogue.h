@@ -1,7 +1,7 @@
 /* The end of a product: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over the
  * accumulators of a few rows, which stay in the first-level cache (1.5 KiB); what is not asked for costs nothing. */
 
-#define MP_TILE_LOOP                                              \
+#define MP_EACH_VECTOR                                              \
     for (ptrdiff_t i = 0; i < rows; i++)                          \
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES)
 #define AT ((char *)sums + (i * g->accumulators.ld + j) * 4)
@@ -10,7 +10,7 @@
 /* sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za) */
 V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
-    MP_TILE_LOOP {
+    MP_EACH_VECTOR {
         vu32 x = load_u32(AT);
         if (e->col_sum) {
             const int32_t zero = e->a_zero + (e->row_zero ? e->row_zero[(i0 + i) * e->row_stride] : 0);
@@ -28,7 +28,7 @@ V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows
 /* The first pass, from integers or floats; the last one too if `straight`. */
 V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
     const mp_epilogue *const e = &g->epilogue;
-    MP_TILE_LOOP {
+    MP_EACH_VECTOR {
         vf32 x = integers ? f32_from_i32(load_u32(AT)) : load_f32((const void *)AT);
         if (e->row_scale) x = mul_f32(x, set_f32(e->row_scale[(i0 + i) * e->row_stride]));
         if (e->col_scale) x = mul_f32(x, loadn_f32(e->col_scale + j, LEFT));
@@ -45,7 +45,7 @@ V void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) 
     switch (e->residual_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
-        MP_TILE_LOOP {                                                                                              \
+        MP_EACH_VECTOR {                                                                                              \
             const vf32 r = TO_F32(LOADN((const CODE *)e->residual + (i0 + i) * e->ldr + j, LEFT));                  \
             store_f32((void *)AT, add_f32(load_f32((const void *)AT), r));                                          \
         }                                                                                                           \
@@ -60,7 +60,7 @@ V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t r
     switch (e->out_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
     case MP_##FORMAT:                                                                                               \
-        MP_TILE_LOOP {                                                                                              \
+        MP_EACH_VECTOR {                                                                                              \
             CODE *to = (CODE *)e->out + (i0 + i) * e->ldo + j;                                                      \
             const vf32 x = load_f32((const void *)AT);                                                              \
             if (g->shape.n - j >= MP_LANES)                                                                         \
@@ -108,6 +108,6 @@ static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, voi
 
 V int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }
 
-#undef MP_TILE_LOOP
+#undef MP_EACH_VECTOR
 #undef AT
 #undef LEFT

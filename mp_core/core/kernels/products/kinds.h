@@ -35,7 +35,7 @@ V ptrdiff_t vector_bytes(const int kind) {
 }
 
 /* Rows of a register block, at most. */
-V int rows_of(const int kind) { return kinds[kind].rows < MP_TILE_ROWS ? kinds[kind].rows : MP_TILE_ROWS; }
+V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
 /* ---- 16 columns of a part of the groups at p, ready to be multiplied. stride: bytes from a row of B to the next */
 

@@ -19,8 +19,8 @@
  * kind, rows and vectors are constants wherever they are parameters, so that the loops over them disappear and the sums c
  * stay in registers.
  */
-enum { MOST_ROWS = 2 * MP_TILE_ROWS, MOST_VECTORS = 4 }; /* 12 rows: of pieces, see transposed.h */
-_Static_assert(MP_TILE_ROWS <= MP_ROWS && MP_TILE_VECTORS <= MOST_VECTORS, "plan.pyx assumes these bounds");
+enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* 12 rows: of pieces, see transposed.h */
+_Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.pyx assumes these bounds");
 
 /* Register blocks of a panel, one below the other. */
 typedef struct {
@@ -104,8 +104,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
-        if ((rows <= BUSY_ROWS && vectors < MP_TILE_VECTORS) || !*prefetching) continue;
-        if (vectors == MP_TILE_VECTORS && *prefetching == OWN_PANEL)
+        if ((rows <= BUSY_ROWS && vectors < MP_NR_VECTORS) || !*prefetching) continue;
+        if (vectors == MP_NR_VECTORS && *prefetching == OWN_PANEL)
             UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64)
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
         else if (rows > BUSY_ROWS && !(left & t->next.interval))
@@ -209,20 +209,20 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
 
 /* The sizes of register blocks: functions of their own, each with its use of registers, in a table [rows - 1][vectors - 1]
  * for each kind. */
-#if MP_TILE_VECTORS == 4
+#if MP_NR_VECTORS == 4
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
 #else
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1)
 #endif
-#if MP_TILE_ROWS == 6
+#if MP_MR == 6
 #define MP_SIZES(DO, KIND) \
     MP_WIDTHS(DO, KIND, 1) MP_WIDTHS(DO, KIND, 2) MP_WIDTHS(DO, KIND, 3) \
     MP_WIDTHS(DO, KIND, 4) MP_WIDTHS(DO, KIND, 5) MP_WIDTHS(DO, KIND, 6)
 #else
 #define MP_SIZES(DO, KIND) MP_WIDTHS(DO, KIND, 1)
 #endif
-_Static_assert(MP_TILE_ROWS == 6 || MP_TILE_ROWS == 1, "the sizes above");
-_Static_assert(MP_TILE_VECTORS == 4 || MP_TILE_VECTORS == 1, "the sizes above");
+_Static_assert(MP_MR == 6 || MP_MR == 1, "the sizes above");
+_Static_assert(MP_NR_VECTORS == 4 || MP_NR_VECTORS == 1, "the sizes above");
 
 #define MP_INSTANCE(KIND, R, N)                                                                                 \
     static __attribute__((noinline)) void micro_kernel_##KIND##_##R##x##N(const mp_gemm *g, block_column *t) {  \

@@ -1,6 +1,6 @@
 /* A call of a product kernel: a panel, or rows of a row-major B in place, cut into register blocks. */
 
-typedef void (*const micro_kernel_sizes[MP_TILE_VECTORS])(const mp_gemm *, block_column *);
+typedef void (*const micro_kernel_sizes[MP_NR_VECTORS])(const mp_gemm *, block_column *);
 
 /* M = 1 and a row-major B in place: `together` rows of B (groups) at a time, over all columns, so that memory is read in
  * order. The partial sums of all columns are in memory, that is in a cache. Return how many groups were multiplied. */
@@ -43,9 +43,9 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
 
 /* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. */
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
-    _Alignas(64) char local[MP_TILE_ROWS * MP_PANEL * 4];
+    _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
-    const ptrdiff_t widths = (vectors + MP_TILE_VECTORS - 1) / MP_TILE_VECTORS;
+    const ptrdiff_t widths = (vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS;
     const ptrdiff_t heights = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
@@ -58,17 +58,17 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE)
         pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind),
-                              MP_TILE_VECTORS * vector_bytes(kind),
+                              MP_NR_VECTORS * vector_bytes(kind),
                               widths > 1 && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
     for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
         const ptrdiff_t rows = lower + (height < taller);
         count = widths > 1 || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
-        for (ptrdiff_t v = 0; v < vectors; v += MP_TILE_VECTORS) {
+        for (ptrdiff_t v = 0; v < vectors; v += MP_NR_VECTORS) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
             if (kinds[kind].layouts & IN_PLACE)
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
-            kernels[rows - 1][at_most(vectors - v, MP_TILE_VECTORS) - 1](g, &t);
+            kernels[rows - 1][at_most(vectors - v, MP_NR_VECTORS) - 1](g, &t);
         }
         if (own_epilogue) run_epilogue(g, sums, row, rows, kind);
         row += rows * count;
@@ -103,7 +103,7 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 
 #define MP_KIND(NAME, ...)                                                              \
     MP_SIZES(MP_INSTANCE, NAME)                                                         \
-    static micro_kernel_sizes micro_kernels_##NAME[MP_TILE_ROWS] = {MP_SIZES(MP_ENTRY, NAME)};  \
+    static micro_kernel_sizes micro_kernels_##NAME[MP_MR] = {MP_SIZES(MP_ENTRY, NAME)};  \
     static __attribute__((noinline)) void panel_##NAME(const mp_gemm *g) {              \
         multiply_panel(g, KIND_##NAME, micro_kernels_##NAME);                           \
     }

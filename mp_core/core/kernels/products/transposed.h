@@ -14,7 +14,7 @@ V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / si
 
 /* A whole piece of `all` vectors and k of K by some rows, whose partial sums lie CACHED_COLUMNS apart. */
 V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all, const int k) {
-    const int most = MP_TILE_ROWS * MP_TILE_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
+    const int most = MP_MR * MP_NR_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
     for (int v = 0; v < all; v += vectors) {
         place at = {.lda = lda, .b = (const char *)g->operands.b + v * vector_bytes(kind)};
@@ -34,12 +34,12 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     }
 }
 
-#if MP_TILE_VECTORS == 4 /* a piece has at most two vectors of columns, so a register block may have twice as many rows */
-#define MP_PIECE_ROWS (2 * MP_TILE_ROWS)
+#if MP_NR_VECTORS == 4 /* a piece has at most two vectors of columns, so a register block may have twice as many rows */
+#define MP_PIECE_ROWS (2 * MP_MR)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
     DO(KIND, 7) DO(KIND, 8) DO(KIND, 9) DO(KIND, 10) DO(KIND, 11) DO(KIND, 12)
-#elif MP_TILE_ROWS == 6
+#elif MP_MR == 6
 #define MP_PIECE_ROWS 6
 #define MP_HEIGHTS(DO, KIND) DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6)
 #else

@@ -255,8 +255,8 @@ static const uint16_t i4_values[32] = { /* twice: vpermw looks at 5 bits, of whi
 V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
 
 #define MP_DIVIDES 0
-#define MP_TILE_ROWS 6
-#define MP_TILE_VECTORS 4
+#define MP_MR 6
+#define MP_NR_VECTORS 4
 #ifdef MP_NATIVE_BYTES
 #define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX}

@@ -110,7 +110,7 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 
 #define MP_DIVIDES 1
-#define MP_TILE_ROWS 1
-#define MP_TILE_VECTORS 1
+#define MP_MR 1
+#define MP_NR_VECTORS 1
 #define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3}
