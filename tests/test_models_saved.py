@@ -100,12 +100,14 @@ def test_the_packed_codes_are_those_of_the_file(folder, tmp_path, scheme, monkey
     encoder.encode(TEXTS)
     filed = open_tensors(tmp_path / "small" / "model.safetensors")
     kernels = [filed[name] for name in encoder.kernel_names.values()]
-    assert len(packed) == len(kernels) == 12
+    columns = np.concatenate([matrix.unpack().T.astype(np.float32).reshape(-1) for _, matrix in packed])
+    assert len(kernels) == 12  # query, key and value of a block may be one packed matrix
+    assert columns.size == sum(q.shape[0] * q.shape[1] for q in kernels)
     for q in kernels:
         codes = QuantizedArray(q.values, np.ones_like(q.scale), q.zero_point, q.axis, q.group_size, q.dtype, q.shape)
-        steps = dequantize(codes)  # less their zero points
-        found = [matrix for b, matrix in packed if matrix.shape == q.shape[::-1]]
-        assert any(np.array_equal(matrix.unpack().astype(np.float32), steps.T) for matrix in found)
+        steps = dequantize(codes).reshape(-1)  # less their zero points
+        places = np.flatnonzero(columns[: columns.size - steps.size + 1] == steps[0])
+        assert any(np.array_equal(columns[place : place + steps.size], steps) for place in places)
     word = encoder.model.embeddings.word
     np.testing.assert_array_equal(word.codes.numpy(), filed["embeddings.word_embeddings.weight"].values)
     assert np.shares_memory(word.codes.numpy(), np.asarray(word.matrix.values))
@@ -199,13 +201,18 @@ def test_a_folder_is_not_replaced_by_accident_and_never_by_itself(tmp_path):
 
 _GROWTH = """
 import sys
+from pathlib import Path
 from mp_core.models import BertEncoder
+from mp_core.models.modules import read_modules
+from mp_core.models.tokenizer import Tokenizer
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
 
 tiny, model = sys.argv[1:]
 BertEncoder.from_folder(tiny).encode(["a b"])
+tokenizer = Tokenizer(read_modules(Path(model)))  # 17 MB of its own, of which some are free again for the model
+tokenizer(["one text"])
 before = peak()
 encoder = BertEncoder.from_folder(model)
 encoder.encode(["one text", "and another one"])
@@ -213,7 +220,7 @@ print(peak() - before, encoder.weight_bytes)
 """
 
 
-def test_opening_int8_minilm_takes_no_more_than_half_its_file_again(folder, tmp_path):
+def test_opening_int8_minilm_takes_little_more_memory_than_its_file(folder, tmp_path):
     try:
         source = demo.model_folder()
     except ImportError:
@@ -225,5 +232,5 @@ def test_opening_int8_minilm_takes_no_more_than_half_its_file_again(folder, tmp_
     ).stdout  # fmt: skip
     growth, weights = map(int, output.split())
     file = (tmp_path / "small" / "model.safetensors").stat().st_size
-    assert growth <= 1.5 * file
+    assert growth <= 1.2 * file  # packed kernels, and the pages of the file that were read
     assert weights <= 24e6
