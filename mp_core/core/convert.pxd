@@ -1,4 +1,6 @@
 # A cast of contiguous elements, as the entry point of casts describes it.
+cimport numpy as cnp
+
 from mp_core.core.header cimport MP_I32, mp_kernels
 
 cdef enum:
@@ -12,3 +14,4 @@ cdef struct Cast:
     int src_format, dst_format, src_size, dst_size, mode
 
 cdef int contiguous(Cast *c) except -1
+cdef int note_cast(const Cast *c, cnp.ndarray src, cnp.ndarray dst) except -1

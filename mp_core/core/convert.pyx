@@ -1,10 +1,14 @@
 """Casts between float formats: array loops around the kernels."""
 
 cimport numpy as cnp
-from libc.string cimport memcpy
+from libc.stdint cimport int8_t, int32_t
+from libc.string cimport memcpy, memset
 
-from mp_core.core.cpu cimport STREAMED, kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats
+from mp_core.core.cpu cimport STREAMED, is_recording, kernels, parallel_for, threads_for
+from mp_core.core.header cimport (
+    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats,
+)
+from mp_core.core.steps cimport recording
 
 cnp.import_array()
 
@@ -73,20 +77,32 @@ cdef void run_share(void *context, Py_ssize_t index) noexcept nogil:
     run_contiguous(c, c.src + first * c.src_size, c.dst + first * c.dst_size, min(c.share, c.n - first))
 
 
+cdef Py_ssize_t share_out(Cast *c, int threads) noexcept nogil:
+    """Share the elements out among threads where that pays; return the number of shares."""
+    if c.n < WORTHWHILE:
+        threads = 1
+    elif c.n * c.dst_size >= STREAMED:
+        c.mode |= MP_STREAM
+    c.share = (c.n + threads - 1) // threads
+    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
+    return (c.n + c.share - 1) // c.share
+
+
 cdef int contiguous(Cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
     cdef int threads
+    cdef Py_ssize_t shares
     if c.n < WORTHWHILE:
         run_contiguous(c, c.src, c.dst, c.n)
         return 0
-    if c.n * c.dst_size >= STREAMED:
-        c.mode |= MP_STREAM
     threads = threads_for(<double>c.n, WORTHWHILE)
-    c.share = (c.n + threads - 1) // threads
-    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
+    shares = share_out(c, threads)
     with nogil:
-        parallel_for(threads, (c.n + c.share - 1) // c.share, run_share, c)
+        parallel_for(threads, shares, run_share, c)
     return 0
+
+
+include "convert_recorded.pxi"
 
 
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
@@ -102,6 +118,8 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(src), cnp.PyArray_ITEMSIZE(dst)
     if c.n == 0:
         return
+    if is_recording():
+        note_cast(&c, src, dst)
     if cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst):
         contiguous(&c)
     else:

@@ -12,7 +12,7 @@ from mp_core.core.scopes import innermost, scope
 from mp_core.core.header cimport (
     MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,
     mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_keep_awake, mp_parallel_for,
-    mp_scratch,
+    mp_recording, mp_run_steps, mp_scratch,
 )
 
 cdef extern from *:
@@ -161,3 +161,21 @@ cdef const mp_kernels *kernels() noexcept nogil:
 
 cdef void *scratch(size_t bytes) noexcept nogil:
     return mp_scratch(bytes)
+
+
+cdef bint is_recording() noexcept nogil:
+    """Whether this thread notes what it runs on a tape."""
+    return mp_recording()[0] != NULL
+
+
+cdef void *recorder(void *other) noexcept nogil:
+    """Exchange the tape of this thread, which may be NULL."""
+    cdef void **place = mp_recording()
+    cdef void *before = place[0]
+    place[0] = other
+    return before
+
+
+cdef void run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress) noexcept nogil:
+    """Run steps on up to that many threads, with a barrier between one and the next."""
+    mp_run_steps(threads, steps, count, progress)

@@ -6,8 +6,9 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
-from mp_core.ops.attention import dot_product_attention
+from mp_core.ops.attention import dot_product_attention, ragged_attention, ragged_mean
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
+from mp_core.ops.lookup import take_rows
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
 from mp_core.products.matmul import PackedMatrix, matmul
@@ -24,11 +25,14 @@ __all__ = [
     "matmul",
     "pack",
     "qlinear_matmul",
+    "ragged_attention",
+    "ragged_mean",
     "relu",
     "relu6",
     "rms_norm",
     "sigmoid",
     "silu",
     "softmax",
+    "take_rows",
     "tanh",
 ]

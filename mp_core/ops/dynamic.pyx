@@ -10,6 +10,7 @@ from mp_core.products.panels cimport Panels
 import numpy as np
 
 from mp_core.ops.dynamic_any import dynamic_any
+from mp_core.recorded import call_recorded
 
 cnp.import_array()
 
@@ -68,6 +69,9 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     call.residual, call.left = <PyObject *>residual, TO_CODES
     call.scale, call.zeros = <PyObject *>scale, <PyObject *>None
     result = multiply(&call)
+    if result is None:
+        arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
+        result = call_recorded(dynamic_matmul, (a, b), {"scale": scale, **arguments})
     return dynamic_any(a, b, scale, None, out_dtype, out, (bias, activation, residual)) if result is None else result
 
 
@@ -124,4 +128,6 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
     call.residual, call.left = <PyObject *>None, TO_CODES
     call.scale, call.zeros = <PyObject *>steps, <PyObject *>zeros
     result = multiply(&call)
+    if result is None:
+        result = call_recorded(fixed_matmul, (a, b, steps, zeros), {"bias": bias, "activation": activation})
     return dynamic_any(a, b, steps, zeros, None, None, (bias, activation, None)) if result is None else result

@@ -1,0 +1,87 @@
+"""Means of the rows of sequences that lie one behind the other."""
+
+cimport numpy as cnp
+from libc.stdint cimport int32_t
+from libc.string cimport memset
+
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
+from mp_core.core.header cimport MP_F32, mp_element_bytes
+from mp_core.core.plan cimport Plan, this_machine
+from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
+from mp_core.core.steps cimport recording
+
+cnp.import_array()
+
+cdef struct Pool:
+    Product sums                # of the first sequence: weights @ rows
+    const int32_t *offsets      # [sequences + 1]
+    Py_ssize_t sequences, skipped
+    bint failed
+
+
+cdef void run_pool(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: the mean of the rows of a sequence behind the first `skipped`, summed as a product sums."""
+    cdef Pool *t = <Pool *>context
+    cdef Product sums = t.sums
+    cdef Py_ssize_t column
+    cdef float count
+    cdef float *out
+    cdef char *work
+    sums.k = t.offsets[index + 1] - t.offsets[index]
+    sums.b.data += t.offsets[index] * sums.b.rs
+    sums.out.data += index * sums.n * 4
+    memset(&sums.plan, 0, sizeof(Plan))
+    plan_product(&sums, 1, 1)
+    work = <char *>scratch(sums.plan.scratch.total)
+    if work == NULL:
+        t.failed = True
+        return
+    run_here(&sums, work)
+    out, count = <float *>sums.out.data, <float>(sums.k - t.skipped)
+    for column in range(sums.n):
+        out[column] /= count
+
+
+cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexcept nogil:
+    cdef Pool *t = <Pool *>context
+    t.sums.kernels = kernels()
+    if sequences >= 0:
+        t.sequences = sequences
+    return t.sequences
+
+
+def ragged_mean(int fmt, cnp.ndarray x not None, cnp.ndarray offsets not None, cnp.ndarray weights not None,
+                Py_ssize_t skipped, cnp.ndarray out not None):
+    """out[i] = sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, over their number less `skipped`.
+
+    `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's type,
+    has at least as many elements as a sequence has rows: `skipped` zeros, then ones. `out` is float32, C-contiguous,
+    (sequences, width).
+    """
+    cdef Pool t
+    cdef Py_ssize_t base = <Py_ssize_t>&t, tasks, size = mp_element_bytes[fmt]
+    cdef int threads
+    memset(&t, 0, sizeof(t))
+    t.offsets, t.sequences, t.skipped = (
+        <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1, skipped)
+    t.sums.m, t.sums.n = 1, cnp.PyArray_DIM(x, 1)
+    t.sums.a.data, t.sums.a.format, t.sums.a.size = cnp.PyArray_BYTES(weights), fmt, size
+    t.sums.a.rs, t.sums.a.cs = cnp.PyArray_NBYTES(weights), size
+    t.sums.b.data, t.sums.b.format = cnp.PyArray_BYTES(x), fmt
+    t.sums.b.rs, t.sums.b.cs = cnp.PyArray_STRIDE(x, 0), size
+    t.sums.out.data, t.sums.out.rs, t.sums.out.size = cnp.PyArray_BYTES(out), t.sums.n * 4, 4
+    t.sums.common.epilogue.out_format = MP_F32
+    refuse_huge(cnp.PyArray_DIM(x, 0))
+    if is_recording():
+        recording().add_buffer(out)
+        recording().note(
+            "mean", prepare, run_pool, &t, sizeof(t), <Py_ssize_t>&t.failed - base,
+            (<Py_ssize_t>&t.sums.a.data - base, <Py_ssize_t>&t.sums.b.data - base,
+             <Py_ssize_t>&t.sums.out.data - base, <Py_ssize_t>&t.offsets - base),
+            t.sequences, 2.0 * cnp.PyArray_SIZE(x), cnp.PyArray_NBYTES(x))
+    threads = threads_for(<double>cnp.PyArray_SIZE(x), this_machine().tuning.thread_work)
+    tasks = prepare(&t, -1, threads)
+    with nogil:
+        parallel_for(threads, tasks, run_pool, &t)
+    if t.failed:
+        raise MemoryError("no memory for the scratch of a mean")

@@ -1,0 +1,30 @@
+# Calls of kernels that are recorded once and run again: a Tape takes them down, a Replay runs them.
+cimport numpy as cnp
+
+# Plans a step for some rows and threads, and returns how many tasks it has. `rows` is -1 where the step keeps its own.
+ctypedef Py_ssize_t (*preparation)(void *context, Py_ssize_t rows, int threads) noexcept nogil
+ctypedef void (*execution)(void *context, Py_ssize_t index) noexcept nogil
+
+# What a step reads and writes lies at pointers in its context. Between two runs the memory moves, so each pointer into
+# memory of the tape is noted as (where it is in the context, number of the buffer, bytes from the buffer's begin).
+cdef class Note:
+    cdef readonly str name          # of the operation, for profiles and errors
+    cdef readonly Py_ssize_t rows   # of its result: where they are those of the tape, a replay may have fewer
+    cdef readonly double operations # multiplications and additions
+    cdef readonly Py_ssize_t moved  # bytes read and written, weights included
+    cdef readonly list pointers
+    cdef bytes context
+    cdef preparation prepare
+    cdef execution run
+    cdef Py_ssize_t failed          # where the context has its `bint failed`
+
+cdef class Tape:
+    cdef readonly list notes
+    cdef readonly list buffers      # ndarrays: what a plan is given, and what its steps write
+    cdef readonly list constants    # ndarrays that steps read, weights mostly
+
+    cpdef int add_buffer(self, cnp.ndarray array) except -1
+    cdef int note(self, str name, preparation prepare, execution run, const void *context, Py_ssize_t size,
+                  Py_ssize_t failed, tuple pointers, Py_ssize_t rows, double operations, Py_ssize_t moved) except -1
+
+cdef Tape recording()
