@@ -1,6 +1,9 @@
 """Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple
@@ -11,13 +14,31 @@ from mp_core.arena import ARENAS, place
 from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.core.steps import Replay
+from mp_core.core.steps import Replay, run_passes
 from mp_core.dtypes import is_float
 from mp_core.layers import Layer
 from mp_core.recorded import Recorded, Recording, UnseenError
 from mp_core.tree import leaves, map_leaves
 
-__all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile"]
+__all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
+
+_eager: ContextVar[bool] = ContextVar("mp_core.eager", default=False)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Let encoders run their layers call by call, and not by plans, within a ``with`` block: for those who look on."""
+    token = _eager.set(True)
+    try:
+        yield
+    finally:
+        _eager.reset(token)
+
+
+def is_eager() -> bool:
+    """Whether an :func:`eager` block is entered here."""
+    return _eager.get()
+
 
 
 class Memory(NamedTuple):
@@ -43,8 +64,10 @@ class _Pass:
     notes: list[Any]
     results: dict[int, Array]   # the buffers in which outputs lie, by number: a run makes new ones
     outputs: Any                # a tree of _Found, and of what is no array
-    offsets: Array              # of each buffer in the arena
-    arena: int                  # bytes
+    held: dict[int, Array]      # the buffers that lie in the arena, by number
+    lives: dict[int, tuple[int, int]]  # the first and the last step that uses each of them
+    buffers: int
+    layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
     constants: list[Array]
     state: Any                  # of the layer, when it was recorded
     replays: list[Replay]       # that no run uses now
@@ -147,10 +170,11 @@ class ForwardPlan:
         Arrays are of the types of the examples and C-contiguous.
         """
         plan = self._current()
+        offsets, size = self._layout(plan, rows)
         made = {number: np.empty(self._resized(x.shape, rows), x.dtype) for number, x in plan.results.items()}
         seconds: list[float] = []
-        with ARENAS.lend(plan.arena) as arena:
-            bases = plan.offsets + _address(arena)
+        with ARENAS.lend(size) as arena:
+            bases = offsets + _address(arena)
             for number, array in (*enumerate(arrays), *made.items()):
                 bases[number] = _address(array)
             replay = _taken(plan, self._sizes)
@@ -158,6 +182,24 @@ class ForwardPlan:
             seconds = run(bases, np.array(rows, np.intp), get_num_threads()) or []
             plan.replays.append(replay)
         return map_leaves(lambda part: self._output(part, arrays, made, rows), plan.outputs), seconds
+
+    def run_passes(self, passes: Sequence[tuple[list[Array], tuple[int, ...], Array]]) -> None:
+        """Run several passes side by side, each on one of the threads.
+
+        Each is (arrays, rows, out) as in :meth:`run_rows`: the plan has one output, a whole buffer, and `out` is where
+        to put it, C-contiguous.
+        """
+        plan, threads = self._current(), min(get_num_threads(), len(passes))
+        (result,) = plan.results
+        offsets, size = self._layout(plan, tuple(np.max([rows for _, rows, _ in passes], axis=0).tolist()))
+        given = np.array([*range(len(self._examples)), result], np.int32)
+        addresses = np.array([[_address(x) for x in (*arrays, out)] for arrays, _, out in passes], np.intp)
+        with ExitStack() as stack:
+            arenas = [stack.enter_context(ARENAS.lend(size)) for _ in range(threads)]
+            bases = np.stack([offsets + _address(arena) for arena in arenas])
+            replays = [_taken(plan, self._sizes) for _ in range(threads)]
+            run_passes(replays, bases, given, addresses, np.array([rows for _, rows, _ in passes], np.intp))
+            plan.replays.extend(replays)
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
         if type(part) is not _Found:
@@ -202,11 +244,20 @@ class ForwardPlan:
         for step, note in enumerate(tape.notes):
             for _, number, _ in note.pointers:
                 lives[number] = lives.get(number, (step, step))[0], step
-        held = [number for number in lives if number >= given and number not in results]
-        places, arena = place([tape.buffers[number].nbytes for number in held], [lives[number] for number in held])
-        offsets = np.zeros(len(tape.buffers), np.intp)
-        offsets[held] = places
-        return _Pass(tape.notes, results, outputs, offsets, arena, tape.constants, state, [])
+        held = {number: tape.buffers[number] for number in lives if number >= given and number not in results}
+        return _Pass(tape.notes, results, outputs, held, lives, len(tape.buffers), {}, tape.constants, state, [])
+
+    def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
+        """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
+        most = tuple(1 << (count - 1).bit_length() for count in rows)
+        found = plan.layouts.get(most)
+        if found is None:
+            sizes = [math.prod(self._resized(x.shape, most)) * x.itemsize for x in plan.held.values()]
+            places, size = place(sizes, [plan.lives[number] for number in plan.held])
+            offsets = np.zeros(plan.buffers, np.intp)
+            offsets[list(plan.held)] = places
+            found = plan.layouts[most] = offsets, size
+        return found
 
     # ---- what it costs
 
@@ -214,7 +265,7 @@ class ForwardPlan:
     def memory(self) -> Memory:
         """The bytes that a run needs, and those that all runs share."""
         distinct = {_address(x): x.nbytes for x in self._pass.constants}
-        return Memory(self._pass.arena, sum(distinct.values()))
+        return Memory(self._layout(self._pass, self._sizes)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10) -> list[Operation]:
         """Return each operation with its time, the median of some runs; default: of the examples.
@@ -304,7 +355,8 @@ def _state(layer: Any) -> Any:
     variables = [variable for part in parts for variable in part.own_variables()]
     forms = [vars(part).get("form") for part in parts]
     variables += [variable for form in forms if form is not None for variable in form.variables.values()]
-    return [(id(part), part._policy(), part.autocast) for part in parts], [(id(v), v.version) for v in variables]
+    policies = [(id(part), part._policy(), part.autocast, id(form)) for part, form in zip(parts, forms, strict=True)]
+    return policies, [(id(variable), variable.version) for variable in variables]
 
 
 def _address(x: Array) -> int:

@@ -103,7 +103,7 @@ cdef struct Gather:
     const int32_t *indices
     char *out
     Py_ssize_t rows, limit, row_bytes, share  # indices; rows of the table; bytes from one to the next
-    int failed                  # 2: an index was outside of the table
+    int failed                  # NO_ROW, or 0
 
 
 cdef void gather_codes(const Gather *g, const int8_t *codes, float scale, char *out) noexcept nogil:
@@ -125,7 +125,7 @@ cdef void gather_share(void *context, Py_ssize_t index) noexcept nogil:
     for i in range(index * g.share, min((index + 1) * g.share, g.rows)):
         row = g.indices[i]
         if not 0 <= row < g.limit:
-            g.failed = 2
+            g.failed = NO_ROW
             row = 0
         to = g.out + i * g.cast.n * g.cast.dst_size
         if g.scale != NULL:

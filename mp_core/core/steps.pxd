@@ -7,6 +7,9 @@ ctypedef void (*execution)(void *context, Py_ssize_t index) noexcept nogil
 
 # What a step reads and writes lies at pointers in its context. Between two runs the memory moves, so each pointer into
 # memory of the tape is noted as (where it is in the context, number of the buffer, bytes from the buffer's begin).
+cdef enum:
+    NO_ROW = 2  # what `failed` of a context is where an index had no row; 1: there was no memory
+
 cdef class Note:
     cdef readonly str name          # of the operation, for profiles and errors
     cdef readonly Py_ssize_t rows   # of its result: where they are those of the tape, a replay may have fewer
@@ -16,7 +19,7 @@ cdef class Note:
     cdef bytes context
     cdef preparation prepare
     cdef execution run
-    cdef Py_ssize_t failed          # where the context has its `bint failed`
+    cdef Py_ssize_t failed          # where the context has its `int failed`
 
 cdef class Tape:
     cdef readonly list notes

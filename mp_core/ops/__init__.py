@@ -6,7 +6,7 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
-from mp_core.ops.attention import dot_product_attention, ragged_attention, ragged_mean
+from mp_core.ops.attention import dot_product_attention, ragged_attention, ragged_pool
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.qlinear import qlinear_matmul
@@ -26,7 +26,7 @@ __all__ = [
     "pack",
     "qlinear_matmul",
     "ragged_attention",
-    "ragged_mean",
+    "ragged_pool",
     "relu",
     "relu6",
     "rms_norm",

@@ -14,7 +14,7 @@ from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
 from mp_core.recorded import constant, recordable
 
-__all__ = ["dot_product_attention", "ragged_attention", "ragged_mean"]
+__all__ = ["dot_product_attention", "ragged_attention", "ragged_pool"]
 
 
 @recordable
@@ -168,8 +168,10 @@ _RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16")
 
 
 @recordable
-def ragged_mean(x: Array, offsets: Array, skipped: int = 0) -> Array:
-    """Return the mean of the rows of each of several sequences in float32, without those of its first `skipped` rows.
+def ragged_pool(
+    x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None
+) -> Array:
+    """Return one row for each of several sequences: the mean of its rows, or one of them.
 
     Parameters
     ----------
@@ -177,32 +179,41 @@ def ragged_mean(x: Array, offsets: Array, skipped: int = 0) -> Array:
         Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
     offsets : ndarray of int32, shape (sequences + 1,)
         As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
+    pooling : {"mean", "mean_sqrt_len_tokens", "cls", "lasttoken"}
+        The mean; the sum over the square root of the number of rows; the first row; the last one. Sums are float32, as
+        products add them.
     skipped : int
+        How many rows at the beginning of each sequence count for none.
+    longest : int, optional
+        At least the length of the longest sequence. Default: the number of tokens.
 
     Returns
     -------
     ndarray of float32, shape (sequences, width)
-        Sums in float32, as products add them.
 
     Raises
     ------
     TypeError
         `x` is of another type.
+    ValueError
+        There is no such `pooling`.
 
     Examples
     --------
-    >>> ragged_mean(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
+    >>> ragged_pool(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
     array([[1.],
            [3.]], dtype=float32)
     """
     if x.dtype not in _RAGGED:
         raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
-    longest = len(x)  # of a sequence, whatever the offsets will say
-    weights = np.ones(longest, x.dtype)
+    if pooling not in _pooling.POOLINGS:
+        raise ValueError(f"`pooling` must be one of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
+    weights = np.ones(len(x) if longest is None else longest, x.dtype)
     weights[:skipped] = 0
     out = np.empty((len(offsets) - 1, x.shape[1]), F32)
     if out.size:
-        _pooling.ragged_mean(FORMATS[x.dtype], contiguous(x), contiguous(offsets), constant(weights), skipped, out)
+        how, weights = _pooling.POOLINGS[pooling], constant(weights)
+        _pooling.pool(FORMATS[x.dtype], how, contiguous(x), contiguous(offsets), weights, skipped, out)
     return out
 
 

@@ -170,6 +170,7 @@ class ModernBlock(Part):
 class ModernEncoder(Encoder):
     """Blocks, each of which adds to the outputs of the one before, and a normalization of the sum."""
 
+    takes_ragged = False
     settings: ModernSettings
 
     def build(self, input_shape: Shape) -> None:
