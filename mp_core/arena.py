@@ -1,7 +1,6 @@
 """Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from threading import Condition
 from typing import Any
 
@@ -33,7 +32,8 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
     >>> place([100, 64, 100], [(0, 1), (1, 2), (2, 3)])
     ([0, 128, 0], 192)
     """
-    offsets, placed, end = [0] * len(sizes), [], 0
+    placed: list[tuple[int, int, int, int]] = []
+    offsets, end = [0] * len(sizes), 0
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         size, (first, last) = -(-sizes[index] // _LINE) * _LINE, lives[index]
         at = 0
@@ -64,30 +64,31 @@ class Arenas:
         self._free: list[np.ndarray[Any, Any]] = []
         self._returned = Condition()
 
-    @contextmanager
-    def lend(self, size: int) -> Iterator[np.ndarray[Any, Any]]:
-        """Lend a block of at least `size` bytes that begins with a cache line, within a ``with`` block."""
+    def take(self, size: int) -> np.ndarray[Any, Any]:
+        """Lend a block of at least `size` bytes that begins with a cache line, until it is given back."""
         with self._returned:
             while self._lent >= self._most:
                 self._returned.wait()
             self._lent += 1
-            fitting = [block for block in self._free if len(block) >= size]
-            block = min(fitting, key=len, default=None)
-            if block is not None:
-                self._free = [other for other in self._free if other is not block]
-            elif self._free:
+            for index in range(len(self._free) - 1, -1, -1):  # the last one given back is the warmest
+                if len(self._free[index]) >= size:
+                    return self._free.pop(index)
+            if self._free:
                 self._free.pop()  # a larger one takes its place
         try:
-            if block is None:
-                raw = np.empty(size + _LINE, np.uint8)
-                block = raw[-raw.ctypes.data % _LINE :][:size]
-            yield block
-        finally:
-            with self._returned:
-                self._lent -= 1
-                if block is not None:
-                    self._free.append(block)
-                self._returned.notify()
+            raw = np.empty(size + _LINE, np.uint8)
+        except MemoryError:
+            self.give(None)
+            raise
+        return raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
+
+    def give(self, block: np.ndarray[Any, Any] | None) -> None:
+        """Take a block back."""
+        with self._returned:
+            self._lent -= 1
+            if block is not None:
+                self._free.append(block)
+            self._returned.notify()
 
 
 ARENAS = Arenas(64)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
@@ -14,7 +14,7 @@ from mp_core.arena import ARENAS, place
 from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.core.steps import Replay, run_passes
+from mp_core.core.replay import Replay, run_passes
 from mp_core.dtypes import is_float
 from mp_core.layers import Layer
 from mp_core.recorded import Recorded, Recording, UnseenError
@@ -40,7 +40,6 @@ def is_eager() -> bool:
     return _eager.get()
 
 
-
 class Memory(NamedTuple):
     """Bytes of a plan: `arena` of each run that is under way, `constants` that all runs share with the layer."""
 
@@ -62,23 +61,23 @@ class _Pass:
     """What one recording gave."""
 
     notes: list[Any]
-    results: dict[int, Array]   # the buffers in which outputs lie, by number: a run makes new ones
-    outputs: Any                # a tree of _Found, and of what is no array
-    held: dict[int, Array]      # the buffers that lie in the arena, by number
+    results: dict[int, Array]  # the buffers in which outputs lie, by number: a run makes new ones
+    outputs: Any  # a tree of _Found, and of what is no array
+    held: dict[int, Array]  # the buffers that lie in the arena, by number
     lives: dict[int, tuple[int, int]]  # the first and the last step that uses each of them
     buffers: int
     layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
     constants: list[Array]
-    state: Any                  # of the layer, when it was recorded
-    replays: list[Replay]       # that no run uses now
+    state: Any  # of the layer, when it was recorded
+    replays: list[Replay]  # that no run uses now
 
 
 def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "ForwardPlan":
     """Return a plan of the call ``layer(*inputs, **options)``: what it computes, for other inputs of the same shapes.
 
-    The layer is run once, and each operation of mp_core that it calls is noted with the memory that it reads and writes.
-    A call of the plan runs the same kernels again on new inputs: by compiled code, without the interpreter lock, and with
-    one team of threads for the whole pass. The bits are those of the layer.
+    The layer is run once, and each operation of mp_core that it calls is noted with the memory that it reads and
+    writes. A call of the plan runs the same kernels again on new inputs: by compiled code, without the interpreter
+    lock, and with one team of threads for the whole pass. The bits are those of the layer.
 
     Parameters
     ----------
@@ -161,11 +160,13 @@ class ForwardPlan:
         if options or len(given) != len(self._examples):
             others = f" and {', '.join(options)}" if options else ""
             raise TypeError(f"the plan takes {len(self._examples)} arrays; received {len(given)}{others}")
-        arrays = [_like(x, example, index) for index, (x, example) in enumerate(zip(given, self._examples, strict=True))]
+        arrays = [
+            _like(x, example, index) for index, (x, example) in enumerate(zip(given, self._examples, strict=True))
+        ]
         return self.run_rows(arrays, ())[0]
 
     def run_rows(self, arrays: list[Array], rows: tuple[int, ...], timed: bool = False) -> tuple[Any, list[float]]:
-        """Return the outputs for arrays with so many rows for each of the sizes, and the seconds of each step if `timed`.
+        """Return the outputs for arrays with so many rows for each of the sizes; if `timed`, the seconds of each step.
 
         Arrays are of the types of the examples and C-contiguous.
         """
@@ -173,7 +174,8 @@ class ForwardPlan:
         offsets, size = self._layout(plan, rows)
         made = {number: np.empty(self._resized(x.shape, rows), x.dtype) for number, x in plan.results.items()}
         seconds: list[float] = []
-        with ARENAS.lend(size) as arena:
+        arena = ARENAS.take(size)
+        try:
             bases = offsets + _address(arena)
             for number, array in (*enumerate(arrays), *made.items()):
                 bases[number] = _address(array)
@@ -181,6 +183,8 @@ class ForwardPlan:
             run = replay.timed if timed else replay.run
             seconds = run(bases, np.array(rows, np.intp), get_num_threads()) or []
             plan.replays.append(replay)
+        finally:
+            ARENAS.give(arena)
         return map_leaves(lambda part: self._output(part, arrays, made, rows), plan.outputs), seconds
 
     def run_passes(self, passes: Sequence[tuple[list[Array], tuple[int, ...], Array]]) -> None:
@@ -194,12 +198,15 @@ class ForwardPlan:
         offsets, size = self._layout(plan, tuple(np.max([rows for _, rows, _ in passes], axis=0).tolist()))
         given = np.array([*range(len(self._examples)), result], np.int32)
         addresses = np.array([[_address(x) for x in (*arrays, out)] for arrays, _, out in passes], np.intp)
-        with ExitStack() as stack:
-            arenas = [stack.enter_context(ARENAS.lend(size)) for _ in range(threads)]
-            bases = np.stack([offsets + _address(arena) for arena in arenas])
+        size = -(-size // 64) * 64
+        arena = ARENAS.take(threads * size)  # one for all: who waits for the second of two holds the first
+        try:
+            bases = offsets + (_address(arena) + size * np.arange(threads))[:, np.newaxis]
             replays = [_taken(plan, self._sizes) for _ in range(threads)]
             run_passes(replays, bases, given, addresses, np.array([rows for _, rows, _ in passes], np.intp))
             plan.replays.extend(replays)
+        finally:
+            ARENAS.give(arena)
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
         if type(part) is not _Found:
@@ -231,10 +238,8 @@ class ForwardPlan:
 
     def _record(self) -> _Pass:
         state, recording = _state(self._layer), Recording()
-        inputs, options = map_leaves(
-            lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree
-        )
-        outputs = map_leaves(lambda x: _found(x, recording), self._layer(*inputs, **options))
+        tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
+        outputs = map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1]))
         tape, given = recording.tape, len(self._examples)
         results = {
             part.buffer: tape.buffers[part.buffer]
@@ -277,8 +282,9 @@ class ForwardPlan:
         repeat : int
             How many runs.
         """
-        arrays = [_like(x, y, index) for index, (x, y) in enumerate(zip(leaves(inputs), self._examples, strict=True))]
-        return self.profile_rows(arrays or self._examples, (), repeat)
+        given = list(leaves(inputs)) or self._examples
+        arrays = [_like(x, y, index) for index, (x, y) in enumerate(zip(given, self._examples, strict=True))]
+        return self.profile_rows(arrays, (), repeat)
 
     def profile_rows(self, arrays: list[Array], rows: tuple[int, ...], repeat: int) -> list[Operation]:
         """Return :meth:`profile` of a run of other rows."""
@@ -348,7 +354,7 @@ def _taken(plan: _Pass, sizes: tuple[int, ...]) -> Replay:
 
 
 def _state(layer: Any) -> Any:
-    """Return what the operations of a layer depend on, beside its inputs: its variables, their versions, and policies."""
+    """Return what the operations of a layer depend on beside its inputs: policies, variables and their versions."""
     if not isinstance(layer, Layer):
         return None
     parts = [part for part in layer.flatten() if isinstance(part, Layer)]

@@ -1,8 +1,8 @@
 """Attention, by tasks of some rows of queries of one head: their scores stay in the cache until they are used.
 
 A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie, rounds it
-to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal length, or lie one
-behind the other in the rows of one array (ragged): then `offsets` says where each begins.
+to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal length, or lie
+one behind the other in the rows of one array (ragged): then `offsets` says where each begins.
 """
 
 cimport numpy as cnp
@@ -13,15 +13,19 @@ from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, thre
 from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels
 from mp_core.core.plan cimport Plan, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
-from mp_core.core.steps cimport recording
+from mp_core.core.steps cimport Kind, recording
 
 cnp.import_array()
 
 cdef enum:
-    LEAST_ROWS = 4 * MP_ROWS    # of a task, however long a row of scores is: panels of keys are packed for each task
+    LEAST_ROWS = 4 * MP_ROWS    # of queries in a task: each task packs the keys of its head again, so it needs some
 
 cdef struct Steps:              # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
     Py_ssize_t sequence, head, row
+
+cdef struct Cut:
+    Py_ssize_t block, blocks    # rows of a task; tasks of one head
+    size_t narrowed, work, total        # in scratch behind the scores: they rounded, what the products need; all bytes
 
 cdef struct Attention:
     const mp_kernels *kernels
@@ -32,8 +36,7 @@ cdef struct Attention:
     float scale
     Py_ssize_t sequences, heads, sharing    # heads of queries, and how many of these share one of keys
     Py_ssize_t targets, sources             # of a sequence; ragged: of the longest
-    Py_ssize_t block, blocks    # rows of a task; tasks of one head
-    size_t narrowed, work, total        # in scratch behind the scores: they rounded, what the products need; all bytes
+    Cut cut
     bint failed
 
 
@@ -51,17 +54,17 @@ cdef inline Py_ssize_t offset(const Steps *steps, Py_ssize_t sequence, Py_ssize_
 
 cdef size_t plan_block(Attention *t, Product *scores, Product *products, Py_ssize_t sources) noexcept nogil:
     """Plan the two products of a task with so many keys, and lay out its scratch; return its bytes."""
-    cdef Py_ssize_t size = mp_element_bytes[scores.a.format], bytes = round_up(t.block * sources * 4, 64)
-    scores.m = products.m = t.block
+    cdef Py_ssize_t size = mp_element_bytes[scores.a.format], bytes = round_up(t.cut.block * sources * 4, 64)
+    scores.m = products.m = t.cut.block
     scores.n = products.k = sources
     scores.out.rs, products.a.rs = sources * 4, sources * size
     memset(&scores.plan, 0, sizeof(Plan))
     memset(&products.plan, 0, sizeof(Plan))
     plan_product(scores, 1, 1)
     plan_product(products, 1, 1)
-    t.narrowed = bytes if size != 4 else 0
-    t.work = bytes + (round_up(t.block * sources * size, 64) if size != 4 else 0)
-    return t.work + max(scores.plan.scratch.total, products.plan.scratch.total)
+    t.cut.narrowed = bytes if size != 4 else 0
+    t.cut.work = bytes + (round_up(t.cut.block * sources * size, 64) if size != 4 else 0)
+    return t.cut.work + max(scores.plan.scratch.total, products.plan.scratch.total)
 
 
 cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
@@ -69,7 +72,7 @@ cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
     cdef Attention t = (<Attention *>context)[0]
     cdef Product *scores = &t.scores
     cdef Product *products = &t.context
-    cdef Py_ssize_t first = index % t.blocks * t.block, rest = index // t.blocks
+    cdef Py_ssize_t first = index % t.cut.blocks * t.cut.block, rest = index // t.cut.blocks
     cdef Py_ssize_t head = rest % t.heads, sequence = rest // t.heads, shared = head // t.sharing
     cdef Py_ssize_t row, rows, size = mp_element_bytes[scores.a.format], begin = 0
     cdef const uint8_t *keep = NULL
@@ -81,10 +84,10 @@ cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
         if t.targets <= first:
             return
         if t.targets != t.sources:
-            t.total = plan_block(&t, scores, products, t.targets)
+            t.cut.total = plan_block(&t, scores, products, t.targets)
         sequence = 0
-    rows = min(t.block, t.targets - first)
-    work = <char *>scratch(t.total)
+    rows = min(t.cut.block, t.targets - first)
+    work = <char *>scratch(t.cut.total)
     if work == NULL:
         (<Attention *>context).failed = True
         return
@@ -94,28 +97,28 @@ cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
     scores.out.data = work
     if scores.residual.data != NULL:
         scores.residual.data += offset(&t.bias, sequence, head, first)
-    run_here(scores, work + t.work)
+    run_here(scores, work + t.cut.work)
     for row in range(rows):
         x = <float *>(work + row * scores.out.rs)
         if t.kept != NULL:
             keep = t.kept + offset(&t.keep, sequence, head, first + row)
         t.kernels.rows.softmax(x, keep, t.scale, scores.n, x)
-        if t.narrowed:
-            t.kernels.casts.narrow[scores.a.format](x, work + t.narrowed + row * scores.n * size, scores.n, 0)
-    products.a.data = work + t.narrowed
+        if t.cut.narrowed:
+            t.kernels.casts.narrow[scores.a.format](x, work + t.cut.narrowed + row * scores.n * size, scores.n, 0)
+    products.a.data = work + t.cut.narrowed
     products.b.data += offset(&t.value, sequence, shared, begin)
     products.out.data += offset(&t.out, sequence, head, begin + first)
-    run_here(products, work + t.work)
+    run_here(products, work + t.cut.work)
 
 
-cdef void cut(Attention *t, int threads) noexcept nogil:
+cdef void cut_up(Attention *t, int threads) noexcept nogil:
     """Choose the rows of a task: scores of at most L2 / 4, and at least two tasks for each of several threads."""
     cdef Py_ssize_t fitting = this_machine().l2 // 4 // (t.sources * 4), heads = t.sequences * t.heads
     cdef Py_ssize_t wanted = 1 if threads == 1 else (2 * threads + heads - 1) // heads
-    t.blocks = (t.targets + max(fitting, <Py_ssize_t>LEAST_ROWS) - 1) // max(fitting, <Py_ssize_t>LEAST_ROWS)
-    t.blocks = max(t.blocks, min(wanted, (t.targets + MP_ROWS - 1) // MP_ROWS))
-    t.block = (t.targets + t.blocks - 1) // t.blocks
-    t.blocks = (t.targets + t.block - 1) // t.block
+    t.cut.blocks = (t.targets + max(fitting, <Py_ssize_t>LEAST_ROWS) - 1) // max(fitting, <Py_ssize_t>LEAST_ROWS)
+    t.cut.blocks = max(t.cut.blocks, min(wanted, (t.targets + MP_ROWS - 1) // MP_ROWS))
+    t.cut.block = (t.targets + t.cut.blocks - 1) // t.cut.blocks
+    t.cut.blocks = (t.targets + t.cut.block - 1) // t.cut.block
 
 
 cdef double work_of(const Attention *t) noexcept nogil:
@@ -135,9 +138,9 @@ cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexce
         for sequence in range(t.sequences):
             t.targets = max(t.targets, <Py_ssize_t>(t.offsets[sequence + 1] - t.offsets[sequence]))
         t.sources = t.targets
-    cut(t, threads if work_of(t) >= this_machine().tuning.thread_work else 1)
-    t.total = plan_block(t, &t.scores, &t.context, t.sources)
-    return t.sequences * t.heads * t.blocks
+    cut_up(t, threads if work_of(t) >= this_machine().tuning.thread_work else 1)
+    t.cut.total = plan_block(t, &t.scores, &t.context, t.sources)
+    return t.sequences * t.heads * t.cut.blocks
 
 
 cdef void describe(Attention *t, cnp.ndarray query, cnp.ndarray key, cnp.ndarray value, cnp.ndarray out,
@@ -183,7 +186,7 @@ cdef int note(const Attention *t, cnp.ndarray out) except -1:
         <Py_ssize_t>&s.context.out.data - base, <Py_ssize_t>&s.kept - base, <Py_ssize_t>&s.offsets - base)
     recording().add_buffer(out)
     recording().note(
-        "attention", prepare, run_block, &s, sizeof(s), <Py_ssize_t>&s.failed - base, pointers,
+        "attention", Kind(prepare, run_block, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
         t.sequences if t.offsets != NULL else 0, 2 * work_of(t), 2 * cnp.PyArray_NBYTES(out))
     return 0
 
@@ -227,9 +230,9 @@ def ragged_attention(int fmt, cnp.ndarray query not None, cnp.ndarray key not No
                      cnp.ndarray out not None, cnp.ndarray offsets not None, float scale, tuple bias=None):
     """out = softmax(scale * query @ key' + bias) @ value for each head of each of several sequences.
 
-    `query`, `key`, `value` and `out` are those of :func:`attention` without the first axis: sequence i has the rows from
-    ``offsets[i]`` to ``offsets[i + 1]``, int32, ascending and not beyond the last row. `bias` has shape (1, heads, at
-    least the longest length, the same).
+    `query`, `key`, `value` and `out` are those of :func:`attention` without the first axis: sequence i has the rows
+    from ``offsets[i]`` to ``offsets[i + 1]``, int32, ascending and not beyond the last row. `bias` has shape (1, heads,
+    at least the longest length, the same).
     """
     cdef Attention t
     memset(&t, 0, sizeof(t))

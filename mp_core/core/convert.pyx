@@ -1,19 +1,17 @@
 """Casts between float formats: array loops around the kernels."""
 
 cimport numpy as cnp
-from libc.stdint cimport int8_t, int32_t
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport STREAMED, is_recording, kernels, parallel_for, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats,
 )
-from mp_core.core.steps cimport NO_ROW, recording
+from mp_core.core.steps cimport Kind, recording
+
+import numpy as np
 
 cnp.import_array()
-
-cdef enum:
-    CHUNK = 1024  # elements that pass through float32 scratch at a time
 
 # Elements from which a second thread pays: a fraction of a millisecond of memory traffic.
 cdef double WORTHWHILE = 1 << 18

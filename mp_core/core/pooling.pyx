@@ -9,7 +9,7 @@ from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, thre
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.plan cimport Plan, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
-from mp_core.core.steps cimport recording
+from mp_core.core.steps cimport Kind, recording
 
 cnp.import_array()
 
@@ -30,7 +30,7 @@ cdef struct Pool:
 
 
 cdef void run_pool(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: what there is of the rows of a sequence behind the first `skipped`; they are summed as a product sums."""
+    """One task: the row that is made of those of a sequence behind the first `skipped`; a product adds them."""
     cdef Pool *t = <Pool *>context
     cdef Product sums = t.sums
     cdef Py_ssize_t column, row
@@ -73,11 +73,11 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
          Py_ssize_t skipped, cnp.ndarray out not None):
     """out[i] = the row of x that `how`, of :data:`POOLINGS`, makes of those of sequence i without the first `skipped`.
 
-    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, over their number less `skipped`.
+    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, by their number less `skipped`.
 
-    `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's type,
-    has at least as many elements as a sequence has rows: `skipped` zeros, then ones. `out` is float32, C-contiguous,
-    (sequences, width).
+    `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's
+    type, has at least as many elements as a sequence has rows: `skipped` zeros, then ones. `out` is float32,
+    C-contiguous, (sequences, width).
     """
     cdef Pool t
     cdef Py_ssize_t base = <Py_ssize_t>&t, tasks, size = mp_element_bytes[fmt]
@@ -96,7 +96,7 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
     if is_recording():
         recording().add_buffer(out)
         recording().note(
-            "pooling", prepare, run_pool, &t, sizeof(t), <Py_ssize_t>&t.failed - base,
+            "pooling", Kind(prepare, run_pool, sizeof(t), <Py_ssize_t>&t.failed - base), &t,
             (<Py_ssize_t>&t.sums.a.data - base, <Py_ssize_t>&t.sums.b.data - base,
              <Py_ssize_t>&t.sums.out.data - base, <Py_ssize_t>&t.offsets - base),
             t.sequences, 2.0 * cnp.PyArray_SIZE(x), cnp.PyArray_NBYTES(x))

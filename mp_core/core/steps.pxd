@@ -7,8 +7,14 @@ ctypedef void (*execution)(void *context, Py_ssize_t index) noexcept nogil
 
 # What a step reads and writes lies at pointers in its context. Between two runs the memory moves, so each pointer into
 # memory of the tape is noted as (where it is in the context, number of the buffer, bytes from the buffer's begin).
+cdef struct Kind:               # what steps of a kind have in common
+    preparation prepare
+    execution run
+    Py_ssize_t size             # bytes of the context
+    Py_ssize_t failed           # where in it `int failed` is: 0, 1 if there was no memory, or NO_ROW
+
 cdef enum:
-    NO_ROW = 2  # what `failed` of a context is where an index had no row; 1: there was no memory
+    NO_ROW = 2  # an index had no row
 
 cdef class Note:
     cdef readonly str name          # of the operation, for profiles and errors
@@ -17,9 +23,7 @@ cdef class Note:
     cdef readonly Py_ssize_t moved  # bytes read and written, weights included
     cdef readonly list pointers
     cdef bytes context
-    cdef preparation prepare
-    cdef execution run
-    cdef Py_ssize_t failed          # where the context has its `int failed`
+    cdef Kind kind
 
 cdef class Tape:
     cdef readonly list notes
@@ -27,7 +31,7 @@ cdef class Tape:
     cdef readonly list constants    # ndarrays that steps read, weights mostly
 
     cpdef int add_buffer(self, cnp.ndarray array) except -1
-    cdef int note(self, str name, preparation prepare, execution run, const void *context, Py_ssize_t size,
-                  Py_ssize_t failed, tuple pointers, Py_ssize_t rows, double operations, Py_ssize_t moved) except -1
+    cdef int note(self, str name, Kind kind, const void *context, tuple pointers, Py_ssize_t rows, double operations,
+                  Py_ssize_t moved) except -1
 
 cdef Tape recording()

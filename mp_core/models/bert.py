@@ -201,17 +201,22 @@ class BertEncoder(TextModel):
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":
             raise TypeError(f"`ids` must be integers; received {ids.dtype}")
-        keep = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
-        lengths = keep.sum(axis=1) if keep.ndim == 2 else np.zeros(0, np.intp)
-        starts = ids.ndim == 2 and keep.shape == ids.shape and lengths.size > 0 and lengths.min() > 0
-        if starts and ids.shape[1] <= self.model.settings.max_length and np.array_equal(keep, _prefix(lengths, ids.shape[1])):
-            return self._pooled([row[:length] for row, length in zip(ids, lengths, strict=True)], 0)
-        return self._embed(ids, keep)
+        texts = self._plans.of(self.model, self._modules.poolings, 0)
+        if texts is not None and ids.ndim == 2 and 1 <= ids.shape[1] <= self.model.settings.max_length:
+            if mask is None:
+                return texts(ids.reshape(-1), [ids.shape[1]] * len(ids))
+            keep = as_mask(mask)
+            lengths = keep.sum(axis=1) if keep.shape == ids.shape else np.zeros(1, np.intp)
+            if lengths.all() and np.array_equal(keep, np.arange(ids.shape[1]) < lengths[:, np.newaxis]):
+                return texts(ids[keep], lengths.tolist())
+        return self._embed(ids, np.ones(ids.shape, bool) if mask is None else as_mask(mask))
 
     def _pooled(self, rows: list[Array], unpooled: int) -> Array:
         """Return the pooled vectors of the tokens of texts, by a plan if there is one."""
         texts = self._plans.of(self.model, self._modules.poolings, unpooled)
-        return self._embed(*pad(rows), unpooled) if texts is None else texts(rows)
+        if texts is None:
+            return self._embed(*pad(rows), unpooled)
+        return texts(np.concatenate(rows), [len(row) for row in rows])
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
         """Return the pooled vectors of texts. The first `unpooled` tokens are attended to, but not pooled."""
@@ -229,11 +234,6 @@ class BertEncoder(TextModel):
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
         return "" if name is None else one_text(self.prompts[name], f"prompts[{name!r}]")
-
-
-def _prefix(lengths: Array, length: int) -> Array:
-    """Return a mask of the first tokens of each text."""
-    return np.arange(length) < lengths[:, np.newaxis]
 
 
 def _unit(rows: Array) -> Array:

@@ -100,8 +100,11 @@ class Positions(Part):
         -------
         ndarray of int32, shape (tokens,)
         """
+        places = np.arange(len(ids), dtype=np.int32)
+        if len(offsets) == 2 and types is None and self.settings.padding_idx is None:
+            return places
         begins = np.repeat(offsets[:-1], np.diff(offsets))
-        places = np.arange(len(ids)) - begins
+        places -= begins
         padding = self.settings.padding_idx
         if padding is not None:
             real = ids != padding
@@ -109,7 +112,7 @@ class Positions(Part):
             places = (counted[1:] - counted[begins]) * real + padding
         if types is not None:
             places = places + types * self.settings.max_position_embeddings
-        result: Array = places.astype(np.int32)
+        result: Array = places.astype(np.int32, copy=False)
         return result
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
@@ -121,14 +124,13 @@ class Positions(Part):
         if places is not None:
             looked_up: Array = ops.take_rows(rows.reshape(-1, rows.shape[-1]), places, self._compute)
             return looked_up
-        places: Array = np.arange(ids.shape[1])
         padding = self.settings.padding_idx
-        if padding is not None:
-            real = ids != padding
-            places = np.cumsum(real, axis=1) * real + padding
-        elif types is None:
+        if padding is None and types is None:
             return rows[0, : ids.shape[1]]
-        added: Array = rows[0 if types is None else types, places]
+        places = np.arange(ids.shape[1], dtype=np.int32) if padding is None else ops.token_places(ids, padding)
+        if types is not None:
+            places = places + types * self.settings.max_position_embeddings
+        added: Array = ops.take_rows(rows.reshape(-1, rows.shape[-1]), places, self._compute)
         return added
 
 
@@ -155,7 +157,7 @@ class Embeddings(Part):
         self.norm = self.normalization("norm")
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, the shape of `ids` with an axis of vectors; `places` as in :class:`Positions`."""
+        """Return the vectors of tokens: the shape of `ids` and an axis of vectors; `places` as in :class:`Positions`."""
         words = self.word(ids)
         added = ops.cast(self.position(ids, types=types, places=places), words.dtype)
         outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))

@@ -1,6 +1,7 @@
 """Texts of different lengths, one behind the other: no padding is computed, and a plan runs without Python."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -51,30 +52,44 @@ class RaggedTexts:
         self._model = model
         tokens, texts = _EXAMPLE
         share = min(max(tokens // texts, 1 + skipped), model.settings.max_length)
-        lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), 1 + skipped), model.settings.max_length)]
+        lengths = [share] * (texts - 1) + [
+            min(max(tokens - share * (texts - 1), 1 + skipped), model.settings.max_length)
+        ]
         ids, offsets = np.zeros(sum(lengths), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
         example = ids, self._places(ids, offsets), offsets
         self.plan = ForwardPlan(_Pooled(model, pooling, skipped), example, {}, (len(ids), texts))
 
-    def __call__(self, rows: Sequence[Array]) -> Array:
+    def __call__(self, ids: Array, lengths: Sequence[int]) -> Array:
         """Return the vectors of texts, float32, shape (texts, width).
 
         Parameters
         ----------
-        rows : sequence of ndarray of int
-            The tokens of each text: more than are skipped, and no more than the network takes.
+        ids : ndarray of int, shape (tokens,)
+            The tokens of the texts, one behind the other.
+        lengths : sequence of int
+            How many each text has: more than are skipped, and no more than the network takes.
+
+        Raises
+        ------
+        ValueError
+            A token is outside the vocabulary.
         """
-        out = np.empty((len(rows), self._model.settings.hidden_size), np.float32)
-        lengths = [len(row) for row in rows]
-        passes = []
-        for first, last in cut(lengths, get_num_threads()):
-            ids = self._model.checked(np.concatenate(rows[first:last])).astype(np.int32)
-            offsets = np.cumsum([0, *lengths[first:last]]).astype(np.int32)
-            passes.append(([ids, self._places(ids, offsets), offsets], (len(ids), last - first), out[first:last]))
-        if len(passes) > 1:
+        ids = self._model.checked(ids).astype(np.int32, copy=False)
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        places = self._places(ids, offsets)
+        cuts = cut(lengths, get_num_threads())
+        if len(cuts) == 1:
+            pooled: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))[0]
+            return pooled
+        passes: list[Any] = []
+        out = np.empty((len(lengths), self._model.settings.hidden_size), np.float32)
+        for first, last in cuts:
+            begin, end = offsets[first], offsets[last]
+            arrays = [ids[begin:end], places[begin:end], offsets[first : last + 1] - begin]
+            passes.append((arrays, (int(end - begin), last - first), out[first:last]))
+        if passes:
             self.plan.run_passes(passes)
-        elif passes:
-            out[:] = self.plan.run_rows(*passes[0][:2])[0]
         return out
 
     def _places(self, ids: Array, offsets: Array) -> Array:
@@ -109,15 +124,16 @@ class Plans:
 def cut(lengths: Sequence[int], threads: int) -> list[tuple[int, int]]:
     """Return ranges of texts, each for one pass: of similar numbers of tokens, and as many as keep all threads at work.
 
-    A pass has about 512 tokens, or one longer text. If there are fewer than 64 tokens for each thread, or fewer texts than
-    threads, one pass is shared by all threads.
+    A pass has about 512 tokens, or one longer text. If there are fewer than 64 tokens for each thread, or fewer texts
+    than threads, all threads share one pass.
     """
     total = sum(lengths)
     if threads > 1 and (len(lengths) < threads or total < threads * _LEAST_TOKENS):
         return [(0, len(lengths))]
     count = max(threads, -(-total // _TOKENS))
     count = min(-(-count // threads) * threads, len(lengths))
-    ends, passes, begin, seen = [total * (index + 1) / count for index in range(count)], [], 0, 0
+    passes: list[tuple[int, int]] = []
+    ends, begin, seen = [total * (index + 1) / count for index in range(count)], 0, 0
     for index, length in enumerate(lengths):
         seen += length
         if seen >= ends[len(passes)] - length / 2 or len(lengths) - index - 1 < 1:

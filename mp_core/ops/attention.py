@@ -141,13 +141,14 @@ def ragged_attention(
     """
     if query.dtype not in _RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
         types = f"{query.dtype}, {key.dtype} and {value.dtype}"
-        raise TypeError(f"`query`, `key` and `value` must be of one type, float32, float16 or bfloat16; received {types}")
+        raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
     if offsets.dtype != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {offsets.dtype}")
     if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
         shapes = f"{query.shape}, {key.shape} and {value.shape}"
         raise ValueError(f"`query`, `key` and `value` must have one shape (tokens, heads, size); received {shapes}")
-    if offsets.ndim != 1 or offsets.size < 1 or offsets[0] < 0 or offsets[-1] > len(query) or np.any(np.diff(offsets) < 0):
+    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
+    if not ascend or offsets[-1] > len(query):
         raise ValueError(f"`offsets` must ascend from 0 to at most the {len(query)} tokens; received {offsets}")
     longest = int(np.diff(offsets).max(initial=0))
     heads, size = query.shape[1:]
@@ -168,9 +169,7 @@ _RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16")
 
 
 @recordable
-def ragged_pool(
-    x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None
-) -> Array:
+def ragged_pool(x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None) -> Array:
     """Return one row for each of several sequences: the mean of its rows, or one of them.
 
     Parameters

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import F32, FORMATS, I8, Array, cast
-from mp_core.core.convert import gather
+from mp_core.arrays import F32, FORMATS, I8, Array, cast, contiguous
+from mp_core.core.lookup import count_places, gather
 from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.recorded import recordable
 
-__all__ = ["take_rows"]
+__all__ = ["take_rows", "token_places"]
 
 
 @recordable
@@ -59,6 +59,32 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     rows = (index.size, table.shape[1])
     part = QuantizedArray(table.values[index], scale, zero, table.axis, table.group_size, table.dtype, rows)
     return dequantize(part, dtype).reshape(shape)
+
+
+@recordable
+def token_places(ids: Array, padding: int) -> Array:
+    """Return the position of each token but padding, counted from ``padding + 1``; that of padding is `padding`.
+
+    Parameters
+    ----------
+    ids : ndarray of int, shape (n, length)
+    padding : int
+        The token that is padding.
+
+    Returns
+    -------
+    ndarray of int32, shape (n, length)
+
+    Examples
+    --------
+    >>> token_places(np.array([[5, 6, 1], [1, 7, 7]]), 1)
+    array([[2, 3, 1],
+           [1, 2, 3]], dtype=int32)
+    """
+    tokens = contiguous(ids) if ids.dtype == np.int32 else np.ascontiguousarray(ids, np.int32)
+    places = np.empty(ids.shape, np.int32)
+    count_places(tokens, padding, places)
+    return places
 
 
 def _as_int32(indices: Array, limit: int) -> Array:

@@ -19,6 +19,7 @@ from mp_core.arrays import (
     may_overlap,
 )
 from mp_core.core import pointwise as _pointwise
+from mp_core.core.convert import copy_into
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.recorded import recordable
@@ -100,7 +101,7 @@ def softmax(
     fmt = FORMATS[x.dtype]
     _pointwise.softmax(fmt, x, work, scale, keep)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
@@ -182,7 +183,7 @@ def layer_norm(
     fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
@@ -244,7 +245,7 @@ def rms_norm(
     x, work = _rows(x, view)
     _pointwise.rms_norm(FORMATS[x.dtype], x, work, epsilon, scale)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
@@ -444,7 +445,7 @@ def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     fmt = FORMATS[x.dtype]
     _pointwise.activate(fmt, x, work, ACTIVATIONS[name])
     if work is not result:
-        result[...] = work
+        copy_into(result, work)
     return result if out is None else out
 
 
