@@ -4,8 +4,8 @@ typedef void (*const micro_kernel_sizes[MP_NR_VECTORS])(const mp_gemm *, block_c
 
 /* M = 1 and a row-major B in place: `at_once` groups of rows of B are multiplied over all n columns before the next
  * groups, so that memory is read in order. The partial sums of n columns do not fit the registers: they are loaded and
- * stored each time, and stay in a cache. Return how many groups were multiplied: the multiple of `at_once` that is at most
- * `groups`. */
+ * stored each time, and stay in a cache. Return how many groups were multiplied: the multiple of `at_once` that is at
+ * most `groups`. */
 V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int at_once,
                             const int prefetching) {
     const int group = group_of(kind);
@@ -31,8 +31,8 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
 }
 
 /* The same, with as many rows of B at a time as suit their format, and prefetches beside every 16 columns:
- *     f32          4 rows, of which 16 columns are 4 cache lines. If B comes from memory and 4 rows fit L1_BYTES, 4 lines
- *                  of the next rows are prefetched; if not, the hardware prefetchers follow these 4 streams
+ *     f32          4 rows, of which 16 columns are 4 cache lines. If B comes from memory and 4 rows fit L1_BYTES,
+ *                  4 lines of the next rows are prefetched; if not, the hardware prefetchers follow these 4 streams
  *     f16, bf16    4 rows (2 groups of bf16), of which 16 columns are 2 lines: as many are prefetched
  *     int8         8 rows (2 groups), of which 16 columns are 2 lines: as many are prefetched
  * If so many rows of f16, bf16 or int8 exceed L1_BYTES, it is half as many, and 1 line. */
@@ -80,8 +80,8 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
 }
 
 /* If M = 1 and this range of a B in place lies in one K block, multiply_one_row takes the groups of rows of B, and the
- * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the K
- * block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
+ * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
+ * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     if ((kinds[kind].layouts & IN_PLACE) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
         && g->shape.k <= g->shape.k_block) {
