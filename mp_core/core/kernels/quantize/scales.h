@@ -4,7 +4,7 @@
  * The first pass assumes that all scales are normal numbers whose product with the largest code is finite. If one is
  * not, a second pass runs with `strict`, which moves scales to a neighbouring float: up, if the scale was rounded down
  * so far that an end of the range lies more than half a code beyond the codes; down, if its product with the largest
- * code is infinite. */
+ * code is infinite (symmetric scales only). */
 
 /* Bits of the smallest normal float; key_of_scale is at most ORDINARY for scales from there to 2^112, else larger. */
 enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 };
