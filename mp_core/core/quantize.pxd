@@ -8,8 +8,8 @@ from mp_core.core.header cimport mp_kernels
 cdef enum:
     GIVEN, SYMMETRIC, POSITIVE, ASYMMETRIC
 
-# Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart, of `rows`
-# x `cols` elements each, whose rows are row_stride elements apart. A slab has `groups` scale groups along one axis.
+# Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart. A slab
+# is `rows` rows of `cols` elements, row_stride elements apart, and has `groups` scale groups along one axis.
 #   by_column       a scale for each column of each `group` rows
 #   else, rows = 1  a scale for each `group` elements of the row
 #   else            one scale for the slab

@@ -10,7 +10,7 @@ cdef mp_part part_at(const Quantization *z, Py_ssize_t at, Py_ssize_t ld) noexce
 
 
 cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noexcept nogil:
-    """Compute the codes (or numbers) of a part by the scales from number `first` on, which are found first if not given.
+    """Compute the codes (or numbers) of a part by the scales from number `first` on, found first if not given.
 
     At most MP_CHUNK scales are found.
     """
@@ -29,7 +29,7 @@ cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noe
 
 
 cdef void find_ranges(const Quantization *z, const mp_part *p, float *lo, float *hi) noexcept nogil:
-    """Widen [lo, hi] by the elements of p, for each of its scales. Of symmetric scales, hi is amax and lo is not used."""
+    """Widen [lo, hi] by the elements of p, for each of its scales. Of symmetric ones, hi is amax and lo is not used."""
     cdef mp_chunk_floats numbers
     cdef mp_part chunk
     cdef Py_ssize_t i, j, at, index
