@@ -21,7 +21,8 @@ cnp.import_array()
 def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
     """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` being quantized during the product.
 
-    What ``matmul(quantize(a, axis=every axis but the last), b)`` gives, bit for bit, without an array in between.
+    It has the bits of ``matmul(quantize(a, axis=every axis but the last), b)``, if `scale` is given of
+    ``matmul(quantize(a, scale=scale), b)``, but makes no array of codes in between.
 
     Parameters
     ----------
