@@ -85,7 +85,7 @@ uint32_t mp_cpu_features(void) {
         if (BIT(c, 1)) found |= MP_CPU_AVX512_VBMI;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
         if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
-        if ((saved & 0x60000) == 0x60000 /* tile state */ && BIT(d, 24) && may_use_tiles()) {
+        if ((saved & 0x60000) == 0x60000 /* state of AMX tiles */ && BIT(d, 24) && may_use_tiles()) {
             if (BIT(d, 22)) found |= MP_CPU_AMX_BF16;
             if (BIT(d, 25)) found |= MP_CPU_AMX_INT8;
         }

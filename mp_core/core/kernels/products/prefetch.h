@@ -109,8 +109,8 @@ V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_byt
 
 /* ---- columns of a transposed B */
 
-/* Beside a piece of the columns in work: prefetch as many bytes of the next columns, in the order in which they lie in
- * memory, so that all pieces of some columns have prefetched all of the next ones. */
+/* Beside a piece: prefetch as many bytes of the next columns as it has, in the order in which they lie in memory, so
+ * that all pieces of some columns have prefetched all of the next ones. */
 V void prefetch_columns(const char *next, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
