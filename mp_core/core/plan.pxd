@@ -24,7 +24,7 @@ cdef struct Layout:             # of an operand as the caller has it
 cdef struct Problem:            # all that a plan depends on
     const mp_kernels *kernels
     const Machine *machine
-    Py_ssize_t matrices, m, n, k # products of the batch; the shape of each
+    Py_ssize_t matrices, m, n, k  # products of the batch; the shape of each
     int threads                 # that run its tasks
     Layout a, b
     bint packed                 # B is a PackedMatrix

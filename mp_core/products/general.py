@@ -78,7 +78,7 @@ def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: 
 def _by_kernels(
     factors: Factors, target: np.dtype[Any], out: Array | None, shape: tuple[int, ...], epilogue: _Epilogue
 ) -> Array:
-    """Return the product of types that kernels multiply, in `out`; if kernels cannot write there, it is copied to it."""
+    """Return the product of types that kernels multiply, in `out`; it is copied there if kernels cannot write to it."""
     a, b, scale, zero, _ = factors
     if scale is not None and scale.size != 1:
         rows = (*shape[: len(shape) - (len(b.shape) > 1)], 1)
