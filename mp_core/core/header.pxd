@@ -1,4 +1,4 @@
-# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h and runtime.h.
+# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h, runtime.h and tuning.h.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 cdef extern from "mp_core.h" nogil:

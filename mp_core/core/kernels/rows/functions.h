@@ -1,7 +1,9 @@
-/* exp, and the activations built on it: fixed polynomials in fused multiply-adds, the same bits on every ISA.
- * The coefficients are minimax (Remez); docs/numerics.md gives the bounds, tests/test_rows.py checks them. */
+/* exp and the activations: fixed polynomials in fused multiply-adds, which give the same bits on every ISA. The
+ * coefficients are minimax (Remez); docs/numerics.md states the bounds of the error, and tests/test_rows.py checks
+ * them. */
 
-/* x = n ln 2 + r, |r| <= ln(2)/2. ln 2 is split so that n * LN2_HIGH is exact. */
+/* x = n ln 2 + r, |r| <= ln(2) / 2. ln 2 is split into LN2_HIGH, of 8 bits, so that n * LN2_HIGH is exact, and the
+ * rest. */
 V vu32 exponent_of(vf32 x) { return i32_from_f32(mul_f32(x, set_f32(0x1.715476p+0f))); }
 V vf32 remainder_of(vf32 x, vu32 n) {
     const vf32 nf = f32_from_i32(n);
@@ -20,7 +22,8 @@ APART vf32 expm1_near_0(vf32 r) {
 }
 V vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
 
-/* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below 2^-126). */
+/* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
+ * 2^-126). */
 V vf32 times_power_of_2(vf32 y, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
     return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
@@ -68,8 +71,8 @@ APART vf32 sigmoid_f32(vf32 x) {
     return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
 }
 
-/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it is x,
- * or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
+/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
+ * is x, or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
 APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -98,8 +101,8 @@ APART vf32 gelu_tanh_f32(vf32 x) {
     return gated_f32(x, below, add_f32(remainder_of(w, n), w_rest), n);
 }
 
-/* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The sign
- * is that of x. */
+/* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The
+ * sign is that of x. */
 APART vf32 tanh_f32(vf32 x) {
     const vf32 y = mul_f32(set_f32(-2.0f), min_f32(set_f32(10.0f), magnitude_of(x)));
     const vu32 n = exponent_of(y);
@@ -109,8 +112,8 @@ APART vf32 tanh_f32(vf32 x) {
     return as_f32(or_u32(as_u32(size), and_u32(as_u32(x), set_u32(0x80000000u))));
 }
 
-/* The activation of one vector. Not inlined: otherwise each of five output formats and two types of accumulators would have
- * a copy. */
+/* The activation of one vector. It is not inlined, so that there is one copy of it and not one beside each
+ * `activate`. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION) case MP_##NAME: return FUNCTION(x);

@@ -1,15 +1,16 @@
 /* Kernels over one row of f32, in several passes: the row is expected to stay in a cache between them.
  *
- * The order of a sum is part of the numerics contract. Lane i adds the elements i, i + 16, i + 32, ... of a block of
- * MP_BLOCK_ROW elements, starting at +0. The lanes of several blocks are added in a tree: the sum of m blocks is the sum
- * of the first 2^t plus the sum of the others, 2^t being the largest power of two below m. sum_f32 adds the 16 lanes. */
+ * The order of a sum is part of the numerics contract. A row is cut into row blocks of MP_BLOCK_ROW elements. In each,
+ * lane i adds the elements i, i + 16, i + 32, ... in order, starting at +0. The lanes of the row blocks are added in a
+ * tree: the sum of m row blocks is the sum of the first 2^t plus the sum of the others, 2^t being the largest power of
+ * two below m. sum_f32 adds the 16 lanes. */
 #include "vocabulary.h"
 
 #include "rows/functions.h"
 
 typedef struct {
-    ptrdiff_t blocks; /* how many were added */
-    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring blocks if bit i of `blocks` is set; else undefined */
+    ptrdiff_t blocks; /* how many row blocks were added */
+    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring row blocks if bit i of `blocks` is set; else undefined */
 } row_sum;
 
 V void add_block(row_sum *sum, vf32 block) {
@@ -28,6 +29,7 @@ V float sum_of_blocks(const row_sum *sum) {
     return sum_f32(total);
 }
 
+/* yes in the lanes whose keep[i] != 0, `no` in the others; yes if keep is NULL. */
 V vf32 where_kept(const uint8_t *keep, ptrdiff_t n, vf32 yes, float no) {
     return keep ? select_f32(gt_i32(widen_u8(loadn_u8(keep, n)), set_u32(0)), yes, set_f32(no)) : yes;
 }
