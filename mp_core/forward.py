@@ -170,6 +170,8 @@ class ForwardPlan:
 
         Arrays are of the types of the examples and C-contiguous.
         """
+        if 0 in rows:
+            raise ValueError(f"`rows` must be positive; received {rows}")
         plan = self._current()
         offsets, size = self._layout(plan, rows)
         made = {number: np.empty(self._resized(x.shape, rows), x.dtype) for number, x in plan.results.items()}
@@ -312,7 +314,9 @@ class _Found:
 def _found(x: Any, recording: Recording) -> Any:
     if type(x) is not Recorded:
         return x
-    buffer, offset = recording.tape.find(_address(x._array))
+    found = recording.tape.find(_address(x._array))
+    assert found is not None  # a Recorded is made for memory of the tape only
+    buffer, offset = found
     return _Found(buffer, offset, x._array)
 
 

@@ -361,7 +361,7 @@ def test_operands_of_lying_subclasses_are_read_as_they_are(rng):
         mp.PackedMatrix((1000, 1000), np.dtype(np.float32), data)
     steps, zeros = np.ones(3, np.float32), np.zeros(3, np.int32)
     assert mp.ops.fixed_matmul(X, PACKED, steps.view(Lying), zeros.view(Lying)).shape == (2, 2)
-    with pytest.raises(ValueError, match="`steps` and `zeros`"):
+    with pytest.raises(ValueError, match="`scales` and `zeros`"):
         mp.ops.fixed_matmul(X, PACKED, steps[:2].view(Lying), zeros)
 
 

@@ -20,17 +20,19 @@ cnp.import_array()
 cdef enum:
     LEAST_ROWS = 4 * MP_ROWS    # of queries in a task: each task packs the keys of its head again, so it needs some
 
-cdef struct Steps:              # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
+cdef struct Strides:            # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
     Py_ssize_t sequence, head, row
 
 cdef struct Cut:
-    Py_ssize_t block, blocks    # rows of a task; tasks of one head
-    size_t narrowed, work, total        # in scratch behind the scores: they rounded, what the products need; all bytes
+    Py_ssize_t block, blocks    # rows of queries in a task; tasks of one head
+    size_t narrowed             # where in scratch the scores are that are rounded to the type of the values
+    size_t work                 # ... and what the two products need
+    size_t total                # bytes of scratch
 
 cdef struct Attention:
     const mp_kernels *kernels
     Product scores, context     # of the first task; the pointers and m of the others differ
-    Steps query, key, value, out, keep, bias
+    Strides query, key, value, out, keep, bias
     const uint8_t *kept         # the mask, one byte for each score, or NULL
     const int32_t *offsets      # ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL
     float scale
@@ -40,16 +42,16 @@ cdef struct Attention:
     bint failed
 
 
-cdef Steps steps_of(cnp.ndarray x, int head, int row) noexcept:
+cdef Strides strides_of(cnp.ndarray x, int head, int row) noexcept:
     """Return the strides of the axes of heads and rows, and of the first axis: that of sequences, if row is not 0."""
-    cdef Steps steps
+    cdef Strides found
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(x)
-    steps.sequence, steps.head, steps.row = strides[0], strides[head], strides[row]
-    return steps
+    found.sequence, found.head, found.row = strides[0], strides[head], strides[row]
+    return found
 
 
-cdef inline Py_ssize_t offset(const Steps *steps, Py_ssize_t sequence, Py_ssize_t head, Py_ssize_t row) noexcept nogil:
-    return sequence * steps.sequence + head * steps.head + row * steps.row
+cdef inline Py_ssize_t offset(const Strides *by, Py_ssize_t sequence, Py_ssize_t head, Py_ssize_t row) noexcept nogil:
+    return sequence * by.sequence + head * by.head + row * by.row
 
 
 cdef size_t plan_block(Attention *t, Product *scores, Product *products, Py_ssize_t sources) noexcept nogil:
@@ -164,15 +166,15 @@ cdef void describe(Attention *t, cnp.ndarray query, cnp.ndarray key, cnp.ndarray
     context.out.data, context.out.rs, context.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows), size
     context.common.epilogue.out_format = <mp_format>fmt
     t.query, t.key, t.value, t.out = (
-        steps_of(query, rows + 1, rows), steps_of(key, rows + 1, rows), steps_of(value, rows + 1, rows),
-        steps_of(out, rows + 1, rows))
+        strides_of(query, rows + 1, rows), strides_of(key, rows + 1, rows), strides_of(value, rows + 1, rows),
+        strides_of(out, rows + 1, rows))
     t.heads, t.targets, t.sources = (
         cnp.PyArray_DIM(query, rows + 1), cnp.PyArray_DIM(query, rows), cnp.PyArray_DIM(key, rows))
     t.sharing = t.heads // cnp.PyArray_DIM(key, rows + 1)
 
 
 cdef void add_bias(Attention *t, cnp.ndarray added, cnp.ndarray scales) noexcept:
-    t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), steps_of(added, 1, 2)
+    t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), strides_of(added, 1, 2)
     t.scores.residual.data, t.scores.residual.rs = cnp.PyArray_BYTES(added), t.bias.row
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
 
@@ -220,7 +222,7 @@ def attention(int fmt, cnp.ndarray query not None, cnp.ndarray key not None, cnp
     t.scale, t.sequences = scale, cnp.PyArray_DIM(query, 0)
     describe(&t, query, key, value, out, fmt, 1)
     if keep is not None:
-        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), steps_of(keep, 1, 2)
+        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
     if bias is not None:
         add_bias(&t, bias[0], bias[1])
     run(&t, out)

@@ -6,7 +6,7 @@ from mp_core.core.header cimport MP_I32, mp_kernels
 cdef enum:
     F64 = MP_I32 + 1  # the format of float64, a source only
     COPY = -1         # as src_format: elements are copied as they are
-    CHUNK = 1024      # elements that pass through float32 scratch at a time
+    CHUNK = 1024      # elements that pass through a buffer on the stack at a time, of float64 too
 
 cdef struct Cast:
     const mp_kernels *kernels
@@ -17,5 +17,5 @@ cdef struct Cast:
 
 cdef int contiguous(Cast *c) except -1
 cdef int note_cast(const Cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=*) except -1
-cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_step, char *dst, Py_ssize_t dst_step,
+cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
                    Py_ssize_t n) noexcept nogil

@@ -41,31 +41,31 @@ cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n
         i += count
 
 
-cdef void run_strided(const Cast *c, const char *src, Py_ssize_t src_step, char *dst, Py_ssize_t dst_step,
+cdef void run_strided(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
                       Py_ssize_t n) noexcept nogil:
-    """n elements at any steps: gathered and scattered chunk by chunk where they are not contiguous."""
+    """n elements at any strides: gathered and scattered chunk by chunk where they are not contiguous."""
     cdef char source[CHUNK * 8]
     cdef char result[CHUNK * 8]
     cdef Py_ssize_t i = 0, j, count
     cdef const char *at
     cdef char *to
-    if src_step == c.src_size and dst_step == c.dst_size:
+    if src_stride == c.src_size and dst_stride == c.dst_size:
         run_contiguous(c, src, dst, n)
         return
     while i < n:
         count = min(n - i, <Py_ssize_t>CHUNK)
-        at = src + i * src_step
-        to = dst + i * dst_step
-        if src_step != c.src_size:
+        at = src + i * src_stride
+        to = dst + i * dst_stride
+        if src_stride != c.src_size:
             for j in range(count):
-                memcpy(source + j * c.src_size, at + j * src_step, c.src_size)
+                memcpy(source + j * c.src_size, at + j * src_stride, c.src_size)
             at = source
-        if dst_step == c.dst_size:
+        if dst_stride == c.dst_size:
             run_contiguous(c, at, to, count)
         else:
             run_contiguous(c, at, result, count)
             for j in range(count):
-                memcpy(to + j * dst_step, result + j * c.dst_size, c.dst_size)
+                memcpy(to + j * dst_stride, result + j * c.dst_size, c.dst_size)
         i += count
 
 

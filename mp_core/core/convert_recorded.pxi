@@ -13,16 +13,16 @@ cdef struct CastStep:
     bint failed
 
 
-cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_step, char *dst, Py_ssize_t dst_step,
+cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
                    Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i
     if c.src_format != COPY:
-        run_strided(c, src, src_step, dst, dst_step, n)
-    elif src_step == c.src_size and dst_step == c.dst_size:
+        run_strided(c, src, src_stride, dst, dst_stride, n)
+    elif src_stride == c.src_size and dst_stride == c.dst_size:
         memcpy(dst, src, n * c.src_size)
     else:
         for i in range(n):
-            memcpy(dst + i * dst_step, src + i * src_step, c.src_size)
+            memcpy(dst + i * dst_stride, src + i * src_stride, c.src_size)
 
 
 cdef void run_lines(const CastStep *s, const char *src, char *dst, int axis) noexcept nogil:

@@ -14,7 +14,7 @@ from mp_core.core.steps cimport Kind, recording
 
 cnp.import_array()
 
-cdef double WORTHWHILE = 1 << 15  # elements from which a second thread pays, for about one exponential each
+cdef double WORTHWHILE = 1 << 15  # elements, each about an exponential, from which a second thread pays
 
 cdef enum:
     SOFTMAX
@@ -33,7 +33,7 @@ cdef struct Rows:
     const char *x
     const char *residual
     char *out
-    float scale
+    float scale             # of a softmax; epsilon of a norm
     const float *gamma
     const float *beta
     mp_activation activation

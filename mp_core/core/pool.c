@@ -1,6 +1,6 @@
-/* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper
- * that gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never
- * end. */
+/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have begun
+ * one: a helper that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
+ * do, and never end. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getcpu and its like */
 #endif
@@ -16,10 +16,10 @@
 #include "runtime.h"
 
 enum {
-    MOST_PLACED = 64, /* helpers that are told where to run */
-    TURNS = 1000, /* of waiting awake, 10 to 50 microseconds, before a thread sleeps */
+    MOST_PLACED = 64, /* helpers whose CPUs keep_away chooses; others run where the operating system puts them */
+    TURNS = 1000, /* of waiting awake before a thread sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
     TURNS_KEPT = 50 * TURNS, /* the same of helpers for whom a caller will have tasks: about a millisecond */
-    STACK = 1 << 20, /* bytes, whatever the process gives its threads: kernels have tables of 66 KB on it */
+    STACK = 1 << 20, /* bytes, whatever the process gives its threads: the buffers of quantization take 66 KB of it */
 };
 
 typedef struct job {
@@ -27,8 +27,8 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    unsigned rounding;  /* the caller's MXCSR: its helpers round as it does */
-    int places;         /* for helpers who may still come; guarded, like `next` */
+    unsigned rounding;  /* the caller's MXCSR (rounding, flushing), which its helpers take over */
+    int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
 } job;
@@ -41,7 +41,7 @@ static job *jobs;
 static int helpers, asleep;
 static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
-static atomic_int callers; /* that will have more tasks */
+static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,7 +1,8 @@
 """Running a product: `run_product` asks plan.pyx for a plan, and the pool's threads run its tasks.
 
 A task (`run_task`) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and
-goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel.
+goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel. (Where
+B is multiplied in place by at most MR rows, one call takes all NC columns; where it is transposed, one takes all of K.)
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -17,7 +18,7 @@ from mp_core.core.plan cimport (
     A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, make_plan, round_up, this_machine,
 )
 
-cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # a larger K is refused, so that no size of scratch overflows
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows
 
 include "run_rows.pxi"
 include "run_loops.pxi"

@@ -14,7 +14,7 @@ cdef struct Kind:               # what steps of a kind have in common
     Py_ssize_t failed           # where in it `int failed` is: 0, 1 if there was no memory, or NO_ROW
 
 cdef enum:
-    NO_ROW = 2  # an index had no row
+    NO_ROW = 2                  # an index had no row
 
 cdef class Note:
     cdef readonly str name          # of the operation, for profiles and errors

@@ -1,7 +1,7 @@
 """Operations recorded once, to be run again on other data without Python.
 
-While a thread records, the entry points of the core note what they run on a :class:`Tape`: the context of their tasks, a
-C struct, and where in it the pointers are. replay.pyx runs copies of these contexts.
+While a thread records, the entry points of the core note what they run on a :class:`Tape`: the context of their tasks,
+which is a C struct, and where in it the pointers are. replay.pyx runs copies of these contexts.
 """
 
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ class UnseenError(ValueError):
     """A recording met a computation that it cannot repeat; the message names it."""
 
 
-UNSEEN = ("{} reads an array that was computed by something else than the operations of mp_core: a plan would read what "
-          "it was for the example")
+UNSEEN = ("{} reads an array that was computed by something else than the operations of mp_core: a plan would read "
+          "what it was for the example")
 
 
 cdef Tape recording():

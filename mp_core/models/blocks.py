@@ -157,7 +157,7 @@ class Embeddings(Part):
         self.norm = self.normalization("norm")
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens: the shape of `ids` and an axis of vectors; `places` as in :class:`Positions`."""
+        """Return the vectors of tokens, with the axes of `ids` and one more; `places` as in :class:`Positions`."""
         words = self.word(ids)
         added = ops.cast(self.position(ids, types=types, places=places), words.dtype)
         outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))

@@ -74,6 +74,8 @@ class RaggedTexts:
         ValueError
             A token is outside the vocabulary.
         """
+        if not len(lengths):
+            return np.empty((0, self._model.settings.hidden_size), np.float32)
         ids = self._model.checked(ids).astype(np.int32, copy=False)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -88,8 +90,7 @@ class RaggedTexts:
             begin, end = offsets[first], offsets[last]
             arrays = [ids[begin:end], places[begin:end], offsets[first : last + 1] - begin]
             passes.append((arrays, (int(end - begin), last - first), out[first:last]))
-        if passes:
-            self.plan.run_passes(passes)
+        self.plan.run_passes(passes)
         return out
 
     def _places(self, ids: Array, offsets: Array) -> Array:

@@ -29,7 +29,8 @@ def dot_product_attention(
 ) -> Array:
     """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
 
-    The scores are never in memory as a whole: each thread computes some rows of one head at a time, in its cache.
+    The scores are never in memory as a whole, but for float64: each thread computes some rows of one head at a time, in
+    its cache.
 
     Parameters
     ----------
@@ -82,21 +83,21 @@ def dot_product_attention(
     common = result_type(result_type(q.dtype, k.dtype), v.dtype)
     common = F32 if common.itemsize == 1 else common
     q, k, v = (x if x.dtype is common else cast(x, common) for x in (q, k, v))
-    step = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
+    factor = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
     added = None if bias is None else _each_score(as_float(bias, "bias"), shape, "bias")
     keep = None if mask is None else _each_score(as_mask(mask), shape, "mask")
     if causal:
         before = constant(np.tri(*shape[2:], dtype=bool))
         keep = before if keep is None else keep & before
     if common is F64 or 0 in (*shape, q.shape[3], v.shape[3]):
-        return _by_parts(q, k, v, step, keep, added)
+        return _by_parts(q, k, v, factor, keep, added)
     out = np.empty((*q.shape[:3], v.shape[3]), common)
     keep = None if keep is None else np.broadcast_to(contiguous(keep), shape)
     scaled = None
     if added is not None:
         added = np.require(added if added.dtype is F32 else cast(added, F32), requirements=("C", "A"))
-        scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], step, F32))
-    _attention.attention(FORMATS[common], q, k, v, out, step, keep, scaled)
+        scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
+    _attention.attention(FORMATS[common], q, k, v, out, factor, keep, scaled)
     return out
 
 
@@ -157,11 +158,11 @@ def ragged_attention(
     out = np.empty(query.shape, query.dtype)
     if out.size == 0 or longest == 0:
         return out
-    step = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
+    factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
     scaled = None
     if bias is not None:
-        scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], step, F32))
-    _attention.ragged_attention(FORMATS[query.dtype], query, key, value, out, contiguous(offsets), step, scaled)
+        scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
+    _attention.ragged_attention(FORMATS[query.dtype], query, key, value, out, contiguous(offsets), factor, scaled)
     return out
 
 

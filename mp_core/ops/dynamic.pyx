@@ -88,12 +88,12 @@ cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
             and cnp.PyArray_DIM(x, 0) == length)
 
 
-def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray zeros not None, *, bias=None,
+def fixed_matmul(a, Panels b not None, cnp.ndarray scales not None, cnp.ndarray zeros not None, *, bias=None,
                  activation=None):
-    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=steps, zero_point=zeros).values``.
+    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 
-    `steps` has the scales and `zeros` the zero points of the elements of a row of `a`. The codes are multiplied as they
-    are. So for ``a @ matrix``, `b` is packed from ``w = steps[:, None] * matrix``, quantized, and ``zeros @ w`` is
+    `scales` has the scales and `zeros` the zero points of the elements of a row of `a`. The codes are multiplied as they
+    are. So for ``a @ matrix``, `b` is packed from ``w = scales[:, None] * matrix``, quantized, and ``zeros @ w`` is
     subtracted from `bias`, as a calibrated layer does. The result has the type of `a`.
 
     Parameters
@@ -102,7 +102,7 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
         Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
         Shape (k, n).
-    steps, zeros : ndarray
+    scales, zeros : ndarray
         Shape (k,), contiguous, float32 and int32.
     bias, activation
         As in :func:`matmul`.
@@ -116,7 +116,7 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
     TypeError
         `a` is not numeric, or `b` no packed int8 matrix with scales by column.
     ValueError
-        `steps` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
+        `scales` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
 
     Examples
     --------
@@ -127,15 +127,15 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
     """
     if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
-    if not is_vector(steps, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
-        raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
-                         f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")
+    if not is_vector(scales, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
+        raise ValueError(f"`scales` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
+                         f"{scales.dtype} {np.shape(scales)} and {zeros.dtype} {np.shape(zeros)}")
     cdef Call call
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>None, <PyObject *>None
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>None, TO_CODES
-    call.scale, call.zeros = <PyObject *>steps, <PyObject *>zeros
+    call.scale, call.zeros = <PyObject *>scales, <PyObject *>zeros
     result = multiply(&call)
     if result is None:
-        result = call_recorded(fixed_matmul, (a, b, steps, zeros), {"bias": bias, "activation": activation})
-    return dynamic_any(a, b, steps, zeros, None, None, (bias, activation, None)) if result is None else result
+        result = call_recorded(fixed_matmul, (a, b, scales, zeros), {"bias": bias, "activation": activation})
+    return dynamic_any(a, b, scales, zeros, None, None, (bias, activation, None)) if result is None else result
