@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arena import ARENAS, place
+from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
@@ -47,11 +48,29 @@ class Memory(NamedTuple):
     constants: int
 
 
+ARITHMETICS = {0: "float32", 1: "bfloat16", 2: "int8"}
+"""Number of an arithmetic in the kernels -> the type in which it multiplies."""
+
+
 class Operation(NamedTuple):
-    """One step of a plan: its name, the seconds it took, its multiplications and additions, and the bytes it moves."""
+    """One step of a plan.
+
+    Attributes
+    ----------
+    name : str
+    seconds : float
+        What it took.
+    arithmetic : str or None
+        The type in which products multiply: float32 (float16 too), bfloat16 or int8. None: it is no product.
+    operations : float
+        Multiplications and additions of a product.
+    moved : int
+        Bytes read and written, weights included.
+    """
 
     name: str
     seconds: float
+    arithmetic: str | None
     operations: float
     moved: int
 
@@ -275,27 +294,23 @@ class ForwardPlan:
         return Memory(self._layout(self._pass, self._sizes)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10) -> list[Operation]:
-        """Return each operation with its time, the median of some runs; default: of the examples.
+        """Return each operation with its time, the median of some runs of it.
 
         Parameters
         ----------
         *inputs : array-like
-            As in a call.
+            As in a call. Default: the examples.
         repeat : int
             How many runs.
         """
         given = list(leaves(inputs)) or self._examples
         arrays = [_like(x, y, index) for index, (x, y) in enumerate(zip(given, self._examples, strict=True))]
-        return self.profile_rows(arrays, (), repeat)
-
-    def profile_rows(self, arrays: list[Array], rows: tuple[int, ...], repeat: int) -> list[Operation]:
-        """Return :meth:`profile` of a run of other rows."""
-        seconds = np.median([self.run_rows(arrays, rows, timed=True)[1] for _ in range(repeat)], axis=0)
-        share = rows[0] / self._sizes[0] if rows else 1.0
+        runs = [self.run_rows(arrays, self._sizes, timed=True)[1] for _ in range(positive_integer(repeat, "repeat"))]
         return [
-            Operation(note.name, float(taken), note.operations * share, note.moved)
-            for note, taken in zip(self._pass.notes, seconds, strict=True)
-        ]
+            Operation(note.name, float(seconds), ARITHMETICS.get(note.cost["arithmetic"]), note.cost["operations"],
+                      note.cost["moved"])
+            for note, seconds in zip(self._pass.notes, np.median(runs, axis=0), strict=True)
+        ]  # fmt: skip
 
     def __repr__(self) -> str:
         steps, memory = len(self._pass.notes), self.memory

@@ -1,6 +1,7 @@
 """Texts one behind the other: the bits of each text alone, in any batch, on any number of threads."""
 
 import copy
+import itertools
 import json
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_ragged_attention_is_that_of_each_sequence(dtype, threads, biased):
     query, key, value = qkv[:, 0], qkv[:, 1], qkv[:, 2]
     with mp.config.num_threads(threads):
         found = ops.ragged_attention(query, key, value, OFFSETS, bias)
-    for begin, end in zip(OFFSETS, OFFSETS[1:], strict=False):
+    for begin, end in itertools.pairwise(OFFSETS):
         part = (x[np.newaxis, begin:end] for x in (query, key, value))
         own = None if bias is None else bias[:, :, : end - begin, : end - begin]
         np.testing.assert_array_equal(found[begin:end], ops.dot_product_attention(*part, own)[0])

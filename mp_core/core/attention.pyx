@@ -11,9 +11,9 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels
-from mp_core.core.plan cimport Plan, round_up, this_machine
+from mp_core.core.plan cimport Plan, arithmetic_of, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
-from mp_core.core.steps cimport Kind, recording
+from mp_core.core.steps cimport Cost, Kind, recording
 
 cnp.import_array()
 
@@ -189,7 +189,8 @@ cdef int note(const Attention *t, cnp.ndarray out) except -1:
     recording().add_buffer(out)
     recording().note(
         "attention", Kind(prepare, run_block, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
-        t.sequences if t.offsets != NULL else 0, 2 * work_of(t), 2 * cnp.PyArray_NBYTES(out))
+        Cost(t.sequences if t.offsets != NULL else 0, 2 * work_of(t),
+             arithmetic_of(t.scores.a.format, t.scores.b.format), 4 * cnp.PyArray_NBYTES(out)))
     return 0
 
 

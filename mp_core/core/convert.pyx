@@ -7,7 +7,7 @@ from mp_core.core.cpu cimport STREAMED, is_recording, kernels, parallel_for, thr
 from mp_core.core.header cimport (
     MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats,
 )
-from mp_core.core.steps cimport Kind, recording
+from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 import numpy as np
 

@@ -77,7 +77,8 @@ cdef int note_cast(const Cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=
     recording().note(
         "copy" if c.src_format == COPY else "cast",
         Kind(prepare_cast, run_cast, sizeof(s), <Py_ssize_t>&s.failed - base), &s,
-        (<Py_ssize_t>&s.cast.src - base, <Py_ssize_t>&s.cast.dst - base), s.rows, 0, c.n * (c.src_size + c.dst_size))
+        (<Py_ssize_t>&s.cast.src - base, <Py_ssize_t>&s.cast.dst - base),
+        Cost(s.rows, 0, NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
     return 0
 
 
@@ -125,7 +126,7 @@ def zeros(tuple shape not None, object dtype not None):
         f.to, f.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
         recording().add_buffer(result)
         recording().note("zeros", Kind(prepare_fill, run_fill, sizeof(f), <Py_ssize_t>&f.failed - base), &f,
-                         (<Py_ssize_t>&f.to - base,), 0, 0, f.bytes)
+                         (<Py_ssize_t>&f.to - base,), Cost(0, 0, NO_ARITHMETIC, f.bytes))
     return result
 
 

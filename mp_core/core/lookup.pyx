@@ -7,7 +7,7 @@ from libc.string cimport memset
 from mp_core.core.convert cimport CHUNK, Cast, run_line
 from mp_core.core.cpu cimport is_recording, kernels
 from mp_core.core.header cimport mp_chunk_floats
-from mp_core.core.steps cimport NO_ROW, Kind, recording
+from mp_core.core.steps cimport NO_ARITHMETIC, NO_ROW, Cost, Kind, recording
 
 cnp.import_array()
 
@@ -82,8 +82,8 @@ def gather(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray
         recording().note(
             "look-up", Kind(prepare_gather, gather_share, sizeof(g), <Py_ssize_t>&g.failed - base), &g,
             (<Py_ssize_t>&g.table - base, <Py_ssize_t>&g.scale - base, <Py_ssize_t>&g.indices - base,
-             <Py_ssize_t>&g.out - base), g.rows, 0,
-            g.rows * g.cast.n * (g.cast.src_size + g.cast.dst_size))
+             <Py_ssize_t>&g.out - base),
+            Cost(g.rows, 0, NO_ARITHMETIC, g.rows * g.cast.n * (g.cast.src_size + g.cast.dst_size)))
     prepare_gather(&g, -1, 1)
     with nogil:
         gather_share(&g, 0)
@@ -128,5 +128,6 @@ def count_places(cnp.ndarray ids not None, int32_t padding, cnp.ndarray places n
     if is_recording() and cnp.PyArray_SIZE(ids):
         recording().add_buffer(places)
         recording().note("places", Kind(prepare_places, run_places, sizeof(t), <Py_ssize_t>&t.failed - base), &t,
-                         (<Py_ssize_t>&t.ids - base, <Py_ssize_t>&t.places - base), 0, 0, 2 * cnp.PyArray_NBYTES(ids))
+                         (<Py_ssize_t>&t.ids - base, <Py_ssize_t>&t.places - base),
+                         Cost(0, 0, NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(ids)))
     run_places(&t, 0)

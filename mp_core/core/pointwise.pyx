@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport MP_F32, mp_activation, mp_kernels
-from mp_core.core.steps cimport Kind, recording
+from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 cnp.import_array()
 
@@ -110,7 +110,7 @@ cdef int note_rows(const Rows *r, cnp.ndarray out) except -1:
                 <Py_ssize_t>&s.gamma - base, <Py_ssize_t>&s.beta - base, <Py_ssize_t>&s.keep - base)
     recording().add_buffer(out)
     recording().note(NAMES[r.what], Kind(prepare_rows, run_rows, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
-                     r.rows, 0, r.rows * r.length * r.size * (3 if r.residual != NULL else 2))
+                     Cost(r.rows, 0, NO_ARITHMETIC, r.rows * r.length * r.size * (3 if r.residual != NULL else 2)))
     return 0
 
 

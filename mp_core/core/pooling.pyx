@@ -9,7 +9,7 @@ from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, thre
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.plan cimport Plan, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
-from mp_core.core.steps cimport Kind, recording
+from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 cnp.import_array()
 
@@ -99,7 +99,7 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
             "pooling", Kind(prepare, run_pool, sizeof(t), <Py_ssize_t>&t.failed - base), &t,
             (<Py_ssize_t>&t.sums.a.data - base, <Py_ssize_t>&t.sums.b.data - base,
              <Py_ssize_t>&t.sums.out.data - base, <Py_ssize_t>&t.offsets - base),
-            t.sequences, 2.0 * cnp.PyArray_SIZE(x), cnp.PyArray_NBYTES(x))
+            Cost(t.sequences, 0, NO_ARITHMETIC, cnp.PyArray_NBYTES(x)))
     threads = threads_for(<double>cnp.PyArray_SIZE(x), this_machine().tuning.thread_work)
     tasks = prepare(&t, -1, threads)
     with nogil:

@@ -84,7 +84,7 @@ cdef class Replay:
             memcpy(s.contexts + end, PyBytes_AS_STRING(note.context), len(note.context))
             s.steps[index].run, s.steps[index].context = note.kind.run, s.contexts + end
             s.prepare[index], s.failed[index] = note.kind.prepare, <int *>(s.contexts + end + note.kind.failed)
-            s.size[index] = sizes.index(note.rows) if note.rows in sizes else -1
+            s.size[index] = sizes.index(note.cost.rows) if note.cost.rows in sizes else -1
             for offset, buffer, delta in note.pointers:
                 s.fixups[fixup].pointer = <char **>(s.contexts + end + <Py_ssize_t>offset)
                 s.fixups[fixup].buffer, s.fixups[fixup].delta = buffer, delta

@@ -13,9 +13,9 @@ from mp_core.core.header cimport (
     MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_WIDE,
     MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_part,
 )
-from mp_core.core.steps cimport Kind, recording
+from mp_core.core.steps cimport Cost, Kind, recording
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, make_plan, round_up, this_machine,
+    A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, arithmetic_of, make_plan, round_up, this_machine,
 )
 
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows

@@ -57,6 +57,8 @@ cdef int note_product(const Product *p, Py_ssize_t matrices) except -1:
     weights = mp_column_bytes(p.b.format, p.k) * p.n
     recording().note(
         f"product {p.k}x{p.n}", Kind(prepare_product, run_recorded, sizeof(s), <Py_ssize_t>&s.product.failed - base),
-        &s, pointers, p.m if matrices == 1 else 0, 2.0 * matrices * p.m * p.n * p.k,
-        matrices * (p.m * p.k * p.a.size + p.m * p.n * p.out.size) + weights)
+        &s, pointers,
+        Cost(p.m if matrices == 1 else 0, 2.0 * matrices * p.m * p.n * p.k,
+             MP_QUADS if p.a.quantized_here else arithmetic_of(p.a.format, p.b.format),
+             matrices * (p.m * p.k * p.a.size + p.m * p.n * p.out.size) + weights))
     return 0

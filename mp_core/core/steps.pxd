@@ -13,15 +13,20 @@ cdef struct Kind:               # what steps of a kind have in common
     Py_ssize_t size             # bytes of the context
     Py_ssize_t failed           # where in it `int failed` is: 0, 1 if there was no memory, or NO_ROW
 
+cdef struct Cost:               # of a step
+    Py_ssize_t rows             # of its result: where they are those of the tape, a replay may have fewer
+    double operations           # multiplications and additions
+    int arithmetic              # in which it does them, an mp_arithmetic; NO_ARITHMETIC: it does other things
+    Py_ssize_t moved            # bytes read and written, weights included
+
 cdef enum:
     NO_ROW = 2                  # an index had no row
+    NO_ARITHMETIC = -1
 
 cdef class Note:
-    cdef readonly str name          # of the operation, for profiles and errors
-    cdef readonly Py_ssize_t rows   # of its result: where they are those of the tape, a replay may have fewer
-    cdef readonly double operations # multiplications and additions
-    cdef readonly Py_ssize_t moved  # bytes read and written, weights included
+    cdef readonly str name      # of the operation, for profiles and errors
     cdef readonly list pointers
+    cdef readonly Cost cost
     cdef bytes context
     cdef Kind kind
 
@@ -31,7 +36,6 @@ cdef class Tape:
     cdef readonly list constants    # ndarrays that steps read, weights mostly
 
     cpdef int add_buffer(self, cnp.ndarray array) except -1
-    cdef int note(self, str name, Kind kind, const void *context, tuple pointers, Py_ssize_t rows, double operations,
-                  Py_ssize_t moved) except -1
+    cdef int note(self, str name, Kind kind, const void *context, tuple pointers, Cost cost) except -1
 
 cdef Tape recording()

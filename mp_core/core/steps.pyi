@@ -9,9 +9,7 @@ class UnseenError(ValueError): ...
 
 class Note:
     name: str
-    rows: int
-    operations: float
-    moved: int
+    cost: dict[str, Any]
     pointers: list[tuple[int, int, int]]
 
 class Tape:

@@ -101,12 +101,11 @@ cdef class Tape:
             raise UnseenError(UNSEEN.format("a copy"))
         return False
 
-    cdef int note(self, str name, Kind kind, const void *context, tuple pointers, Py_ssize_t rows, double operations,
-                  Py_ssize_t moved) except -1:
+    cdef int note(self, str name, Kind kind, const void *context, tuple pointers, Cost cost) except -1:
         """Note a step: its context, and at which offsets of it the pointers are."""
         cdef Note note = Note()
         cdef Py_ssize_t offset, at
-        note.name, note.rows, note.operations, note.moved, note.pointers = name, rows, operations, moved, []
+        note.name, note.cost, note.pointers = name, cost, []
         note.context, note.kind = PyBytes_FromStringAndSize(<const char *>context, kind.size), kind
         for offset in pointers:
             at = (<const Py_ssize_t *>(<const char *>context + offset))[0]
