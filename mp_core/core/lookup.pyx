@@ -1,7 +1,7 @@
 """Rows of tables by their indices, and the indices of tokens in a table of positions."""
 
 cimport numpy as cnp
-from libc.stdint cimport int8_t, int32_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.string cimport memset
 
 from mp_core.core.convert cimport CHUNK, Cast, run_line
@@ -15,7 +15,8 @@ cdef struct Gather:
     Cast cast                   # of one row
     const char *table
     const float *scale          # of int8 codes, one for each row of the table, or NULL
-    const int32_t *indices
+    const char *indices
+    int index_bytes             # 4 or 8
     char *out
     Py_ssize_t rows, limit, row_bytes, share  # indices; rows of the table; bytes from one to the next
     int failed                  # NO_ROW, or 0
@@ -38,7 +39,7 @@ cdef void gather_share(void *context, Py_ssize_t index) noexcept nogil:
     cdef Py_ssize_t i, row
     cdef char *to
     for i in range(index * g.share, min((index + 1) * g.share, g.rows)):
-        row = g.indices[i]
+        row = (<const int64_t *>g.indices)[i] if g.index_bytes == 8 else (<const int32_t *>g.indices)[i]
         if not 0 <= row < g.limit:
             g.failed = NO_ROW
             row = 0
@@ -60,7 +61,7 @@ cdef Py_ssize_t prepare_gather(void *context, Py_ssize_t rows, int threads) noex
 
 def gather(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray out not None, int src_format,
            int dst_format, cnp.ndarray scale=None):
-    """out[i] = table[indices[i]] (* scale[indices[i]]), cast to `dst_format`, for every int32 index.
+    """out[i] = table[indices[i]] (* scale[indices[i]]), cast to `dst_format`, for every index, int32 or int64.
 
     `table` has two axes and rows of unit stride; `out`, C-contiguous, is as wide. Formats are those of :func:`convert`.
     With `scale`, contiguous float32, one for each row, the table is int8. Raises IndexError for an index outside of it.
@@ -71,7 +72,7 @@ def gather(cnp.ndarray table not None, cnp.ndarray indices not None, cnp.ndarray
     g.cast.src_format, g.cast.dst_format, g.cast.n = src_format, dst_format, cnp.PyArray_DIM(table, 1)
     g.cast.src_size, g.cast.dst_size = cnp.PyArray_ITEMSIZE(table), cnp.PyArray_ITEMSIZE(out)
     g.table, g.row_bytes, g.limit = cnp.PyArray_BYTES(table), cnp.PyArray_STRIDE(table, 0), cnp.PyArray_DIM(table, 0)
-    g.indices, g.out = <const int32_t *>cnp.PyArray_DATA(indices), cnp.PyArray_BYTES(out)
+    g.indices, g.index_bytes, g.out = cnp.PyArray_BYTES(indices), cnp.PyArray_ITEMSIZE(indices), cnp.PyArray_BYTES(out)
     g.rows = cnp.PyArray_SIZE(indices)
     if scale is not None:
         g.scale = <const float *>cnp.PyArray_DATA(scale)

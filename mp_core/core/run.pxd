@@ -1,5 +1,6 @@
 # One product: operands, epilogue and plan. products/operands.pyx describes it, and `run_product` plans and runs it;
 # attention.pyx and pooling.pyx describe products of their own, and run them by `plan_product` and `run_here`.
+cimport numpy as cnp
 from libc.stdint cimport int32_t
 
 from mp_core.core.header cimport mp_gemm, mp_kernels
@@ -48,7 +49,7 @@ cdef struct Product:
     Plan plan
     bint failed                 # a task got no scratch
 
-cdef int run_product(Product *p, Py_ssize_t matrices) except -1
+cdef int run_product(Product *p, Py_ssize_t matrices, cnp.ndarray result) except -1
 cdef void plan_product(Product *p, Py_ssize_t matrices, int threads) noexcept nogil
 cdef void run_here(const Product *p, char *work) noexcept nogil
 cdef int refuse_huge(Py_ssize_t k) except -1

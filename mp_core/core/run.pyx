@@ -5,6 +5,7 @@ goes through its panels: NC columns at a time, KC elements of K at a time, one c
 B is multiplied in place by at most MR rows, one call takes all NC columns; where it is transposed, one takes all of K.)
 """
 
+cimport numpy as cnp
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
@@ -113,8 +114,8 @@ cdef int refuse_huge(Py_ssize_t k) except -1:
     return 0
 
 
-cdef int run_product(Product *p, Py_ssize_t matrices) except -1:
-    """Run a product whose operands, result and epilogue are set."""
+cdef int run_product(Product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
+    """Run a product whose operands, result and epilogue are set; `result` is the array that it writes."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef Py_ssize_t axis, tasks
     cdef int threads
@@ -133,6 +134,7 @@ cdef int run_product(Product *p, Py_ssize_t matrices) except -1:
         for axis in range(p.batch_axes):
             p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
     if is_recording():
+        recording().add_buffer(result)
         note_product(p, matrices)
     p.kernels = kernels()
     threads = threads_for(work, MACHINE.tuning.thread_work) if work >= MACHINE.tuning.thread_work else 1

@@ -41,7 +41,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
            [1., 0., 0.]], dtype=float32)
     """
     shape = (*indices.shape, table.shape[1])
-    places = indices if indices.dtype == np.int32 and indices.flags.c_contiguous else _as_int32(indices, table.shape[0])
+    places = indices if indices.dtype.char in _INDICES and indices.flags.c_contiguous else _as_indices(indices)
     is_wide = dtype.itemsize == 8
     if not isinstance(table, QuantizedArray):
         if is_wide or table.dtype.itemsize == 8 or table.strides[1] != table.itemsize or not table.dtype.isnative:
@@ -87,8 +87,11 @@ def token_places(ids: Array, padding: int) -> Array:
     return places
 
 
-def _as_int32(indices: Array, limit: int) -> Array:
-    """Return indices as kernels read them; those that int32 does not hold become one that no table has."""
-    if indices.dtype.itemsize > 2:
-        indices = np.minimum(indices, limit) if indices.dtype.kind == "u" else np.clip(indices, -1, limit)
-    return np.ascontiguousarray(indices, np.int32)
+_INDICES = frozenset(np.dtype(kind).char for kind in (np.int32, np.int64))
+
+
+def _as_indices(indices: Array) -> Array:
+    """Return indices as kernels read them; those of uint64 that int64 does not hold become one that no table has."""
+    if indices.dtype == np.int32:
+        return contiguous(indices)
+    return np.ascontiguousarray(np.minimum(indices, 2**63 - 1) if indices.dtype == np.uint64 else indices, np.int64)

@@ -13,13 +13,11 @@ from libc.stdint cimport INT32_MAX, int32_t
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
-from mp_core.core.cpu cimport is_recording
 from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.plan cimport A_U8
 from mp_core.core.run cimport Axis, Left, Product, Right, Rows, run_product
-from mp_core.core.steps cimport recording
 from mp_core.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
 
@@ -275,9 +273,7 @@ cdef object multiply(const Call *call):
             and cnp.PyArray_IS_C_CONTIGUOUS(result)):  # all rows are one matrix
         p.product.m, p.product.out.rs = matrices * p.product.m, p.product.n * p.product.out.size
         p.product.batch_axes, matrices = 0, 1
-    if is_recording():
-        recording().add_buffer(result)
-    run_product(&p.product, matrices)
+    run_product(&p.product, matrices, result)
     return result
 
 
