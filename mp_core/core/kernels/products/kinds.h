@@ -118,21 +118,25 @@ V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     return set_f32(0.0f);
 }
 
-/* The epilogue of any product, on sums in memory. */
-V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind) {
-    if (is_integer(kind))
+/* What registers have left of the epilogue of any product, on sums in memory. */
+V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind, epilogue_place place) {
+    if (place == SCALED_IN_REGISTERS)
+        epilogue_of_scaled(g, sums, row, rows);
+    else if (is_integer(kind))
         epilogue_of_integers(g, sums, row, rows);
     else
         epilogue_of_floats(g, sums, row, rows);
 }
 
-/* The type other than f32 to which a register block narrows its sums; quads: none. */
-V mp_format narrow_format(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? MP_F16 : MP_BF16; }
+/* Whether a register block narrows its sums to the type. The products of floats have one narrow type each. */
+V int narrows_to(const mp_format format, const int kind) {
+    return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
+}
 
-/* Whether the epilogue can take place in registers: scales and bias only, whole vectors, result in f32 or narrow_format. */
-V int fits_registers(const mp_gemm *g, const int kind) {
+/* How much of the epilogue can take place in registers: all of it if it is scales, bias and one of the types above. */
+V epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
-    if (!g->accumulators.last || g->shape.n % MP_LANES || !is_linear(g)) return 0;
-    if (is_integer(kind)) return (e->out_format == MP_F32 || e->out_format == MP_I32) && !e->col_sum && !e->row_sum;
-    return e->out_format == MP_F32 || e->out_format == narrow_format(kind);
+    if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
+    if (e->out_format == MP_I32) return IN_REGISTERS;
+    return is_linear(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind)) ? IN_REGISTERS : SCALED_IN_REGISTERS;
 }

@@ -109,8 +109,7 @@ APART vf32 tanh_f32(vf32 x) {
     return as_f32(or_u32(as_u32(size), and_u32(as_u32(x), set_u32(0x80000000u))));
 }
 
-/* The activation of one vector. Not inlined: otherwise each of five output formats and two types of accumulators would have
- * a copy. */
+/* The activation of one vector. Not inlined: it serves the last, partial vector of rows only. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION) case MP_##NAME: return FUNCTION(x);
@@ -120,16 +119,56 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     return x;
 }
 
-/* out[i] = activation(x[i]), i < n. The switch is outside of the loop, so that each loop holds one function. */
-static void activate(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
-    const ptrdiff_t whole = n / MP_LANES * MP_LANES;
+/* Where results go: rows ld elements apart, in f32; of whole vectors also in f16 or bf16. */
+typedef struct {
+    mp_format format;
+    void *at;
+    ptrdiff_t ld;
+} result_rows;
+
+V int takes_results(mp_format format, ptrdiff_t n) {
+    return format == MP_F32 || (n % MP_LANES == 0 && (format == MP_F16 || format == MP_BF16));
+}
+
+/* y, rounded, to element `at`; if that is no f32, y itself to x. Return whether a subnormal number was flushed, which
+ * bf16_from_f32 would not do: it takes registers that the functions need. */
+APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
+    if (out->format == MP_F32) {
+        store_f32((float *)out->at + at, y);
+        return 0;
+    }
+    store_f32(x, y);
+    store_u16((uint16_t *)out->at + at, out->format == MP_F16 ? f16_from_f32(y) : bf16_of_flushed(y));
+#ifdef MP_NATIVE_BF16
+    return out->format == MP_BF16 && any_subnormal(y);
+#else
+    return 0;
+#endif
+}
+
+/* The activation of n columns of rows of x, ldx elements apart; if the result is no f32, x may be overwritten by it. Return
+ * whether it has to be rounded again, from there, because subnormal numbers were flushed. The switch is outside of the loop,
+ * and there is one loop, so that the constants of a function stay in registers. */
+static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n, result_rows out) {
+    const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;
+    ptrdiff_t i = 0, j = 0;
+    int flushed = 0;
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION)                                                                     \
     case MP_##NAME:                                                                                             \
-        for (ptrdiff_t i = 0; i < whole; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i)));          \
+        for (ptrdiff_t left = rows * (whole / MP_LANES); left > 0; left--) {                                    \
+            float *const at = x + i * ldx + j;                                                                  \
+            flushed |= store_rounded(&out, i * out.ld + j, at, FUNCTION(load_f32(at)));                         \
+            j += MP_LANES;                                                                                      \
+            if (j == whole) j = 0, i++;                                                                         \
+        }                                                                                                       \
         break;
 #include "activations.def"
     case MP_LINEAR: break;
     }
-    if (n > whole) storen_f32(out + whole, activate_f32(activation, loadn_f32(x + whole, n - whole)), n - whole);
+    for (i = 0; i < rows && rest; i++) {
+        const vf32 y = activate_f32(activation, loadn_f32(x + i * ldx + whole, rest));
+        storen_f32((float *)out.at + i * out.ld + whole, y, rest);
+    }
+    return flushed;
 }

@@ -5,6 +5,7 @@
  * of the first 2^t plus the sum of the others, 2^t being the largest power of two below m. sum_f32 adds the 16 lanes. */
 #include "vocabulary.h"
 
+#include "casts/conversions.h"
 #include "rows/functions.h"
 
 typedef struct {
@@ -139,10 +140,14 @@ static void rms_norm(const float *x, const float *gamma, float epsilon, ptrdiff_
     scale_row(x, zero, set_f32(1.0f / sqrtf(mean + epsilon)), gamma, NULL, n, out);
 }
 
+static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
+    activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* a result in f32 leaves x as it is */
+}
+
 extern const mp_rows MP_EXPORTED(rows);
 const mp_rows MP_EXPORTED(rows) = {
     .softmax = softmax,
     .layer_norm = layer_norm,
     .rms_norm = rms_norm,
-    .activate = activate,
+    .activate = activate_row,
 };
