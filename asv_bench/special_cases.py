@@ -52,25 +52,26 @@ class Case(NamedTuple):
 CASES = (
     Case(
         "in place",
-        "Few rows of A are multiplied by row-major B where it lies; B is not packed first.",
+        "Up to 24 rows of A (integers: 6) are multiplied by row-major B where it lies; B is not packed first.",
         f"products {FEW} kn",
         (Edit(PLAN, "if fits_in_place(q, p):", "if False and fits_in_place(q, p):"),),
     ),
     Case(
         "transposed",
-        "For few rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once.",
+        "For up to 24 rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once; of int8 "
+        "(12 rows), dot products along K.",
         f"products {FEW} nk",
         (Edit(PLAN, "elif fits_transposed(q, p):", "elif False and fits_transposed(q, p):"),),
     ),
     Case(
-        "panels together",
+        "NC of row-major B",
         "Many panels are multiplied over one range of K before the next range, so that rows of B are read whole.",
         f"products {FEW} kn",
         (Edit(PLAN, "p.nc_panels = min(p.nc_panels, p.task_panels)", "p.nc_panels = 1"),),
     ),
     Case(
         "one row in place",
-        "One row of A and row-major B: all columns are multiplied over some rows of B, their sums in L1.",
+        "One row of A and row-major B: all columns are multiplied over some rows of B, their partial sums in a cache.",
         r"products \w+ 1x(1024x1024|4096x4096) kn",
         (Edit(PANEL, "g->shape.m == 1 && g->shape.n > MP_PANEL", "0"),),
     ),
@@ -112,19 +113,19 @@ CASES = (
     ),
     Case(
         "memory or cache",
-        "B that exceeds L2 is read in the order that suits memory.",
+        "B that exceeds half of L2 is read in the order that suits memory.",
         f"products {FEW} (kn|nk)",
         (Edit(PLAN, "p.from_memory = q.n", "p.from_memory = 0 * q.n"),),
     ),
     Case(
         "decode in registers",
-        "Few rows of A: codes of B are decoded in registers in the micro-kernel, not into a panel first.",
+        "Beside at most few_rows rows of A, codes of B are decoded in registers, not into a panel first.",
         r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
         (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "q.m > 0"),),
     ),
     Case(
         "decode into a panel",
-        "More rows of A: codes of B are decoded once, not in each register block.",
+        "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn) (64x768x768|512x512x512|16x4096x4096) packed",
         (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "False"),),
     ),
@@ -142,9 +143,9 @@ CASES = (
             Edit(
                 PANEL,
                 "lower = g->shape.m / heights, taller = g->shape.m % heights",
-                "lower = most - 1, taller = heights",
+                "lower = rows_of(kind) - 1, taller = heights",
             ),
-            Edit(PANEL, "rows = lower + (height < taller);", "rows = at_most(g->shape.m - row, most);"),
+            Edit(PANEL, "rows = lower + (height < taller);", "rows = at_most(g->shape.m - row, lower + 1);"),
             Edit(PANEL, "height < taller ? taller - height : heights - height;", "1;"),
         ),
     ),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mp_core.contraction import einsum
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
+    from mp_core.forward import compile
     from mp_core.ops import (
         PackedMatrix,
         cast,
@@ -60,6 +61,7 @@ _MODULES = (
     "dtype_policies",
     "dtypes",
     "forms",
+    "forward",
     "layers",
     "loss_scale",
     "mixed_precision",
@@ -77,6 +79,7 @@ _HOMES = {
     "calibrate": "calibration",
     "cast": "ops",
     "choose_policy": "selection",
+    "compile": "forward",
     "dequantize": "quantization",
     "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
@@ -113,6 +116,7 @@ __all__ = [
     "cast",
     "checkpoint",
     "choose_policy",
+    "compile",
     "config",
     "dequantize",
     "dot_product_attention",

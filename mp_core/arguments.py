@@ -100,11 +100,14 @@ def axis_of(axis: Any, ndim: int) -> int:
 
 
 def axes_of(axis: Any, allowed: str = "an int or a sequence of int") -> tuple[int, ...]:
-    """Return an axis, or several, as Python integers; `allowed` is what the error says."""
+    """Return an axis, or several, as Python integers; `allowed` is what the error says. True is no axis."""
     try:
-        return tuple(map(index, axis)) if isinstance(axis, Iterable) else (index(axis),)
+        axes = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+        if not any(isinstance(each, bool) for each in axes):
+            return tuple(map(index, axes))
     except TypeError:
-        raise TypeError(f"`axis` must be {allowed}; received {axis!r}") from None
+        pass
+    raise TypeError(f"`axis` must be {allowed}; received {axis!r}")
 
 
 def axis_or_axes(axis: Any) -> int | list[int]:

@@ -31,6 +31,16 @@ GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), 
         (lambda: mp.layer_norm(X, epsilon=-1), ValueError, "`epsilon` must be a number of at least 0"),
         (lambda: mp.ops.dynamic_matmul(X, PACKED, scale="a"), (TypeError, ValueError), "scale"),
         (lambda: mp.ops.dynamic_matmul(X, PACKED, scale=np.ones(2)), TypeError, "`scale` must be a number"),
+        (lambda: mp.ops.dynamic_matmul(X, PACKED, scale=True), TypeError, "`scale` must be a number; received True"),
+        (lambda: mp.ops.dynamic_matmul(X, PACKED, scale=np.True_), TypeError, "`scale` must be a number; received"),
+        (lambda: mp.quantize(X, scale=True), TypeError, "`scale` must be numbers; received dtype bool"),
+        (lambda: mp.quantize(X, axis=1, scale=[True, True, True]), TypeError, "`scale` must be numbers"),
+        (lambda: mp.quantize(X, scale=1.0, zero_point=True), TypeError, "`zero_point` must be integers"),
+        (lambda: mp.quantize(X, axis=True), TypeError, "`axis` must be an int, a sequence of int or None; received Tr"),
+        (lambda: mp.quantize(X, axis=(0, True)), TypeError, "`axis` must be an int, a sequence of int or None"),
+        (lambda: mp.QuantizedArray(X.astype(np.int8), True), TypeError, "`scale` must be numbers; received dtype bool"),
+        (lambda: mp.QuantizedArray(X.astype(np.int8), 1.0, axis=True), TypeError, "`axis` must be an int, a sequence"),
+        (lambda: abs_max_quantize(X, True), TypeError, "`axis` must be an int or a sequence of int; received True"),
         (
             lambda: mp.ops.fixed_matmul(X, mp.pack(X.T), X[0], X[0].astype("i4")),
             TypeError,
@@ -351,7 +361,7 @@ def test_operands_of_lying_subclasses_are_read_as_they_are(rng):
         mp.PackedMatrix((1000, 1000), np.dtype(np.float32), data)
     steps, zeros = np.ones(3, np.float32), np.zeros(3, np.int32)
     assert mp.ops.fixed_matmul(X, PACKED, steps.view(Lying), zeros.view(Lying)).shape == (2, 2)
-    with pytest.raises(ValueError, match="`steps` and `zeros`"):
+    with pytest.raises(ValueError, match="`scales` and `zeros`"):
         mp.ops.fixed_matmul(X, PACKED, steps[:2].view(Lying), zeros)
 
 

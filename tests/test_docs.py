@@ -57,7 +57,9 @@ def test_examples_of_pages_run(page):
     assert not failures(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md", "docs/quantization.md", "docs/quickstart.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("extending", "plans", "quantization", "quickstart"))]
+)
 def test_pages_that_must_have_examples_have_them(page):
     assert len(doctest.DocTestParser().get_examples((ROOT / page).read_text())) >= 5
 

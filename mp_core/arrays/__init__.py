@@ -2,7 +2,7 @@
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.conversion import FORMATS
-from mp_core.arrays.floats import as_float, as_mask, as_vector
+from mp_core.arrays.floats import as_float, as_mask, as_vector, contiguous
 from mp_core.arrays.received import (
     F32,
     F64,
@@ -32,6 +32,7 @@ __all__ = [
     "asarray",
     "cast",
     "check_out",
+    "contiguous",
     "imported",
     "imported_all",
     "may_overlap",

@@ -2,8 +2,8 @@
 
 cimport numpy as cnp
 
-from mp_core.core.convert cimport F64, Cast, contiguous
-from mp_core.core.cpu cimport kernels
+from mp_core.core.convert cimport F64, Cast, contiguous, note_cast
+from mp_core.core.cpu cimport is_recording, kernels
 from mp_core.core.header cimport MP_F32, MP_FLOATS, MP_SATURATE
 from mp_core.formats cimport Formats, format_named, format_of, formats
 
@@ -86,5 +86,9 @@ cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object satu
     if c.src < c.dst + c.n * c.dst_size and c.dst < c.src + c.n * c.src_size:
         return None
     c.kernels, c.mode = kernels(), MP_SATURATE if saturate else 0
+    if c.n == 0:
+        return result
+    if is_recording():
+        note_cast(&c, source, result)
     contiguous(&c)
     return result

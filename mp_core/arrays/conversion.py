@@ -11,6 +11,7 @@ from mp_core.arrays.received import F32, F64, Array, asarray, check_out, importe
 from mp_core.core.convert import convert
 from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.formats import CASTS
+from mp_core.recorded import recordable
 
 __all__ = ["FORMATS", "cast_any"]
 
@@ -18,6 +19,7 @@ FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in C
 """Float type -> its number in the kernels, which read them all and write all but float64."""
 
 
+@recordable
 def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
     saturate = boolean(saturate, "saturate")

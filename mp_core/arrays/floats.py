@@ -7,9 +7,11 @@ from numpy.typing import ArrayLike
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.received import F32, Array, asarray, refuse_masked
+from mp_core.core.convert import copied
 from mp_core.dtypes import is_float
+from mp_core.recorded import is_recorded
 
-__all__ = ["as_float", "as_mask", "as_vector"]
+__all__ = ["as_float", "as_mask", "as_vector", "contiguous"]
 
 
 def as_float(x: Any, argument: str = "x") -> Array:
@@ -30,6 +32,8 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
     """Return a mask as booleans: bool already, or numbers of `kinds`, 1 where an element counts and 0 elsewhere."""
+    if is_recorded(mask) and mask.dtype == np.bool_:  # type: ignore[union-attr]
+        return mask  # type: ignore[return-value]
     refuse_masked(mask, argument)
     given = np.asarray(mask)
     if given.dtype.kind not in kinds:
@@ -41,3 +45,9 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
             f"received numbers from {given.min()} to {given.max()}"
         )
     return keep
+
+
+def contiguous(x: Array) -> Array:
+    """Return a C-contiguous array with the elements of `x`: itself or a copy, which a recording notes."""
+    copy: Array = x if x.flags.c_contiguous else copied(x)
+    return copy

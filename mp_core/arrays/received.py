@@ -6,6 +6,7 @@ import numpy as np
 
 from mp_core.core.dlpack import from_dlpack
 from mp_core.dtypes import ALLOWED, name_of
+from mp_core.recorded import UnseenError
 
 __all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "may_overlap", "refuse_masked"]
 
@@ -107,7 +108,7 @@ def _received(x: Any, argument: str) -> Array:
             reason = error
     try:
         array: Array = np.asanyarray(x)
-    except MemoryError:
+    except (MemoryError, UnseenError):
         raise
     except Exception as error:
         kind = "an array or nested sequence of numbers" if reason is None else "an array or a plain tensor"

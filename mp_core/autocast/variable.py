@@ -12,6 +12,7 @@ from mp_core.arguments import state_of
 from mp_core.arrays import Array, asarray
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
+from mp_core.core.changes import changed
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 
@@ -128,6 +129,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _set(self, array: Array, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
         self._state: tuple[Array, dict[Hashable, Any], int] = (frozen(array), {}, version)
+        changed()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, computed once per `key` and value.

@@ -7,6 +7,7 @@ import numpy as np
 from mp_core.arrays import F32, Array
 from mp_core.calibration.running import Call, LayerLike, mask_of
 from mp_core.forms import Float
+from mp_core.forward import eager
 from mp_core.ops import cast, matmul
 
 __all__ = ["Seen", "observe"]
@@ -108,7 +109,8 @@ def observe(model: LayerLike, calls: list[Call], layers: dict[str, Any]) -> dict
         mask = mask_of(model, call)
         for form in observing.values():
             form.mask = mask
-        model(*call.args, **call.kwargs)
+        with eager():
+            model(*call.args, **call.kwargs)
     found = {path: form.sums.result() for path, form in observing.items()}
     for path, seen in found.items():
         if not (observing[path].sums.rows and np.isfinite(seen.low).all() and np.isfinite(seen.high).all()):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, embed, plan
+from mp_core.cli import checkpoints, choose, embed, plan, profile
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
     embed.add_command(commands)
     choose.add_command(commands)
+    profile.add_command(commands)
     checkpoints.add_commands(commands)
 
     demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")

@@ -1,9 +1,9 @@
-# What the entry points ask of their arrays and types.
+# What compiled entry points test of their arrays and types before anything else.
 cimport numpy as cnp
 
 
 cdef inline bint may_be_key(object dtype) noexcept:
-    """Whether a table of types can be asked for it, a name, a dtype or a class, without a line of Python being run."""
+    """Whether it is a str, a dtype or a class: a dict of types can be asked for these without running Python code."""
     return type(dtype) is str or isinstance(dtype, cnp.dtype) or type(dtype) is type
 
 

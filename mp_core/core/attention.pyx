@@ -1,126 +1,212 @@
 """Attention, by tasks of some rows of queries of one head: their scores stay in the cache until they are used.
 
 A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie, rounds it
-to the type of the values, and multiplies it by them, straight into the result.
+to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal length, or lie
+one behind the other in the rows of one array (ragged): then `offsets` says where each begins.
 """
 
 cimport numpy as cnp
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels
-from mp_core.core.plan cimport round_up, this_machine
+from mp_core.core.plan cimport Plan, arithmetic_of, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
+from mp_core.core.steps cimport Cost, Kind, recording
 
 cnp.import_array()
 
 cdef enum:
-    LEAST_ROWS = 4 * MP_ROWS    # of a task, however long a row of scores is: panels of keys are packed for each task
+    LEAST_ROWS = 4 * MP_ROWS    # of queries in a task: each task packs the keys of its head again, so it needs some
 
-cdef struct Steps:              # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
+cdef struct Strides:            # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
     Py_ssize_t sequence, head, row
+
+cdef struct Cut:
+    Py_ssize_t block, blocks    # rows of queries in a task; tasks of one head
+    size_t narrowed             # where in scratch the scores are that are rounded to the type of the values
+    size_t work                 # ... and what the two products need
+    size_t total                # bytes of scratch
 
 cdef struct Attention:
     const mp_kernels *kernels
     Product scores, context     # of the first task; the pointers and m of the others differ
-    Steps query, key, value, out, keep, bias
+    Strides query, key, value, out, keep, bias
     const uint8_t *kept         # the mask, one byte for each score, or NULL
+    const int32_t *offsets      # ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL
     float scale
-    Py_ssize_t targets, heads, sharing  # rows of queries, heads of queries, and how many of these share one of keys
-    Py_ssize_t block, blocks    # rows of a task; tasks of one head
-    size_t narrowed, work, total        # in scratch behind the scores: they rounded, what the products need; all bytes
+    Py_ssize_t sequences, heads, sharing    # heads of queries, and how many of these share one of keys
+    Py_ssize_t targets, sources             # of a sequence; ragged: of the longest
+    Cut cut
     bint failed
 
 
-cdef Steps steps_of(cnp.ndarray x, int head, int row) noexcept:
-    """Return the strides of an array of 4 axes; `head` and `row` say which these are, sequences are the first."""
-    cdef Steps steps
+cdef Strides strides_of(cnp.ndarray x, int head, int row) noexcept:
+    """Return the strides of the axes of heads and rows, and of the first axis: that of sequences, if row is not 0."""
+    cdef Strides found
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(x)
-    steps.sequence, steps.head, steps.row = strides[0], strides[head], strides[row]
-    return steps
+    found.sequence, found.head, found.row = strides[0], strides[head], strides[row]
+    return found
 
 
-cdef inline Py_ssize_t offset(const Steps *steps, Py_ssize_t sequence, Py_ssize_t head, Py_ssize_t row) noexcept nogil:
-    return sequence * steps.sequence + head * steps.head + row * steps.row
+cdef inline Py_ssize_t offset(const Strides *by, Py_ssize_t sequence, Py_ssize_t head, Py_ssize_t row) noexcept nogil:
+    return sequence * by.sequence + head * by.head + row * by.row
+
+
+cdef size_t plan_block(Attention *t, Product *scores, Product *products, Py_ssize_t sources) noexcept nogil:
+    """Plan the two products of a task with so many keys, and lay out its scratch; return its bytes."""
+    cdef Py_ssize_t size = mp_element_bytes[scores.a.format], bytes = round_up(t.cut.block * sources * 4, 64)
+    scores.m = products.m = t.cut.block
+    scores.n = products.k = sources
+    scores.out.rs, products.a.rs = sources * 4, sources * size
+    memset(&scores.plan, 0, sizeof(Plan))
+    memset(&products.plan, 0, sizeof(Plan))
+    plan_product(scores, 1, 1)
+    plan_product(products, 1, 1)
+    t.cut.narrowed = bytes if size != 4 else 0
+    t.cut.work = bytes + (round_up(t.cut.block * sources * size, 64) if size != 4 else 0)
+    return t.cut.work + max(scores.plan.scratch.total, products.plan.scratch.total)
 
 
 cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
     """One task: up to `block` rows of queries of one head of one sequence."""
-    cdef Attention *t = <Attention *>context
-    cdef Product scores = t.scores, products = t.context
-    cdef Py_ssize_t first = index % t.blocks * t.block, rest = index // t.blocks
+    cdef Attention t = (<Attention *>context)[0]
+    cdef Product *scores = &t.scores
+    cdef Product *products = &t.context
+    cdef Py_ssize_t first = index % t.cut.blocks * t.cut.block, rest = index // t.cut.blocks
     cdef Py_ssize_t head = rest % t.heads, sequence = rest // t.heads, shared = head // t.sharing
-    cdef Py_ssize_t rows = min(t.block, t.targets - first), row, size = mp_element_bytes[scores.a.format]
+    cdef Py_ssize_t row, rows, size = mp_element_bytes[scores.a.format], begin = 0
     cdef const uint8_t *keep = NULL
     cdef float *x
-    cdef char *work = <char *>scratch(t.total)
+    cdef char *work
+    if t.offsets != NULL:
+        begin = t.offsets[sequence]
+        t.targets = t.offsets[sequence + 1] - begin
+        if t.targets <= first:
+            return
+        if t.targets != t.sources:
+            t.cut.total = plan_block(&t, scores, products, t.targets)
+        sequence = 0
+    rows = min(t.cut.block, t.targets - first)
+    work = <char *>scratch(t.cut.total)
     if work == NULL:
-        t.failed = True
+        (<Attention *>context).failed = True
         return
     scores.m = products.m = rows
-    scores.a.data += offset(&t.query, sequence, head, first)
-    scores.b.data += offset(&t.key, sequence, shared, 0)
+    scores.a.data += offset(&t.query, sequence, head, begin + first)
+    scores.b.data += offset(&t.key, sequence, shared, begin)
     scores.out.data = work
     if scores.residual.data != NULL:
         scores.residual.data += offset(&t.bias, sequence, head, first)
-    run_here(&scores, work + t.work)
+    run_here(scores, work + t.cut.work)
     for row in range(rows):
         x = <float *>(work + row * scores.out.rs)
         if t.kept != NULL:
             keep = t.kept + offset(&t.keep, sequence, head, first + row)
         t.kernels.rows.softmax(x, keep, t.scale, scores.n, x)
-        if t.narrowed:
-            t.kernels.casts.narrow[scores.a.format](x, work + t.narrowed + row * scores.n * size, scores.n, 0)
-    products.a.data = work + t.narrowed
-    products.b.data += offset(&t.value, sequence, shared, 0)
-    products.out.data += offset(&t.out, sequence, head, first)
-    run_here(&products, work + t.work)
+        if t.cut.narrowed:
+            t.kernels.casts.narrow[scores.a.format](x, work + t.cut.narrowed + row * scores.n * size, scores.n, 0)
+    products.a.data = work + t.cut.narrowed
+    products.b.data += offset(&t.value, sequence, shared, begin)
+    products.out.data += offset(&t.out, sequence, head, begin + first)
+    run_here(products, work + t.cut.work)
 
 
-cdef void cut(Attention *t, Py_ssize_t sequences, int threads) noexcept nogil:
+cdef void cut_up(Attention *t, int threads) noexcept nogil:
     """Choose the rows of a task: scores of at most L2 / 4, and at least two tasks for each of several threads."""
-    cdef Py_ssize_t fitting = this_machine().l2 // 4 // (t.scores.n * 4), heads = sequences * t.heads
+    cdef Py_ssize_t fitting = this_machine().l2 // 4 // (t.sources * 4), heads = t.sequences * t.heads
     cdef Py_ssize_t wanted = 1 if threads == 1 else (2 * threads + heads - 1) // heads
-    t.blocks = (t.targets + max(fitting, <Py_ssize_t>LEAST_ROWS) - 1) // max(fitting, <Py_ssize_t>LEAST_ROWS)
-    t.blocks = max(t.blocks, min(wanted, (t.targets + MP_ROWS - 1) // MP_ROWS))
-    t.block = (t.targets + t.blocks - 1) // t.blocks
-    t.blocks = (t.targets + t.block - 1) // t.block
+    t.cut.blocks = (t.targets + max(fitting, <Py_ssize_t>LEAST_ROWS) - 1) // max(fitting, <Py_ssize_t>LEAST_ROWS)
+    t.cut.blocks = max(t.cut.blocks, min(wanted, (t.targets + MP_ROWS - 1) // MP_ROWS))
+    t.cut.block = (t.targets + t.cut.blocks - 1) // t.cut.blocks
+    t.cut.blocks = (t.targets + t.cut.block - 1) // t.cut.block
 
 
-cdef void plan_tasks(Attention *t) noexcept nogil:
-    """Plan the two products of a task, and lay out its scratch."""
-    cdef Py_ssize_t sources = t.scores.n, bytes = round_up(t.block * sources * 4, 64)
-    t.scores.m = t.context.m = t.block
-    plan_product(&t.scores, 1, 1)
-    plan_product(&t.context, 1, 1)
-    t.work = bytes
-    if t.context.a.format != MP_F32:
-        t.narrowed = bytes
-        t.work += round_up(t.block * sources * t.context.a.size, 64)
-    t.total = t.work + max(t.scores.plan.scratch.total, t.context.plan.scratch.total)
+cdef double work_of(const Attention *t) noexcept nogil:
+    """Multiplications; ragged: as if all sequences were as long as the longest."""
+    return <double>t.sequences * t.heads * t.targets * t.sources * (t.scores.k + t.context.n)
+
+
+cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexcept nogil:
+    """Plan for so many sequences, or those that are recorded; return the number of tasks."""
+    cdef Attention *t = <Attention *>context
+    cdef Py_ssize_t sequence
+    t.kernels = t.scores.kernels = t.context.kernels = kernels()
+    if sequences >= 0:
+        t.sequences = sequences
+    if t.offsets != NULL:
+        t.targets = 1
+        for sequence in range(t.sequences):
+            t.targets = max(t.targets, <Py_ssize_t>(t.offsets[sequence + 1] - t.offsets[sequence]))
+        t.sources = t.targets
+    cut_up(t, threads if work_of(t) >= this_machine().tuning.thread_work else 1)
+    t.cut.total = plan_block(t, &t.scores, &t.context, t.sources)
+    return t.sequences * t.heads * t.cut.blocks
 
 
 cdef void describe(Attention *t, cnp.ndarray query, cnp.ndarray key, cnp.ndarray value, cnp.ndarray out,
-                   int fmt) noexcept:
-    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``."""
+                   int fmt, int rows) noexcept:
+    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``.
+
+    `rows` is the axis of the rows, 1, or 0 of ragged arrays, which have no axis of sequences.
+    """
     cdef Product *scores = &t.scores
     cdef Product *context = &t.context
-    cdef Py_ssize_t size = mp_element_bytes[fmt], sources = cnp.PyArray_DIM(key, 1)
-    scores.kernels = context.kernels = t.kernels
-    scores.n, scores.k, context.k, context.n = sources, cnp.PyArray_DIM(key, 3), sources, cnp.PyArray_DIM(value, 3)
+    cdef Py_ssize_t size = mp_element_bytes[fmt]
+    scores.k, context.n = cnp.PyArray_DIM(key, rows + 2), cnp.PyArray_DIM(value, rows + 2)
     scores.a.data, scores.a.format, scores.a.size = cnp.PyArray_BYTES(query), fmt, size
-    scores.a.rs, scores.a.cs = cnp.PyArray_STRIDE(query, 1), cnp.PyArray_STRIDE(query, 3)
+    scores.a.rs, scores.a.cs = cnp.PyArray_STRIDE(query, rows), cnp.PyArray_STRIDE(query, rows + 2)
     scores.b.data, scores.b.format = cnp.PyArray_BYTES(key), fmt
-    scores.b.rs, scores.b.cs = cnp.PyArray_STRIDE(key, 3), cnp.PyArray_STRIDE(key, 1)
-    scores.out.rs, scores.out.size, scores.common.epilogue.out_format = sources * 4, 4, MP_F32
-    context.a.format, context.a.size, context.a.rs, context.a.cs = fmt, size, sources * size, size
+    scores.b.rs, scores.b.cs = cnp.PyArray_STRIDE(key, rows + 2), cnp.PyArray_STRIDE(key, rows)
+    scores.out.size, scores.common.epilogue.out_format = 4, MP_F32
+    context.a.format, context.a.size, context.a.cs = fmt, size, size
     context.b.data, context.b.format = cnp.PyArray_BYTES(value), fmt
-    context.b.rs, context.b.cs = cnp.PyArray_STRIDE(value, 1), cnp.PyArray_STRIDE(value, 3)
-    context.out.data, context.out.rs, context.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, 1), size
+    context.b.rs, context.b.cs = cnp.PyArray_STRIDE(value, rows), cnp.PyArray_STRIDE(value, rows + 2)
+    context.out.data, context.out.rs, context.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows), size
     context.common.epilogue.out_format = <mp_format>fmt
     t.query, t.key, t.value, t.out = (
-        steps_of(query, 2, 1), steps_of(key, 2, 1), steps_of(value, 2, 1), steps_of(out, 2, 1))
+        strides_of(query, rows + 1, rows), strides_of(key, rows + 1, rows), strides_of(value, rows + 1, rows),
+        strides_of(out, rows + 1, rows))
+    t.heads, t.targets, t.sources = (
+        cnp.PyArray_DIM(query, rows + 1), cnp.PyArray_DIM(query, rows), cnp.PyArray_DIM(key, rows))
+    t.sharing = t.heads // cnp.PyArray_DIM(key, rows + 1)
+
+
+cdef void add_bias(Attention *t, cnp.ndarray added, cnp.ndarray scales) noexcept:
+    t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), strides_of(added, 1, 2)
+    t.scores.residual.data, t.scores.residual.rs = cnp.PyArray_BYTES(added), t.bias.row
+    t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
+
+
+cdef int note(const Attention *t, cnp.ndarray out) except -1:
+    cdef Attention s = t[0]
+    cdef Py_ssize_t base = <Py_ssize_t>&s
+    pointers = (
+        <Py_ssize_t>&s.scores.a.data - base, <Py_ssize_t>&s.scores.b.data - base, <Py_ssize_t>&s.scores.b.scale - base,
+        <Py_ssize_t>&s.scores.residual.data - base, <Py_ssize_t>&s.context.b.data - base,
+        <Py_ssize_t>&s.context.out.data - base, <Py_ssize_t>&s.kept - base, <Py_ssize_t>&s.offsets - base)
+    recording().add_buffer(out)
+    recording().note(
+        "attention", Kind(prepare, run_block, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
+        Cost(t.sequences if t.offsets != NULL else 0, 2 * work_of(t),
+             arithmetic_of(t.scores.a.format, t.scores.b.format), 4 * cnp.PyArray_NBYTES(out)))
+    return 0
+
+
+cdef int run(Attention *t, cnp.ndarray out) except -1:
+    cdef Py_ssize_t tasks
+    cdef int threads
+    refuse_huge(max(t.scores.k, t.sources))
+    if is_recording():
+        note(t, out)
+    threads = threads_for(work_of(t), this_machine().tuning.thread_work)
+    tasks = prepare(t, -1, threads)
+    with nogil:
+        parallel_for(threads, tasks, run_block, t)
+    if t.failed:
+        raise MemoryError("no memory for the scratch of attention")
+    return 0
 
 
 def attention(int fmt, cnp.ndarray query not None, cnp.ndarray key not None, cnp.ndarray value not None,
@@ -133,28 +219,29 @@ def attention(int fmt, cnp.ndarray query not None, cnp.ndarray key not None, cnp
     shape and last stride, float32, aligned, and a vector of `sources` times `scale` in float32.
     """
     cdef Attention t
-    cdef cnp.ndarray added, scales
-    cdef Py_ssize_t sequences = cnp.PyArray_DIM(query, 0), tasks
-    cdef double work
-    cdef int threads
     memset(&t, 0, sizeof(t))
-    t.kernels, t.scale, t.targets, t.heads = kernels(), scale, cnp.PyArray_DIM(query, 1), cnp.PyArray_DIM(query, 2)
-    t.sharing = t.heads // cnp.PyArray_DIM(key, 2)
-    describe(&t, query, key, value, out, fmt)
-    refuse_huge(max(t.scores.k, t.context.k))
+    t.scale, t.sequences = scale, cnp.PyArray_DIM(query, 0)
+    describe(&t, query, key, value, out, fmt, 1)
     if keep is not None:
-        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), steps_of(keep, 1, 2)
+        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
     if bias is not None:
-        added, scales = bias
-        t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), steps_of(added, 1, 2)
-        t.scores.residual.data, t.scores.residual.rs = cnp.PyArray_BYTES(added), t.bias.row
-        t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
-    work = <double>sequences * t.heads * t.targets * t.scores.n * (t.scores.k + t.context.n)
-    threads = threads_for(work, this_machine().tuning.thread_work)
-    cut(&t, sequences, threads)
-    plan_tasks(&t)
-    tasks = sequences * t.heads * t.blocks
-    with nogil:
-        parallel_for(threads, tasks, run_block, &t)
-    if t.failed:
-        raise MemoryError("no memory for the scratch of attention")
+        add_bias(&t, bias[0], bias[1])
+    run(&t, out)
+
+
+def ragged_attention(int fmt, cnp.ndarray query not None, cnp.ndarray key not None, cnp.ndarray value not None,
+                     cnp.ndarray out not None, cnp.ndarray offsets not None, float scale, tuple bias=None):
+    """out = softmax(scale * query @ key' + bias) @ value for each head of each of several sequences.
+
+    `query`, `key`, `value` and `out` are those of :func:`attention` without the first axis: sequence i has the rows
+    from ``offsets[i]`` to ``offsets[i + 1]``, int32, ascending and not beyond the last row. `bias` has shape (1, heads,
+    at least the longest length, the same).
+    """
+    cdef Attention t
+    memset(&t, 0, sizeof(t))
+    t.scale, t.sequences = scale, cnp.PyArray_DIM(offsets, 0) - 1
+    t.offsets = <const int32_t *>cnp.PyArray_DATA(offsets)
+    describe(&t, query, key, value, out, fmt, 0)
+    if bias is not None:
+        add_bias(&t, bias[0], bias[1])
+    run(&t, out)

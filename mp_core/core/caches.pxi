@@ -4,14 +4,14 @@ CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "zen5": MP_CPU_ZEN5, "intel_amx": MP_CPU_IN
 
 
 def cpu_family():
-    """Return the CPUs with which this one shares tuned constants (core/tuning.h): one of :data:`CPU_FAMILIES`."""
+    """Return the key of `CPU_FAMILIES` for the CPUs with which this one shares tuned constants (core/tuning.h)."""
     return list(CPU_FAMILIES)[<int>mp_cpu_family_here()]
 
 
 def cache_bytes():
     """Return the bytes of the data caches of the first, second and third level that serve this CPU.
 
-    As the CPU says (CPUID), else as Linux says, else 32 KiB, 512 KiB and 8 MiB.
+    The CPU says it (CPUID), or else Linux (sysfs). If neither does, they are 32 KiB, 512 KiB and 8 MiB.
     """
     return tuple(mp_cpu_cache_bytes(level) or _linux_cache(level) or usual
                  for level, usual in ((1, 1 << 15), (2, 1 << 19), (3, 1 << 23)))

@@ -1,15 +1,17 @@
 """Casts between float formats: array loops around the kernels."""
 
 cimport numpy as cnp
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from mp_core.core.cpu cimport STREAMED, kernels, parallel_for, threads_for
-from mp_core.core.header cimport MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats
+from mp_core.core.cpu cimport STREAMED, is_recording, kernels, parallel_for, threads_for
+from mp_core.core.header cimport (
+    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats,
+)
+from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
+
+import numpy as np
 
 cnp.import_array()
-
-cdef enum:
-    CHUNK = 1024  # elements that pass through float32 scratch at a time
 
 # Elements from which a second thread pays: a fraction of a millisecond of memory traffic.
 cdef double WORTHWHILE = 1 << 18
@@ -39,31 +41,31 @@ cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n
         i += count
 
 
-cdef void run_strided(const Cast *c, const char *src, Py_ssize_t src_step, char *dst, Py_ssize_t dst_step,
+cdef void run_strided(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
                       Py_ssize_t n) noexcept nogil:
-    """n elements at any steps: gathered and scattered chunk by chunk where they are not contiguous."""
+    """n elements at any strides: gathered and scattered chunk by chunk where they are not contiguous."""
     cdef char source[CHUNK * 8]
     cdef char result[CHUNK * 8]
     cdef Py_ssize_t i = 0, j, count
     cdef const char *at
     cdef char *to
-    if src_step == c.src_size and dst_step == c.dst_size:
+    if src_stride == c.src_size and dst_stride == c.dst_size:
         run_contiguous(c, src, dst, n)
         return
     while i < n:
         count = min(n - i, <Py_ssize_t>CHUNK)
-        at = src + i * src_step
-        to = dst + i * dst_step
-        if src_step != c.src_size:
+        at = src + i * src_stride
+        to = dst + i * dst_stride
+        if src_stride != c.src_size:
             for j in range(count):
-                memcpy(source + j * c.src_size, at + j * src_step, c.src_size)
+                memcpy(source + j * c.src_size, at + j * src_stride, c.src_size)
             at = source
-        if dst_step == c.dst_size:
+        if dst_stride == c.dst_size:
             run_contiguous(c, at, to, count)
         else:
             run_contiguous(c, at, result, count)
             for j in range(count):
-                memcpy(to + j * dst_step, result + j * c.dst_size, c.dst_size)
+                memcpy(to + j * dst_stride, result + j * c.dst_size, c.dst_size)
         i += count
 
 
@@ -73,20 +75,32 @@ cdef void run_share(void *context, Py_ssize_t index) noexcept nogil:
     run_contiguous(c, c.src + first * c.src_size, c.dst + first * c.dst_size, min(c.share, c.n - first))
 
 
+cdef Py_ssize_t share_out(Cast *c, int threads) noexcept nogil:
+    """Share the elements out among threads where that pays; return the number of shares."""
+    if c.n < WORTHWHILE:
+        threads = 1
+    elif c.n * c.dst_size >= STREAMED:
+        c.mode |= MP_STREAM
+    c.share = (c.n + threads - 1) // threads
+    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
+    return (c.n + c.share - 1) // c.share
+
+
 cdef int contiguous(Cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
     cdef int threads
+    cdef Py_ssize_t shares
     if c.n < WORTHWHILE:
         run_contiguous(c, c.src, c.dst, c.n)
         return 0
-    if c.n * c.dst_size >= STREAMED:
-        c.mode |= MP_STREAM
     threads = threads_for(<double>c.n, WORTHWHILE)
-    c.share = (c.n + threads - 1) // threads
-    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
+    shares = share_out(c, threads)
     with nogil:
-        parallel_for(threads, (c.n + c.share - 1) // c.share, run_share, c)
+        parallel_for(threads, shares, run_share, c)
     return 0
+
+
+include "convert_recorded.pxi"
 
 
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
@@ -102,6 +116,8 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(src), cnp.PyArray_ITEMSIZE(dst)
     if c.n == 0:
         return
+    if is_recording():
+        note_cast(&c, src, dst)
     if cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst):
         contiguous(&c)
     else:

@@ -1,10 +1,10 @@
 # What the other modules take from cpu: the kernels in use, threads, scratch.
-from mp_core.core.header cimport mp_kernels
+from mp_core.core.header cimport mp_kernels, mp_progress, mp_step
 
-# Bytes that no cache holds from one call to the next: such results are streamed past the caches. So 2^25
-# elements of float16 to float32 took 0.6 of the time, back 0.7 (one Zen 4 core with 32 MiB of third-level
-# cache, November 2026).
 cdef enum:
+    # Bytes of a result from which it is written by non-temporal stores: so large a result is taken to leave the caches
+    # before it is read. A cast of 2^25 elements takes 0.6 of the time by these from float16 to float32, and 0.7 back
+    # (one Zen 4 core with 32 MiB of L3, November 2026).
     STREAMED = 1 << 24
     MOST_THREADS = 1024
 
@@ -15,3 +15,6 @@ cdef const mp_kernels *kernels_of(isa) except NULL
 cdef int threads_for(double work, double worthwhile) except -1
 cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil
 cdef void *scratch(size_t bytes) noexcept nogil
+cdef bint is_recording() noexcept nogil
+cdef void *recorder(void *other) noexcept nogil
+cdef void run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress) noexcept nogil

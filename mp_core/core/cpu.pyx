@@ -12,7 +12,7 @@ from mp_core.core.scopes import innermost, scope
 from mp_core.core.header cimport (
     MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,
     mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_keep_awake, mp_parallel_for,
-    mp_scratch,
+    mp_recording, mp_run_steps, mp_scratch,
 )
 
 cdef extern from *:
@@ -53,7 +53,7 @@ def available_isas():
 
 
 def own_order_isas():
-    """Return the names of those that this machine can use whose products of bfloat16 are other sums.
+    """Return the names of the sets that this machine can use and that add bfloat16 products in an order of their own.
 
     Examples
     --------
@@ -83,7 +83,8 @@ def cpu_features():
 def isa():
     """Return the name of the instruction set in use.
 
-    The best one the machine has, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa` chose another.
+    It is the first of :func:`available_isas`, unless the environment variable ``MP_CORE_ISA`` or :func:`set_isa`
+    chose another.
     """
     return mp_active().isa.decode()
 
@@ -91,8 +92,8 @@ def isa():
 def set_isa(name):
     """Use the kernels of another instruction set, for the whole process. Results keep their bits; only speed changes.
 
-    ``avx512_amx_bf16`` is the exception and never chosen by itself: its products of bfloat16 are several times as
-    fast but other sums, within a bound of their own (``docs/numerics.md``).
+    ``avx512_amx_bf16`` is the exception, and used only if it is named: it computes products of bfloat16 several times
+    as fast, but adds them in another order, within an error bound of its own (``docs/numerics.md``).
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
 
 
 cdef const mp_kernels *kernels_of(isa) except NULL:
-    """The kernels of an instruction set of this build by its name, for reading what there is: nothing may run here."""
+    """The kernel tables of an instruction set of this build, to look at: this machine may not be able to run them."""
     if isa not in isas():
         raise ValueError(f"`isa` must be one of {', '.join(isas())}; received {isa!r}")
     return mp_isas[isas().index(isa)].kernels
@@ -144,12 +145,12 @@ include "threads.pxi"
 
 
 cdef int threads_for(double work, double worthwhile) except -1:
-    """Threads for an operation of that much work, in any unit: the caller's own below what is worthwhile."""
+    """How many threads an operation uses: 1 if `work` is less than `worthwhile`, in the same unit."""
     return 1 if work < worthwhile else threads_and_reason()[0]
 
 
 cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil:
-    """Call run(context, index) for every index below tasks, in any order, on up to that many threads."""
+    """Call run(context, index) for every index from 0 to tasks - 1, in any order, on at most `threads` threads."""
     mp_parallel_for(threads, tasks, run, context)
 
 
@@ -161,3 +162,21 @@ cdef const mp_kernels *kernels() noexcept nogil:
 
 cdef void *scratch(size_t bytes) noexcept nogil:
     return mp_scratch(bytes)
+
+
+cdef bint is_recording() noexcept nogil:
+    """Whether this thread notes what it runs on a tape."""
+    return mp_recording()[0] != NULL
+
+
+cdef void *recorder(void *other) noexcept nogil:
+    """Exchange the tape of this thread, which may be NULL."""
+    cdef void **place = mp_recording()
+    cdef void *before = place[0]
+    place[0] = other
+    return before
+
+
+cdef void run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress) noexcept nogil:
+    """Run steps on up to that many threads, with a barrier between one and the next."""
+    mp_run_steps(threads, steps, count, progress)

@@ -1,4 +1,4 @@
-# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h and runtime.h.
+# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h, runtime.h and tuning.h.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 cdef extern from "mp_core.h" nogil:
@@ -192,6 +192,14 @@ cdef extern from "runtime.h" nogil:
     void mp_activate(const mp_kernels *kernels)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
+    ctypedef struct mp_step:
+        void (*run)(void *context, Py_ssize_t index) noexcept nogil
+        void *context
+        Py_ssize_t tasks
+    ctypedef struct mp_progress:
+        pass
+    void mp_run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress)
+    void **mp_recording()
     void mp_keep_awake(int change)
     int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)

@@ -1,15 +1,17 @@
 """The plan of a product: the way in which kernels read B, tasks for the threads, ranges of K for the caches.
 
-`make_plan` is a pure function: it reads a Problem (shape, layouts, formats, kernels, caches, threads) and no data, and
-fills a Plan. run.pyx executes it. Constants found by measurement are in tuning.h; those that are a share of a cache
-are here. Every element of a product is computed by the same operations in the same order, whatever the plan: the
-length of a K block depends on the types only.
+`make_plan` is a pure function: it reads a Problem (shape, layouts, formats, kernels, caches, threads) and no elements,
+and fills a Plan, which run.pyx executes. Constants found by measurement are in tuning.h; shares of a cache are here.
+Every element of a product is computed by the same operations in the same order, whatever the plan: the K blocks depend
+only on the types, on scale groups and, for bfloat16, on whether the instruction set has an order of its own.
 
     for each task                        MC rows of A by some panels of B          (a thread takes one at a time)
         for each NC columns of the task
             for each KC elements of K
                 for each panel of the NC columns                                   (64 columns)
-                    one call of the kernel: MC rows x KC x 64 columns
+                    one call of a kernel: MC rows x KC x 64 columns
+
+In place, if MC <= MR, one call takes all NC columns instead. A transposed B has one call for each panel, over all of K.
 """
 
 from mp_core.core.header cimport (
@@ -20,13 +22,13 @@ from mp_core.core.header cimport (
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
 
 cdef enum:
-    PAGE = 4096         # bytes: what lies between mapped bytes closer together is mapped
+    PAGE = 4096         # bytes: between two mapped bytes that are less than a page apart, all bytes are mapped
     AMX_ROWS = 32       # rows of A that the AMX tiles of one register block hold
-    AMX_K = 64          # integers along K that fill an AMX tile: less of K is multiplied by vectors
+    AMX_K = 64          # integers along K that fill an AMX tile; if K is less, vectors multiply them
 
-cdef Py_ssize_t ALL = <Py_ssize_t>1 << 40  # the K block of integers, whose sums have no order: all of K
+cdef Py_ssize_t ALL = <Py_ssize_t>1 << 40  # the K block that is all of K: of integers and of AMX tiles
 
-# By arithmetic: the format that it multiplies, the length of its K blocks.
+# By arithmetic: the format of B that it multiplies, the elements of its K blocks.
 cdef int *NATIVE = [MP_F32, MP_BF16, MP_I8]
 cdef Py_ssize_t *BLOCK = [MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL]
 
@@ -42,7 +44,7 @@ cdef Py_ssize_t power_of_two(Py_ssize_t n) noexcept nogil:
 
 
 cdef Machine machine_of(family, caches) except *:
-    """A machine of a family of CPUs, a key of CPU_FAMILIES, whose first two cache levels have so many bytes."""
+    """A machine of a family of CPUs, a key of CPU_FAMILIES, with caches (bytes of L1d, bytes of L2)."""
     cdef Machine machine
     machine.tuning = &mp_tunings[<int>CPU_FAMILIES[family]]
     machine.l1d, machine.l2 = power_of_two(caches[0]), power_of_two(caches[1])
@@ -59,7 +61,7 @@ cdef const Machine *this_machine() noexcept nogil:
 # ---- the plan
 
 cdef int arithmetic_of(int a_format, int b_format) noexcept nogil:
-    """Integers multiply as integers, what bfloat16 holds exactly in pairs of bfloat16, the rest in float32."""
+    """Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32."""
     if a_format >= MP_FLOATS:
         return MP_QUADS
     if a_format >= MP_BF16 and b_format >= MP_BF16:
@@ -68,7 +70,7 @@ cdef int arithmetic_of(int a_format, int b_format) noexcept nogil:
 
 
 cdef inline Py_ssize_t panel_bytes(const Problem *q, int fmt, Py_ssize_t k) noexcept nogil:
-    """A panel's range of K in scratch, and what a kernel may read or write behind it."""
+    """Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it."""
     return round_up(mp_column_bytes(fmt, k) * min(q.n, <Py_ssize_t>MP_PANEL) + MP_SLACK, 64)
 
 
@@ -90,7 +92,7 @@ cdef void make_plan(const Problem *q, Plan *p) noexcept nogil:
 
 
 cdef bint as_packed(const Problem *q, const Plan *p) noexcept nogil:
-    """Whether the panels of a PackedMatrix are multiplied as they are, without being decoded."""
+    """Whether B is a PackedMatrix whose panels kernels read as they are: not decoded into scratch."""
     return q.packed and not p.decoded
 
 
@@ -99,14 +101,14 @@ cdef inline double multiplications(const Problem *q) noexcept nogil:
 
 
 cdef void choose_kernel(const Problem *q, Plan *p) noexcept nogil:
-    """Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or vectors, and the small plan."""
+    """Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not."""
     cdef const mp_tuning *t = q.machine.tuning
     p.arithmetic = MP_QUADS if q.quantized_here else arithmetic_of(q.a.format, q.b.format)
     if p.arithmetic == MP_QUADS:
         p.amx = (q.kernels.tiles.gemm[<int>MP_QUADS] != NULL and q.k >= AMX_K
                  and q.m >= (t.amx.packed_m if q.packed else t.amx.made_m))
         p.sums_wanted = (q.a.format != A_U8 and not p.amx) or q.row_zero
-    elif q.group == 0:  # AMX tiles add floats in another order, so the shape may not decide
+    elif q.group == 0:  # AMX tiles add floats in another order, so the shape must not decide
         p.amx = q.kernels.own_order and q.kernels.tiles.gemm[p.arithmetic] != NULL
     p.k_block = q.group if q.group else ALL if p.amx else BLOCK[p.arithmetic]
     p.decoded = (q.kernels.products[p.arithmetic].decode[q.b.format] != NULL
@@ -119,11 +121,11 @@ cdef void choose_kernel(const Problem *q, Plan *p) noexcept nogil:
 
 
 cdef Py_ssize_t largest_mc(const Problem *q, const Plan *p) noexcept nogil:
-    """MC where the threads want no less: what the caches and the scratch allow."""
+    """The largest MC that the caches and `copy_bytes` allow; `cut` takes less if the threads need more tasks."""
     cdef const mp_tuning *t = q.machine.tuning
     cdef Py_ssize_t mc = t.packed_mc if as_packed(q, p) else t.made_mc
     if not as_packed(q, p) and p.arithmetic == MP_QUADS and q.k * MP_PANEL <= q.machine.l2 // 4:
-        mc *= 2  # all of K is one range: no accumulators take their share of L2
+        mc *= 2  # all of K is one range, so that no accumulators in scratch take a share of L2
     if not p.direct:
         mc = min(mc, max(t.copy_bytes // max(q.k * a_bytes(p.arithmetic), 1) // MP_ROWS * MP_ROWS,
                          <Py_ssize_t>MP_ROWS))
@@ -138,14 +140,16 @@ cdef void cut(const Problem *q, Plan *p) noexcept nogil:
 
     One thread: the fewest tasks, that is row_tasks = ceil(M / largest_mc) of equal MC, each with all panels.
 
-    T threads: at least `wanted` tasks, because the end of a product waits for the thread that got the last one.
+    T threads: about `wanted` tasks. They are several for each thread, because a product ends when the thread with the
+    last task does:
         wanted = T * clamp(matrices M N K / thread_work, least_tasks, most_tasks)
-    But wanted = T where more tasks mean more work for memory: where a task copies its rows of A, once for each of its
-    shares of N, and where row-major B is read in place, whose rows are read best at full length.
-    N is cut first, for a task that has all rows reads its part of B once:
+    But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting
+    N copies them again, or if row-major B may be read in place, whose rows are read best at full length.
+    N is cut first, since a task that has all rows of A reads its part of B once:
         task_panels = panels * (matrices row_tasks) / wanted, rounded down, at least 1
-    M is cut too, down to 2 MR rows, where N alone gives no thread enough.
-    If rows of A are quantized on the way, only M is cut, so that no row is quantized twice.
+    M is cut too, into at most T parts of at least about 2 MR rows, if cutting N alone gives too few tasks.
+    If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no
+    row is quantized twice.
     """
     cdef const mp_tuning *t = q.machine.tuning
     cdef Py_ssize_t panels = (q.n + MP_PANEL - 1) // MP_PANEL, mc = largest_mc(q, p), wanted, rows
@@ -171,10 +175,10 @@ cdef void cut(const Problem *q, Plan *p) noexcept nogil:
 
 
 cdef bint fits_in_place(const Problem *q, const Plan *p) noexcept nogil:
-    """Whether row-major B is multiplied where it lies: beside so few rows of A that packing it costs more.
+    """Whether row-major B is multiplied where it lies: a task has so few rows of A that packing B would cost more.
 
-    The kernel reads whole vectors, up to 63 bytes beyond a row of B: these must be in the next row, or in a gap
-    before it that is less than a page.
+    Kernels read whole vectors, up to 63 bytes beyond the columns of B: these bytes must be of the next row, or lie in a
+    gap before it that is less than a page, so that they are mapped.
     """
     cdef const mp_tuning *t = q.machine.tuning
     cdef bint near = p.arithmetic == MP_WIDE and q.n % MP_LANES == 0 and q.k * q.b.rs <= q.machine.l2 // 4
@@ -185,7 +189,7 @@ cdef bint fits_in_place(const Problem *q, const Plan *p) noexcept nogil:
 
 
 cdef bint fits_transposed(const Problem *q, const Plan *p) noexcept nogil:
-    """Whether transposed B is multiplied where it lies, its columns transposed in registers a few at a time."""
+    """Whether transposed B is multiplied where it lies: in transposed pieces or, of int8, by dot products along K."""
     cdef const mp_tuning *t = q.machine.tuning
     cdef Py_ssize_t most = t.transposed_mc[p.arithmetic]
     if p.arithmetic == MP_QUADS and q.k < t.transposed_quads_k:
@@ -194,7 +198,7 @@ cdef bint fits_transposed(const Problem *q, const Plan *p) noexcept nogil:
 
 
 cdef void choose_way(const Problem *q, Plan *p) noexcept nogil:
-    """Choose what the kernel reads of B. Zero points of rows of A, AMX tiles and uint8 need packed panels."""
+    """Choose what kernels read of B. AMX tiles, a uint8 A, and zero points of A by row need packed panels."""
     if q.packed or p.amx or q.k == 0 or q.row_zero or (p.arithmetic == MP_QUADS and q.a.format != MP_I8):
         return
     if fits_in_place(q, p):
@@ -206,9 +210,10 @@ cdef void choose_way(const Problem *q, Plan *p) noexcept nogil:
 
 
 cdef void choose_prefetching(const Problem *q, Plan *p) noexcept nogil:
-    """Choose whether B is taken to come from memory, and who prefetches it.
+    """Choose whether B is taken to come from memory, and how it is prefetched.
 
-    B comes from memory if it is larger than L2 / 2: it is then one of many layers, or does not have L2 to itself.
+    A B that is larger than L2 / 2 is taken to come from memory: it is probably the weights of one of many layers, or
+    shares L2 with other data.
     """
     cdef const mp_tuning *t = q.machine.tuning
     cdef Py_ssize_t column_bytes = mp_column_bytes(q.b.format, q.k) if q.packed else q.k * q.b.size
@@ -217,21 +222,23 @@ cdef void choose_prefetching(const Problem *q, Plan *p) noexcept nogil:
     if not q.packed and q.b.cs == q.b.size:
         p.prefetch_next = True
     elif p.amx and as_packed(q, p):
-        # Few rows are multiplied in little more time than B takes to come: it is prefetched just before its use.
+        # At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows
+        # in the own panel is prefetched, just before its use, and not a whole range.
         p.prefetch_within = p.from_memory and p.mc <= 2 * t.small_mc
         p.prefetch_next = p.from_memory and not p.prefetch_within
     elif p.mc > t.small_mc:
         p.prefetch_next = q.packed or q.b.rs == q.b.size
     elif q.packed and p.from_memory:
         p.prefetch_next = p.mc >= (t.prefetch_mc if plain else t.prefetch_decoded_mc)
-        # Beside one row, a panel that is multiplied as it is comes by the hardware prefetcher.
+        # Beside one row, and if nothing is decoded, the hardware prefetchers keep up.
         p.prefetch_within = as_packed(q, p) and not p.prefetch_next and (p.mc > 1 or not plain)
 
 
 cdef void interleave_panels(const Problem *q, Plan *p) noexcept nogil:
-    """KC and NC of row-major B beside few rows of A: short ranges of K over many panels, to read rows of B at length.
+    """KC and NC of row-major B beside at most small_mc rows of A: a short range of K over many panels, then the next.
 
-    The accumulators of the NC columns, and the partial sums where K has several K blocks, take at most L2 / 4.
+    So the rows of B are read in long pieces. The accumulators of the NC columns, and their partial sums if K has
+    several K blocks, take at most L2 / 4.
     """
     cdef const mp_tuning *t = q.machine.tuning
     cdef bint many = p.mc > MP_ROWS
@@ -247,19 +254,26 @@ cdef void interleave_panels(const Problem *q, Plan *p) noexcept nogil:
 
 
 cdef Py_ssize_t range_bytes(const Problem *q, const Plan *p) noexcept nogil:
-    """Bytes of a panel's range of K: of L2 beside many rows of A, which read it again and again, else of L1."""
+    """Bytes of a panel's range of K.
+
+    It stays in L2 if more than small_mc rows of A read it again and again, or if panels are read as they are and the
+    next range is not prefetched. Else it stays in L1, beside the next range if packed panels are prefetched.
+    """
     if p.mc > q.machine.tuning.small_mc or (as_packed(q, p) and not p.prefetch_next):
         return q.machine.tuning.amx.range_bytes if p.amx else q.machine.l2 // 4
-    return q.machine.l1d // 2 if q.packed and p.prefetch_next else q.machine.l1d  # the next range is beside it
+    return q.machine.l1d // 2 if q.packed and p.prefetch_next else q.machine.l1d
 
 
 cdef void choose_ranges(const Problem *q, Plan *p) noexcept nogil:
-    """Choose KC and NC. KC is whole K blocks, or divides one; what precedes the tail of B is no whole K blocks."""
+    """Choose KC and NC. KC is whole K blocks, or divides one, or is all of K.
+
+    If B has a tail, the range before the tail may end within a K block. So KC is then at most one K block.
+    """
     cdef Py_ssize_t block = p.k_block
     p.nc_panels = 1
     if p.way == TRANSPOSED or (p.mc <= (q.machine.tuning.small_mc if p.amx else MP_ROWS)
                                and (as_packed(q, p) or (p.way == IN_PLACE and q.n <= MP_PANEL))):
-        p.kc = block if p.tail else q.k  # B is read once: nothing of it must stay in a cache
+        p.kc = block if p.tail else q.k  # every range of B is read once, so that none must stay in a cache
     elif (p.mc <= q.machine.tuning.small_mc and not q.packed and p.prefetch_next
           and (p.way == IN_PLACE or q.n > MP_PANEL)):
         interleave_panels(q, p)
@@ -274,27 +288,4 @@ cdef void choose_ranges(const Problem *q, Plan *p) noexcept nogil:
     p.nc_panels = min(p.nc_panels, p.task_panels)
 
 
-cdef void size_scratch(const Problem *q, Plan *p) noexcept nogil:
-    """What a task needs, part by part."""
-    cdef Scratch *s = &p.scratch
-    cdef Py_ssize_t block = p.k_block
-    cdef Py_ssize_t sums = p.mc * MP_PANEL * 4 * p.nc_panels
-    s.row_scales = round_up(p.mc * 4, 64) if q.own_scales else 0
-    s.a_copy = 0 if p.direct else round_up(p.mc * q.k * a_bytes(p.arithmetic), 64)
-    if q.quantized_here and q.a.format != MP_F32:
-        s.a_gathered = p.mc * q.k * 4
-    elif q.a.cs != q.a.size and not p.direct:
-        s.a_gathered = round_up(p.mc * q.k * q.a.size, 64)
-    if q.zero_point or (p.arithmetic == MP_QUADS and p.way != PANELS):
-        s.row_sums = round_up(p.mc * 4, 64)
-    s.partial_sums = sums if (q.k > p.kc and p.kc % block) or p.tail else 0
-    s.accumulators = sums if (q.k > p.kc and q.k > block) or (p.way == IN_PLACE and s.partial_sums == 0) else 0
-    if p.tail:
-        s.made = mp_group[q.b.format] * p.nc_panels * MP_PANEL * q.b.size
-    elif p.way == PANELS and not q.packed:
-        s.made = panel_bytes(q, q.b.format, p.kc)
-    s.decoded = panel_bytes(q, p.format, p.kc) if p.decoded else 0
-    s.column_sums = MP_PANEL * 4 * p.nc_panels if p.sums_wanted and not q.packed and p.way != TRANSPOSED else 0
-    s.group_scales = (q.k + block - 1) // block * MP_PANEL * 4 if q.group else 0
-    s.total = (s.row_scales + s.a_copy + s.a_gathered + s.row_sums + s.accumulators + s.partial_sums + s.made
-               + s.decoded + s.column_sums + s.group_scales)
+include "plan_scratch.pxi"

@@ -8,18 +8,21 @@ from libc.math cimport M_SQRT1_2, erfc
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport MP_F32, mp_activation, mp_kernels
+from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 cnp.import_array()
 
-cdef double WORTHWHILE = 1 << 15  # elements from which a second thread pays, for about one exponential each
+cdef double WORTHWHILE = 1 << 15  # elements, each about an exponential, from which a second thread pays
 
 cdef enum:
-    SOFTMAX = 1
-    LAYER_NORM = 2
-    ACTIVATE = 3
-    RMS_NORM = 4
+    SOFTMAX
+    LAYER_NORM
+    ACTIVATE
+    RMS_NORM
+
+cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm")
 
 # One call: `rows` rows of `length` elements each, C-contiguous. The row index has keep_axes axes; `keep` (the mask, one
 # byte per element) has a stride in bytes for each of them, 0 where it is broadcast.
@@ -30,7 +33,7 @@ cdef struct Rows:
     const char *x
     const char *residual
     char *out
-    float scale
+    float scale             # of a softmax; epsilon of a norm
     const float *gamma
     const float *beta
     mp_activation activation
@@ -88,15 +91,41 @@ cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
             r.kernels.casts.narrow[r.format](result, r.out + start * r.size, r.length, 0)
 
 
+cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+    """Share out the rows, as many as there are or those that are recorded; return the number of tasks."""
+    cdef Rows *r = <Rows *>context
+    r.kernels = kernels()
+    if rows >= 0:
+        r.rows = rows
+    if <double>r.rows * r.length < WORTHWHILE:
+        threads = 1
+    r.share = max(1, (r.rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else r.rows
+    return (r.rows + r.share - 1) // r.share
+
+
+cdef int note_rows(const Rows *r, cnp.ndarray out) except -1:
+    cdef Rows s = r[0]
+    cdef Py_ssize_t base = <Py_ssize_t>&s
+    pointers = (<Py_ssize_t>&s.x - base, <Py_ssize_t>&s.residual - base, <Py_ssize_t>&s.out - base,
+                <Py_ssize_t>&s.gamma - base, <Py_ssize_t>&s.beta - base, <Py_ssize_t>&s.keep - base)
+    recording().add_buffer(out)
+    recording().note(NAMES[r.what], Kind(prepare_rows, run_rows, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
+                     Cost(r.rows, 0, NO_ARITHMETIC, r.rows * r.length * r.size * (3 if r.residual != NULL else 2)))
+    return 0
+
+
 cdef int run(Rows *r, int fmt, cnp.ndarray x, cnp.ndarray out) except -1:
     cdef int threads = threads_for(<double>r.rows * r.length, WORTHWHILE)
-    r.kernels, r.format, r.size = kernels(), fmt, cnp.PyArray_ITEMSIZE(x)
+    cdef Py_ssize_t tasks
+    r.format, r.size = fmt, cnp.PyArray_ITEMSIZE(x)
     r.x, r.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
     if r.rows == 0 or r.length == 0:
         return 0
-    r.share = max(1, (r.rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else r.rows
+    if is_recording():
+        note_rows(r, out)
+    tasks = prepare_rows(r, -1, threads)
     with nogil:
-        parallel_for(threads, (r.rows + r.share - 1) // r.share, run_rows, r)
+        parallel_for(threads, tasks, run_rows, r)
     if r.failed:
         raise MemoryError("no memory for the scratch of a row")
     return 0
@@ -161,7 +190,10 @@ def activate(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, int acti
     cdef Rows r
     memset(&r, 0, sizeof(r))
     r.what, r.activation = ACTIVATE, <mp_activation>activation
-    r.length = min(cnp.PyArray_SIZE(x), 1024)
+    if is_recording() and cnp.PyArray_NDIM(x) > 0:
+        r.length = cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - 1)
+    else:
+        r.length = min(cnp.PyArray_SIZE(x), 1024)
     r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
     run(&r, fmt, x, out)
     if r.rows * r.length < cnp.PyArray_SIZE(x):

@@ -1,11 +1,11 @@
-/* The threads that run the tasks of large operations. Callers work too, and wait for nobody who has not begun: a helper
- * that gets no CPU costs nothing. One pool serves all callers; its threads sleep when there is nothing to do, and never
- * end. */
+/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have begun
+ * one: a helper that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
+ * do, and never end. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getcpu and its like */
-#include <sched.h>
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,25 +16,19 @@
 #include "runtime.h"
 
 enum {
-    MOST_RANGES = 64,
-    MOST_PLACED = 64, /* helpers that are told where to run */
-    TURNS = 1000, /* of waiting awake, 10 to 50 microseconds, before a thread sleeps */
+    MOST_PLACED = 64, /* helpers whose CPUs keep_away chooses; others run where the operating system puts them */
+    TURNS = 1000, /* of waiting awake before a thread sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
     TURNS_KEPT = 50 * TURNS, /* the same of helpers for whom a caller will have tasks: about a millisecond */
-    STACK = 1 << 20, /* bytes, whatever the process gives its threads: kernels have tables of 66 KB on it */
+    STACK = 1 << 20, /* bytes, whatever the process gives its threads: the buffers of quantization take 66 KB of it */
 };
 
-typedef struct {
-    _Alignas(64) atomic_ptrdiff_t next; /* in a cache line of its own */
-} range;
-
 typedef struct job {
-    range own[MOST_RANGES];
-    ptrdiff_t tasks;
+    const mp_step *steps;
+    mp_progress *progress; /* of each step */
+    ptrdiff_t count;
     int ranges;
-    unsigned rounding;  /* the caller's MXCSR: its helpers round as it does */
-    void (*run)(void *context, ptrdiff_t index);
-    void *context;
-    int places;         /* for helpers who may still come; guarded, like `next` */
+    unsigned rounding;  /* the caller's MXCSR (rounding, flushing), which its helpers take over */
+    int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
 } job;
@@ -47,7 +41,7 @@ static job *jobs;
 static int helpers, asleep;
 static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
-static atomic_int callers; /* that will have more tasks */
+static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -63,12 +57,36 @@ static unsigned get_rounding(void) { return 0; }
 static void set_rounding(unsigned rounding) { (void)rounding; }
 #endif
 
-static void take_tasks(job *j, int me) {
-    for (int turn = 0; turn < j->ranges; turn++) {
-        const int r = (me + turn) % j->ranges;
-        const ptrdiff_t end = (r + 1) * j->tasks / j->ranges;
-        for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&j->own[r].next, 1, memory_order_relaxed)) < end;)
-            j->run(j->context, i);
+/* Runs tasks of a step until none is left to begin; returns how many. */
+static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int ranges, int me) {
+    ptrdiff_t taken = 0;
+    for (int turn = 0; turn < ranges; turn++) {
+        const int r = (me + turn) % ranges;
+        const ptrdiff_t end = (r + 1) * step->tasks / ranges;
+        for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&progress->own[r].next, 1, memory_order_relaxed)) < end; taken++)
+            step->run(step->context, i);
+    }
+    return taken;
+}
+
+/* Waits until all tasks of a step have ended: the barrier between two steps. Those who wait have nothing else to do, and
+ * the rest of a task is short; a thread that was taken off its CPU in a task gets it back soonest if they yield theirs. */
+static void wait_for_end(const mp_step *step, mp_progress *progress) {
+    for (int turn = 0; atomic_load_explicit(&progress->ended, memory_order_acquire) < step->tasks; turn++)
+        if (turn < TURNS)
+            pause_a_little();
+        else
+            sched_yield();
+}
+
+/* Takes part in all steps of a job. Whoever comes late finds the first ones done. Only the last step may end while tasks
+ * of it still run: withdraw() waits for these. */
+static void take_part(job *j, int me) {
+    for (ptrdiff_t s = 0; s < j->count; s++) {
+        const ptrdiff_t taken = take_tasks(&j->steps[s], &j->progress[s], j->ranges, me);
+        if (s + 1 == j->count) return;
+        atomic_fetch_add_explicit(&j->progress[s].ended, taken, memory_order_release);
+        wait_for_end(&j->steps[s], &j->progress[s]);
     }
 }
 
@@ -97,7 +115,7 @@ static void *help(void *number) {
             atomic_fetch_add(&j->running, 1);
             pthread_mutex_unlock(&lock);
             set_rounding(j->rounding);
-            take_tasks(j, (int)(intptr_t)number);
+            take_part(j, (int)(intptr_t)number);
             pthread_mutex_lock(&lock);
             if (atomic_fetch_sub(&j->running, 1) == 1) pthread_cond_broadcast(&done); /* j may be gone now */
             continue;
@@ -202,17 +220,30 @@ static void withdraw(job *j) {
     pthread_mutex_unlock(&lock);
 }
 
-void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t), void *context) {
-    if (threads > tasks) threads = (int)tasks;
+static void run_alone(const mp_step *steps, ptrdiff_t count) {
+    for (ptrdiff_t s = 0; s < count; s++)
+        for (ptrdiff_t index = 0; index < steps[s].tasks; index++) steps[s].run(steps[s].context, index);
+}
+
+void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress) {
     if (threads > 1) pthread_once(&once, set_up);
     if (threads < 2 || alone) {
-        for (ptrdiff_t index = 0; index < tasks; index++) run(context, index);
+        run_alone(steps, count);
         return;
     }
-    job j = {.tasks = tasks, .run = run, .context = context, .places = threads - 1, .rounding = get_rounding()};
-    j.ranges = threads < MOST_RANGES ? threads : MOST_RANGES;
-    for (int r = 0; r < j.ranges; r++) atomic_init(&j.own[r].next, r * tasks / j.ranges);
+    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = get_rounding()};
+    j.ranges = threads < MP_MOST_RANGES ? threads : MP_MOST_RANGES;
+    for (ptrdiff_t s = 0; s < count; s++) {
+        for (int r = 0; r < j.ranges; r++) atomic_init(&progress[s].own[r].next, r * steps[s].tasks / j.ranges);
+        atomic_init(&progress[s].ended, 0);
+    }
     post(&j);
-    take_tasks(&j, 0);
+    take_part(&j, 0);
     withdraw(&j);
+}
+
+void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *, ptrdiff_t), void *context) {
+    const mp_step step = {run, context, tasks};
+    mp_progress progress;
+    mp_run_steps(threads < tasks ? threads : (int)tasks, &step, 1, &progress);
 }

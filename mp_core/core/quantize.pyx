@@ -1,7 +1,8 @@
-"""The way through an array that is quantized, or whose codes become numbers again. The arithmetic is in the kernels.
+"""The route through an array that is quantized, or whose codes become numbers again. The arithmetic is in the kernels.
 
-`way_of` decides, from sizes alone, in which order memory is read; the `run_...` functions do it. A part (mp_part) is
-what one kernel call gets: some rows and columns of the array; quantize_parts.pxi says what happens to it.
+`way_of` decides, from sizes and types alone, in which order memory is read; the `run_...` functions read it so. A part
+(mp_part) is what one call of a kernel gets: some rows and columns of the array. What happens to a part is in
+quantize_parts.pxi.
 """
 
 from libc.stdlib cimport calloc, free
@@ -12,20 +13,20 @@ from mp_core.core.header cimport (
     MP_CHUNK, MP_CODE_U8, MP_F32, MP_MORE, MP_STREAM, MP_WITHIN, mp_chunk_codes, mp_chunk_floats, mp_part,
 )
 
-# Tuned on one Zen 4 core with 32 KiB of L1 and 1 MiB of L2, November 2026.
-cdef double WORTHWHILE = 1 << 17  # elements from which threads are worth their start
+# The next four numbers were found on one Zen 4 core with 32 KiB of L1d and 1 MiB of L2, November 2026.
+cdef double WORTHWHILE = 1 << 17  # elements from which a second thread pays
 
 cdef enum:
-    STRIP = 1024        # columns whose scales are found and used together: those of 128 rows, 512 KiB, stay in L2
+    STRIP = 1024        # columns of a task: beside 128 rows, their float32 elements are 512 KiB and stay in L2
     FROM_MEMORY = 1 << 21  # bytes from which an array is taken to come from memory: twice L2
-    IN_CACHE = 1 << 17  # elements that stay in L2 from their range to their codes: 512 KiB
+    IN_CACHE = 1 << 17  # elements that stay in L2 while their range and then their codes are computed: 512 KiB
 
 # The routes.
 cdef enum:
-    COLUMNS  # a task is a strip of columns of one group of rows: ranges, scales and codes while they are in L2
-    RUNS     # a task is some runs with one scale each, that follow each other
-    SLICES   # a task is a block of several rows with one scale
-    SPLIT    # first all ranges, then all codes: columns too long for L2, or few scales and many threads
+    COLUMNS  # a task is a strip of columns of one scale group of rows: its ranges, scales and codes while it is in L2
+    RUNS     # a task is some runs, that is neighbours with one scale, which follow each other
+    SLICES   # a task is a slab of several rows with one scale
+    SPLIT    # all ranges first, then all codes: if columns are too long for L2, or scales are too few for the threads
 
 
 cdef Py_ssize_t ceil_div(Py_ssize_t n, Py_ssize_t by) noexcept nogil:
@@ -43,7 +44,7 @@ cdef Way way_of(const Quantization *z, int threads) noexcept nogil:
     cdef bint beyond_cache = a.by_column and a.groups == 1 and rows > 1 and rows * a.cols > IN_CACHE
     cdef Way way
     way.strip, way.share = <Py_ssize_t>MP_CHUNK if z.how == GIVEN else <Py_ssize_t>STRIP, 1
-    # 8-bit floats take longer to make than to read: memory is idle meanwhile.
+    # Codes that are 8-bit floats take longer to compute than numbers take to come from memory.
     way.prefetch_next = (z.how != GIVEN and not a.by_column and z.codes.kind > MP_CODE_U8
                          and elements_of(a) * z.size >= FROM_MEMORY and a.outer * a.groups > 1)
     if a.by_column:
@@ -66,7 +67,7 @@ cdef Way way_of(const Quantization *z, int threads) noexcept nogil:
 cdef int run(Quantization *z) except -1:
     cdef int threads = threads_for(<double>elements_of(&z.layout), WORTHWHILE)
     if z.layout.cols == 0 and z.layout.rows > 1:
-        z.layout.rows = 0  # there may be more rows without elements than a loop can count
+        z.layout.rows = 0  # rows without elements may be more than a loop can count
     z.way = way_of(z, threads)
     if z.way.route == SPLIT:
         return run_split(z, threads)
@@ -81,7 +82,7 @@ cdef int run(Quantization *z) except -1:
 
 
 cdef void run_columns(void *context, Py_ssize_t index) noexcept nogil:
-    """A strip of columns of a group of rows."""
+    """One task: a strip of columns of a scale group of rows."""
     cdef const Quantization *z = <const Quantization *>context
     cdef const Layout *a = &z.layout
     cdef Py_ssize_t strips = ceil_div(a.cols, z.way.strip)
@@ -92,7 +93,7 @@ cdef void run_columns(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
-    """A share of the runs with one scale each: many at a time that are equally long and follow each other."""
+    """One task: a share of the runs. Those that are equally long and follow each other are one part."""
     cdef const Quantization *z = <const Quantization *>context
     cdef const Layout *a = &z.layout
     cdef Py_ssize_t at = index * z.way.share, last = min(at + z.way.share, a.outer * a.groups)
@@ -100,7 +101,7 @@ cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
     cdef mp_part p
     while at < last:
         block, n, length = at // a.groups, last - at, a.group
-        if full < a.groups:  # the last run of a block is shorter
+        if full < a.groups:  # the last run of a slab is shorter
             n = min(n, full - at % a.groups)
             if n == 0:
                 n, length = 1, a.cols - full * a.group
@@ -113,21 +114,21 @@ cdef void run_runs(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void run_slices(void *context, Py_ssize_t index) noexcept nogil:
-    """A block of several rows that share a scale."""
+    """One task: a slab of several rows that share a scale."""
     cdef const Quantization *z = <const Quantization *>context
     cdef mp_part p = part_at(z, index * z.layout.outer_stride, z.layout.row_stride)
     p.rows, p.cols = z.layout.rows, z.layout.cols
     quantize_part(z, &p, index)
 
 
-# ---- SPLIT: all threads find ranges, each for all scales; then all make codes
+# ---- SPLIT: each thread finds the ranges of its share for all scales; they are merged; then all threads compute codes
 
 cdef int run_split(Quantization *z, int threads) except -1:
     cdef const Layout *a = &z.layout
     cdef Py_ssize_t along = a.rows if a.rows > 1 else a.cols, scales = a.outer * (a.cols if a.by_column else 1), task, i
     cdef Py_ssize_t share = z.way.share, tasks = z.way.tasks
     if z.how != GIVEN:
-        if a.rows > 1:  # as few ranges as there are threads: they are as long as a row
+        if a.rows > 1:  # one task for each thread, since each has ranges as long as a row
             z.way.share = ceil_div(along, threads)
             tasks = ceil_div(along, z.way.share)
         z.lo = <float *>calloc(2 * tasks * scales, sizeof(float))
@@ -149,7 +150,7 @@ cdef int run_split(Quantization *z, int threads) except -1:
 
 
 cdef mp_part share_of(const Quantization *z, Py_ssize_t block, Py_ssize_t index) noexcept nogil:
-    """A share of a block's rows or, where it has only one, of its columns."""
+    """A share of the rows of a slab or, if it has only one, of its columns."""
     cdef const Layout *a = &z.layout
     cdef Py_ssize_t start = index * z.way.share
     cdef mp_part p
@@ -163,6 +164,7 @@ cdef mp_part share_of(const Quantization *z, Py_ssize_t block, Py_ssize_t index)
 
 
 cdef void find_share(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: the ranges of a share of every slab."""
     cdef const Quantization *z = <const Quantization *>context
     cdef Py_ssize_t scales = z.layout.cols if z.layout.by_column else 1, block, at
     cdef mp_part p
@@ -173,6 +175,7 @@ cdef void find_share(void *context, Py_ssize_t index) noexcept nogil:
 
 
 cdef void convert_share(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: the codes, or the numbers, of a share of every slab."""
     cdef const Quantization *z = <const Quantization *>context
     cdef Py_ssize_t block
     cdef mp_part p

@@ -1,7 +1,7 @@
 # What happens to a part of an array: its ranges, its scales, its codes. Included by quantize.pyx.
 
 cdef mp_part part_at(const Quantization *z, Py_ssize_t at, Py_ssize_t ld) noexcept nogil:
-    """A part without rows and columns yet, from element `at` of the array on."""
+    """A part from element `at` of the array on, with rows `ld` elements apart; the caller sets rows and columns."""
     cdef mp_part p
     memset(&p, 0, sizeof(p))
     p.x, p.q, p.ldx, p.ldq = <float *>(z.x + at * z.size), z.q + (at >> z.codes.packed), ld, ld
@@ -10,7 +10,10 @@ cdef mp_part part_at(const Quantization *z, Py_ssize_t at, Py_ssize_t ld) noexce
 
 
 cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noexcept nogil:
-    """Find (unless given) and apply the scales from number `first` on: at most MP_CHUNK if they are to be found."""
+    """Compute the codes (or numbers) of a part by the scales from number `first` on, found first if not given.
+
+    At most MP_CHUNK scales are found.
+    """
     cdef mp_chunk_floats lows, highs
     cdef float *lo = lows.at
     cdef float *hi = highs.at
@@ -26,7 +29,7 @@ cdef void quantize_part(const Quantization *z, mp_part *p, Py_ssize_t first) noe
 
 
 cdef void find_ranges(const Quantization *z, const mp_part *p, float *lo, float *hi) noexcept nogil:
-    """Widen [lo, hi] by the elements of p, for each of its scales. Only hi counts if they are symmetric."""
+    """Widen [lo, hi] by the elements of p, for each of its scales. Of symmetric ones, hi is amax and lo is not used."""
     cdef mp_chunk_floats numbers
     cdef mp_part chunk
     cdef Py_ssize_t i, j, at, index
@@ -50,7 +53,7 @@ cdef void find_in(const Quantization *z, const mp_part *p, float *lo, float *hi)
 
 cdef void make_scales(const Quantization *z, const float *lo, const float *hi, Py_ssize_t first,
                       Py_ssize_t n) noexcept nogil:
-    """The n scales from the `first` on, by their ranges."""
+    """Compute the n scales from number `first` on, and their zero points, from their ranges."""
     if z.how == ASYMMETRIC:
         z.kernels.quantizers.asymmetric_scales(lo, hi, n, z.codes.qmin, z.codes.qmax, z.scale + first,
                                                z.zero_point + first)
@@ -59,7 +62,7 @@ cdef void make_scales(const Quantization *z, const float *lo, const float *hi, P
 
 
 cdef void convert(const Quantization *z, mp_part *p, Py_ssize_t first) noexcept nogil:
-    """Numbers of a part to codes, or back, by the scales from the `first` on."""
+    """Turn the numbers of a part into codes, or back, by the scales from number `first` on."""
     cdef Py_ssize_t index, chunks
     p.scale = z.scale + first
     if z.zero_point != NULL:
@@ -79,19 +82,19 @@ cdef void convert_in(const Quantization *z, const mp_part *p) noexcept nogil:
         z.kernels.quantizers.quantize[z.codes.kind](p)
 
 
-# ---- a chunk: what passes through buffers because its numbers are no float32, or its codes packed
+# ---- a chunk: what passes through buffers at a time if numbers are not float32 or codes are packed two to a byte
 
 cdef Py_ssize_t rows_of_chunk(const mp_part *p) noexcept nogil:
     return MP_CHUNK // max(1, min(p.cols, <Py_ssize_t>MP_CHUNK))
 
 
 cdef Py_ssize_t chunks_of(const mp_part *p) noexcept nogil:
-    """How many chunks a part has of at most MP_CHUNK elements: some rows, or a piece of one."""
+    """How many chunks a part has. A chunk has at most MP_CHUNK elements: some whole rows, or a piece of one."""
     return ceil_div(p.rows, rows_of_chunk(p)) * ceil_div(p.cols, MP_CHUNK)
 
 
 cdef mp_part chunk_of(const mp_part *p, Py_ssize_t index, Py_ssize_t *i, Py_ssize_t *j) noexcept nogil:
-    """Chunk number `index` along the rows, whose first element is (i, j) of p; its x and q are to be buffers."""
+    """Chunk number `index` of p, row by row; set (i, j) to its first element. The caller sets its x and q."""
     cdef mp_part chunk = p[0]
     cdef Py_ssize_t across = ceil_div(p.cols, MP_CHUNK), rows = rows_of_chunk(p), at
     i[0], j[0] = index // across * rows, index % across * MP_CHUNK

@@ -1,25 +1,28 @@
 """Running a product: `run_product` asks plan.pyx for a plan, and the pool's threads run its tasks.
 
 A task (`run_task`) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and
-goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel.
+goes through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel. (Where
+B is multiplied in place by at most MR rows, one call takes all NC columns; where it is transposed, one takes all of K.)
 """
 
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
 from mp_core.core.header cimport (
     MP_BF16, MP_CODE_I8, MP_F16, MP_F32, MP_FLOATS, MP_LANES, MP_PAIRS, MP_PANEL, MP_QUADS, MP_ROWS, MP_WIDE,
     MP_WITHIN, mp_column_bytes, mp_element_bytes, mp_epilogue, mp_gemm, mp_group, mp_group_bytes, mp_part,
 )
+from mp_core.core.steps cimport Cost, Kind, recording
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, make_plan, round_up, this_machine,
+    A_U8, IN_PLACE, TRANSPOSED, Machine, Problem, Scratch, a_bytes, arithmetic_of, make_plan, round_up, this_machine,
 )
 
-cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # a larger K is refused, so that no size of scratch overflows
+cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows
 
 include "run_rows.pxi"
 include "run_loops.pxi"
+include "run_recorded.pxi"
 
 
 cdef void run_task(const Product *p, Py_ssize_t index, char *work) noexcept nogil:
@@ -129,6 +132,8 @@ cdef int run_product(Product *p, Py_ssize_t matrices) except -1:
         p.a.size = mp_element_bytes[p.a.format]
         for axis in range(p.batch_axes):
             p.batch[axis].a, p.batch[axis].b = p.batch[axis].b, p.batch[axis].a
+    if is_recording():
+        note_product(p, matrices)
     p.kernels = kernels()
     threads = threads_for(work, MACHINE.tuning.thread_work) if work >= MACHINE.tuning.thread_work else 1
     plan_product(p, matrices, threads)

@@ -21,8 +21,8 @@ cdef void prefetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_
                         Py_ssize_t first_column, Py_ssize_t last_column) noexcept nogil:
     """Let g prefetch what follows.
 
-    If B is packed or transposed, that is the panel's next range of k, or the next panel; if it is row-major, a share of
-    the rows that the panels in work together take next.
+    If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the rows
+    that the panels of the NC columns read next, of which each panel has its share.
     """
     cdef Py_ssize_t panels = (last_column - first_column + MP_PANEL - 1) // MP_PANEL, rows, begin
     cdef Py_ssize_t panel = (column - first_column) // MP_PANEL, width
@@ -53,7 +53,7 @@ cdef void prefetch_next(const Product *p, mp_gemm *g, const Place *at, Py_ssize_
 
 cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first_column,
                        Py_ssize_t last_column, char *work) noexcept nogil:
-    """Multiply NC columns of a row-major B in place: KC rows of B after the other, so that memory is read in order.
+    """Multiply NC columns of a row-major B in place: KC rows of B at a time, so that memory is read in order.
 
     The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
     (`tail`) have no row after them, so they are copied into scratch first.
@@ -66,7 +66,7 @@ cdef void run_in_place(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t
     cdef const char *b = at.b + first_column * size
     g.accumulators.ld, g.operands.b_stride = round_up(width, MP_LANES), mp_group[p.b.format] * p.b.rs
     g.epilogue.b_zero = 128  # integers of b are read as b ^ 0x80
-    if g.shape.m > MP_ROWS:  # several tiles: they read the same columns again
+    if g.shape.m > MP_ROWS:  # several register blocks read the same columns: one panel of them stays in L1
         width = MP_PANEL
     while True:
         length = advance(p, g, at.a, first)
@@ -105,7 +105,7 @@ cdef void set_columns(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t 
 
 cdef void set_panel(const Product *p, mp_gemm *g, const Place *at, Py_ssize_t first, Py_ssize_t column, char *made,
                     int32_t *own_sums) noexcept nogil:
-    """Set b to the panel's range of K from `first` on: in the packed matrix, or packed into `made` now."""
+    """Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`."""
     if p.b.packed:
         g.operands.b = packed_range(p, at, first, column, g.shape.n)
         return

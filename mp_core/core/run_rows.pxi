@@ -13,10 +13,10 @@ cdef struct Place:     # of one task: where its operands and its result begin
 
 cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *to, char *wide,
                         mp_gemm *g) noexcept nogil:
-    """Rows of a as int8, with the codes of mp_core.quantize: by given scales, or each row by its largest magnitude."""
+    """Quantize rows of A to the codes that mp_core.quantize gives: by given scales, or each row by its amax / 127."""
     cdef mp_part part
     cdef float *scales = <float *>g.epilogue.row_scale
-    cdef Py_ssize_t i, first = 0, together = max(1, QUANTIZED // max(p.k, 1))
+    cdef Py_ssize_t i, first = 0, at_once = max(1, QUANTIZED // max(p.k, 1))
     memset(&part, 0, sizeof(part))
     part.rows, part.cols, part.x, part.ldx = rows, p.k, <float *>a, p.a.rs // 4
     if p.a.format != MP_F32:
@@ -33,7 +33,7 @@ cdef void quantize_rows(const Product *p, const char *a, Py_ssize_t rows, char *
     part.qmin, part.mode = -127, MP_WITHIN
     memset(scales, 0, rows * 4)
     while first < rows:
-        part.rows, part.scale, part.prefetch_distance = min(rows - first, together), scales + first, 0
+        part.rows, part.scale, part.prefetch_distance = min(rows - first, at_once), scales + first, 0
         p.kernels.quantizers.amax(&part, scales + first)
         p.kernels.quantizers.symmetric_scales(scales + first, part.rows, 127, scales + first)
         part.prefetch_distance = part.rows * part.ldx
@@ -94,7 +94,7 @@ cdef Place place_of(const Product *p, Py_ssize_t matrix, Py_ssize_t row) noexcep
 
 
 cdef char *prepare_rows(const Product *p, mp_gemm *g, Place *at, Py_ssize_t row, char *work) noexcept nogil:
-    """Set the rows of A of a task: in place or copied, with their scales, zero points and sums.
+    """Set the rows of A of a task: where they lie or copied, with their scales, zero points and sums.
 
     `row` counts the rows of all matrices of the batch. Return the scratch that is left.
     """

@@ -9,6 +9,9 @@ static _Atomic(const mp_kernels *) active;
 const mp_kernels *mp_active(void) { return atomic_load_explicit(&active, memory_order_acquire); }
 void mp_activate(const mp_kernels *kernels) { atomic_store_explicit(&active, kernels, memory_order_release); }
 
+static _Thread_local void *recording;
+void **mp_recording(void) { return &recording; }
+
 static _Thread_local struct {
     void *block;
     size_t bytes;

@@ -2,6 +2,7 @@
 #ifndef MP_RUNTIME_H
 #define MP_RUNTIME_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "mp_core.h"
@@ -14,6 +15,26 @@ void mp_activate(const mp_kernels *kernels);
  * used; a thread that is done takes indices from the ranges of others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
+/* One operation: calls of run(context, index) for the indices from 0 to tasks - 1, in any order. */
+typedef struct {
+    void (*run)(void *context, ptrdiff_t index);
+    void *context;
+    ptrdiff_t tasks;
+} mp_step;
+
+/* How far the threads are in a step. `next` is the first task of a range that nobody has begun; `ended` counts the tasks
+ * that are done. Each has a cache line of its own. */
+enum { MP_MOST_RANGES = 64 };
+typedef struct {
+    struct { _Alignas(64) atomic_ptrdiff_t next; } own[MP_MOST_RANGES];
+    _Alignas(64) atomic_ptrdiff_t ended;
+} mp_progress;
+
+/* Run steps one after the other on up to `threads` threads, the caller's among them. They stay together from the first
+ * step to the last: between two steps there is a barrier, and nobody sleeps. `progress` is room for the state of each step;
+ * its contents do not matter. */
+void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress);
+
 /* Changes by `change` how many callers are about to run more tasks. While there are any, helpers wait for tasks awake, up
  * to about a millisecond each time, instead of some microseconds. */
 void mp_keep_awake(int change);
@@ -24,6 +45,9 @@ int mp_allowed_cpus(void);
 /* At least `bytes` bytes of scratch, aligned to 64, for the calling thread until it calls this again; NULL if there is no
  * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
+
+/* Where the tape is kept that the calling thread records on, a Tape of steps.pyx; NULL in it: it does not record. */
+void **mp_recording(void);
 
 /* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to numbers
  * took 1.25 times as long where stores did (4096x8192, Zen 4, November 2026). */

@@ -2,11 +2,11 @@
 
 _scoped = contextvars.ContextVar("mp_core.num_threads")
 _default = None  # (count, why) of set_num_threads() or the environment
-_quota = None    # of this process' control group, in CPUs, read at first use
+_quota = None    # what the control group of this process may use, in CPUs; read at the first use
 
 
 def _count(value, argument):
-    """Return a number of threads; True is none."""
+    """Return a number of threads; raise ValueError for anything else, True included."""
     try:
         count = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -32,7 +32,7 @@ def _cgroup_quota():
 
 
 def _decimal(text):
-    """Return the integer that a text says, or None; Python reads no longer one than its limit."""
+    """Return the integer that a text says, or None; None too if it has more digits than Python converts."""
     try:
         return int(text) if text.isdecimal() else None
     except ValueError:

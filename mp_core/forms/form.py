@@ -16,7 +16,7 @@ from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.forms.products import Inputs, packed, product_of
 from mp_core.loss_scale import all_finite
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization import QuantizedArray
 
 __all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite"]
 
@@ -258,14 +258,8 @@ class Form:
 
         Only these rows are cast or dequantized.
         """
-        q = self._made("matrix", lambda: self.matrix)
-        if isinstance(q, QuantizedArray):
-            index = indices.reshape(-1)
-            scale, zero = (x if x is None or not q.axis else x[index] for x in (q.scale, q.zero_point))
-            shape = (index.size, self.geometry.columns)
-            q = QuantizedArray(q.values[index], scale, zero, q.axis, q.group_size, q.dtype, shape)
-            return dequantize(q, compute).reshape(*indices.shape, self.geometry.columns)
-        return ops.cast(q[indices], compute)
+        rows: Array = ops.take_rows(self._made("matrix", lambda: self.matrix), indices, compute)
+        return rows
 
     def read_bias(self, bias: AutoCastVariable) -> Array:
         """Return the bias as products of this form add it."""
@@ -340,8 +334,8 @@ class Float(Form):
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
         """Return the rows at `indices` of a table; only they are cast."""
-        rows: Array = self.variables[self.geometry.name].numpy()[indices]
-        return rows if rows.dtype is compute else ops.cast(rows, compute)
+        rows: Array = ops.take_rows(self.variables[self.geometry.name].numpy(), indices, compute)
+        return rows
 
     def multiply(
         self,

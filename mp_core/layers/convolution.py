@@ -131,7 +131,7 @@ class Conv2D(MatrixLayer):
         spans = [dilation * (size - 1) + 1 for dilation, size in zip(self.dilation_rate, self.kernel_size, strict=True)]
         if self.padding == "same":
             padding = [_same(length, *item) for length, *item in zip(x.shape[1:3], spans, self.strides, strict=True)]
-            x = np.pad(x, [(0, 0), *padding, (0, 0)])
+            x = ops.pad_zeros(x, [(0, 0), *padding, (0, 0)])
         if any(length < span for length, span in zip(x.shape[1:3], spans, strict=True)):
             raise ValueError(
                 f"The inputs of layer '{self.name}', {x.shape}, are smaller than its kernel's span, {spans}"

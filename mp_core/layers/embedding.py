@@ -10,6 +10,7 @@ from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, asarray
 from mp_core.layers import initializers
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.recorded import is_recorded
 
 __all__ = ["Embedding"]
 
@@ -97,7 +98,7 @@ class Embedding(MatrixLayer):
             raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")
         with np.errstate(invalid="ignore"):  # of NaN and what is too large come numbers that are no indices
             indices = inputs if inputs.dtype.kind in "iu" else inputs.astype(np.int32)
-        if indices.size and not 0 <= indices.min() <= indices.max() < self.input_dim:
+        if not is_recorded(inputs) and indices.size and not 0 <= indices.min() <= indices.max() < self.input_dim:
             raise IndexError(
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"

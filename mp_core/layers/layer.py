@@ -13,6 +13,7 @@ from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
 from mp_core.codes import CODES
+from mp_core.core.changes import changed
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
@@ -183,6 +184,7 @@ class Layer(VariableOwner):
 
     def _apply_policy(self) -> None:
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
+        changed()
         policy = self._policy()
         self._convert_input = policy.convert_input
         self._casting = self.autocast, policy.compute_dtype

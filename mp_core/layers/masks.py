@@ -11,12 +11,15 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
+from mp_core.recorded import is_recorded
 
 __all__ = ["as_keep", "mask_after"]
 
 
 def as_keep(mask: ArrayLike, argument: str = "mask") -> Array:
     """Return a mask as booleans: bool already, or integers or floats of any type that are 0 or 1."""
+    if is_recorded(mask):
+        return as_mask(mask, argument)
     given = asarray(mask, argument)
     return as_mask(cast(given, F32) if dtypes.is_float(given.dtype) else given, argument, kinds="biuf")
 

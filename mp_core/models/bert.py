@@ -169,7 +169,7 @@ class BertEncoder(TextModel):
             on_cut(cut)
         embeddings = np.empty((len(rows), dim), np.float32)
         for batch in batches(rows, batch_size, show_progress):
-            pooled = self._embed(*pad([rows[index] for index in batch]), unpooled)
+            pooled = self._pooled([rows[index] for index in batch], unpooled)
             if normalize is None and self._modules.normalize:
                 pooled = _unit(pooled)
             pooled = pooled[:, :dim]
@@ -201,7 +201,22 @@ class BertEncoder(TextModel):
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":
             raise TypeError(f"`ids` must be integers; received {ids.dtype}")
+        texts = self._plans.of(self.model, self._modules.poolings, 0)
+        if texts is not None and ids.ndim == 2 and 1 <= ids.shape[1] <= self.model.settings.max_length:
+            if mask is None:
+                return texts(ids.reshape(-1), [ids.shape[1]] * len(ids))
+            keep = as_mask(mask)
+            lengths = keep.sum(axis=1) if keep.shape == ids.shape else np.zeros(1, np.intp)
+            if lengths.all() and np.array_equal(keep, np.arange(ids.shape[1]) < lengths[:, np.newaxis]):
+                return texts(ids[keep], lengths.tolist())
         return self._embed(ids, np.ones(ids.shape, bool) if mask is None else as_mask(mask))
+
+    def _pooled(self, rows: list[Array], unpooled: int) -> Array:
+        """Return the pooled vectors of the tokens of texts, by a plan if there is one."""
+        texts = self._plans.of(self.model, self._modules.poolings, unpooled)
+        if texts is None:
+            return self._embed(*pad(rows), unpooled)
+        return texts(np.concatenate(rows), [len(row) for row in rows])
 
     def _embed(self, ids: Array, mask: Array, unpooled: int = 0) -> Array:
         """Return the pooled vectors of texts. The first `unpooled` tokens are attended to, but not pooled."""

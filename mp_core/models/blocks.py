@@ -87,17 +87,50 @@ class Positions(Part):
         shape = self.types, self.settings.max_position_embeddings, self.settings.hidden_size
         self.table = self.add_weight(shape, "zeros", name="table")
 
-    def call(self, ids: Array, types: Array | None = None) -> Array:
-        """Return what is added to the vectors of tokens, broadcastable to shape (n, length, width)."""
-        rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
-        places: Array = np.arange(ids.shape[1])
+    def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
+        """Return the rows of the table, all types one below the other, that belong to the tokens of ragged texts.
+
+        Parameters
+        ----------
+        ids, types : ndarray of int, shape (tokens,)
+        offsets : ndarray of int, shape (n + 1,)
+            Where each text begins, and the last one ends.
+
+        Returns
+        -------
+        ndarray of int32, shape (tokens,)
+        """
+        places = np.arange(len(ids), dtype=np.int32)
+        if len(offsets) == 2 and types is None and self.settings.padding_idx is None:
+            return places
+        begins = np.repeat(offsets[:-1], np.diff(offsets))
+        places -= begins
         padding = self.settings.padding_idx
         if padding is not None:
             real = ids != padding
-            places = np.cumsum(real, axis=1) * real + padding
-        elif types is None:
+            counted = np.concatenate([[0], np.cumsum(real)])
+            places = (counted[1:] - counted[begins]) * real + padding
+        if types is not None:
+            places = places + types * self.settings.max_position_embeddings
+        result: Array = places.astype(np.int32, copy=False)
+        return result
+
+    def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
+        """Return what is added to the vectors of tokens, broadcastable to shape (n, length, width).
+
+        With `places`, of :meth:`places`, the shape is that of `places` with an axis of vectors.
+        """
+        rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
+        if places is not None:
+            looked_up: Array = ops.take_rows(rows.reshape(-1, rows.shape[-1]), places, self._compute)
+            return looked_up
+        padding = self.settings.padding_idx
+        if padding is None and types is None:
             return rows[0, : ids.shape[1]]
-        added: Array = rows[0 if types is None else types, places]
+        places = np.arange(ids.shape[1], dtype=np.int32) if padding is None else ops.token_places(ids, padding)
+        if types is not None:
+            places = places + types * self.settings.max_position_embeddings
+        added: Array = ops.take_rows(rows.reshape(-1, rows.shape[-1]), places, self._compute)
         return added
 
 
@@ -123,32 +156,41 @@ class Embeddings(Part):
         self.position = self.part(Positions, s, types=self.types, name="position")
         self.norm = self.normalization("norm")
 
-    def call(self, ids: Array, types: Array | None = None) -> Array:
-        """Return the vectors of tokens, shape (n, length, width)."""
+    def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
+        """Return the vectors of tokens, with the axes of `ids` and one more; `places` as in :class:`Positions`."""
         words = self.word(ids)
-        added = ops.cast(self.position(ids, types=types), words.dtype)
+        added = ops.cast(self.position(ids, types=types, places=places), words.dtype)
         outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))
         return outputs
 
 
-def attend(query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
+def attend(
+    query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None,
+    offsets: Array | None = None,
+) -> Array:  # fmt: skip
     """Return ``softmax(query @ key' / sqrt(size) + bias) @ value`` of all heads, side by side.
 
     Parameters
     ----------
-    query, key, value : ndarray, shape (n, length, heads, size)
+    query, key, value : ndarray, shape (n, length, heads, size) or, ragged, (tokens, heads, size)
     keep : ndarray of bool, optional
         Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another (fourth).
     bias : ndarray of float32, optional
         Broadcastable to the same shape: what is added to the scaled scores.
+    offsets : ndarray of int32, shape (n + 1,), optional
+        Of ragged texts: where each begins, and the last one ends.
 
     Returns
     -------
-    ndarray, shape (n, length, heads * size)
+    ndarray, shape (n, length, heads * size) or (tokens, heads * size)
     """
-    n, length, heads, size = query.shape
-    context: Array = ops.dot_product_attention(query, key, value, bias, keep)
-    return context.reshape(n, length, heads * size)
+    context: Array
+    if offsets is None:
+        context = ops.dot_product_attention(query, key, value, bias, keep)
+    else:
+        context = ops.ragged_attention(query, key, value, offsets, bias)
+    *rows, heads, size = query.shape
+    return context.reshape(*rows, heads * size)
 
 
 class Attention(Part):
@@ -160,12 +202,14 @@ class Attention(Part):
         names = ("query", "key", "value", "attention_output")
         self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
 
-    def call(self, hidden: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep` and `bias` are those of :func:`attend`."""
-        shape = *hidden.shape[:2], self.settings.num_attention_heads, self.settings.head_size
+    def call(
+        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+    ) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        shape = *hidden.shape[:-1], self.settings.num_attention_heads, self.settings.head_size
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (part.reshape(shape) for part in parts)
-        outputs: Array = self.attention_output(attend(query, key, value, keep, bias))
+        outputs: Array = self.attention_output(attend(query, key, value, keep, bias, offsets))
         return outputs
 
 
@@ -181,9 +225,12 @@ class Block(Part):
         self.output = self.dense("output", width, inner)
         self.output_norm = self.normalization("output_norm")
 
-    def call(self, hidden: Array, keep: Array | None = None, bias: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep` and `bias` are those of :func:`attend`."""
-        hidden = self.attention_norm(self.attention(hidden, keep=keep, bias=bias), residual=hidden)
+    def call(
+        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+    ) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
+        attended = self.attention(hidden, keep=keep, bias=bias, offsets=offsets)
+        hidden = self.attention_norm(attended, residual=hidden)
         outputs: Array = self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
         return outputs
 
@@ -201,11 +248,11 @@ class PositionBias(Part):
         shape = self.settings.position_buckets, self.settings.num_attention_heads
         self.table = self.add_weight(shape, "zeros", name="table")
 
-    def call(self, hidden: Array) -> Array:
-        """Return the biases of all pairs of positions in float32, shape (1, heads, length, length)."""
+    def call(self, length: int) -> Array:
+        """Return the biases of all pairs of so many positions in float32, shape (1, heads, length, length)."""
         half = self.settings.position_buckets // 2  # buckets for earlier positions, and as many for later ones
         exact = half // 2
-        places = np.arange(hidden.shape[1])
+        places = np.arange(length)
         distance = places[:, np.newaxis] - places
         apart = np.abs(distance)
         far = np.log(np.maximum(apart, 1).astype(F32) / F32.type(exact)) / F32.type(math.log(_FARTHEST / exact))
@@ -216,7 +263,15 @@ class PositionBias(Part):
 
 
 class Encoder(Part):
-    """Blocks, each of which gets the outputs of the one before."""
+    """Blocks, each of which gets the outputs of the one before.
+
+    Attributes
+    ----------
+    takes_ragged : bool
+        Whether it computes ragged texts, one behind the other.
+    """
+
+    takes_ragged = True
 
     def build(self, input_shape: Shape) -> None:
         """Create the blocks."""
@@ -226,9 +281,11 @@ class Encoder(Part):
             self.part(Block, s, shape=input_shape, name=f"layer_{index}") for index in range(s.num_hidden_layers)
         ]
 
-    def call(self, hidden: Array, keep: Array | None = None) -> Array:
-        """Return the vectors of the last block; `keep` is that of :func:`attend`."""
-        bias = None if self.position_bias is None else self.position_bias(hidden)
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        bias = None
+        if self.position_bias is not None:
+            bias = self.position_bias(length=self.settings.max_length if offsets is not None else hidden.shape[1])
         for block in self.blocks:
-            hidden = block(hidden, keep=keep, bias=bias)
+            hidden = block(hidden, keep=keep, bias=bias, offsets=offsets)
         return hidden

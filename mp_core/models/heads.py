@@ -135,7 +135,9 @@ class Classifier(Model):
         """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
         return super().names(prefix) | dict(self._head.tensors)
 
-    def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
+    def call(  # type: ignore[override]
+        self, ids: Array, mask: Any = None, types: Array | None = None
+    ) -> Array:
         """Return the scores before any activation, shape (n, labels).
 
         Parameters

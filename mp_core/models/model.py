@@ -15,6 +15,7 @@ from mp_core.layers.building import enclosing_path
 from mp_core.layers.layer import convert_to, forms_where
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
+from mp_core.recorded import is_recorded
 
 __all__ = ["Model"]
 
@@ -91,8 +92,15 @@ class Model(Layer):
         """Return the path of each layer -> how the names of its tensors begin, in a checkpoint with this prefix."""
         return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
 
-    def call(self, ids: Array, mask: Any = None, types: Array | None = None) -> Array:
-        """Return the vectors of tokens.
+    def call(
+        self,
+        ids: Array,
+        mask: Any = None,
+        types: Array | None = None,
+        places: Array | None = None,
+        offsets: Array | None = None,
+    ) -> Array:
+        """Return the vectors of tokens, of texts padded to one length or of ragged ones.
 
         Parameters
         ----------
@@ -103,10 +111,14 @@ class Model(Layer):
             least one token. Default: there is no padding.
         types : ndarray of int, shape (n, length), optional
             The type of each token; default: 0.
+        places, offsets : ndarray of int32, optional
+            Of ragged texts, whose `ids`, shape (tokens,), lie one behind the other without padding: the rows of the
+            table of positions that belong to the tokens, from ``model.embeddings.position.places``, and where each text
+            begins and the last one ends, shape (n + 1,). They come from code that has checked them.
 
         Returns
         -------
-        ndarray, shape (n, length, hidden_size)
+        ndarray, shape (n, length, hidden_size), or (tokens, hidden_size) of ragged texts
             The vectors of all positions, padding included, in the output dtype of the last layer.
 
         Raises
@@ -116,15 +128,23 @@ class Model(Layer):
         ValueError
             A shape does not fit, an index is outside the vocabulary, or a row of `mask` has no token.
         """
+        if offsets is not None:
+            with awake():
+                ragged: Array = self.encoder(self.embeddings(ids, places=places), offsets=offsets)
+            return ragged
         ids = self._indices(ids, "ids", self.settings.vocab_size)
         types = None if types is None else self._indices(types, "types", self.types)
         for name, array in (("mask", mask), ("types", types)):
             if array is not None and np.shape(array) != ids.shape:
                 raise ValueError(f"`{name}` must have the shape of `ids`, {ids.shape}; received {np.shape(array)}")
         keep = None if mask is None else as_mask(mask)
+        if is_recorded(ids, keep):  # a plan looks each index up, and takes a mask as it is
+            return self._padded(ids, None if keep is None else keep[:, None, None, :], types)
         if keep is not None and not keep.any(axis=1).all():
             raise ValueError(f"`mask` must have a token in every row; received none in row {keep.any(axis=1).argmin()}")
-        keep = None if keep is None or keep.all() else keep[:, None, None, :]
+        return self._padded(ids, None if keep is None or keep.all() else keep[:, None, None, :], types)
+
+    def _padded(self, ids: Array, keep: Array | None, types: Array | None) -> Array:
         with awake():
             outputs: Array = self.encoder(self.embeddings(ids, types=types), keep=keep)
         return outputs
@@ -137,9 +157,11 @@ class Model(Layer):
             raise TypeError(f"`{name}` must be integers; received {given.dtype}")
         if indices.ndim != 2 or not 1 <= indices.shape[1] <= self.settings.max_length:
             raise ValueError(f"`{name}` must have shape (n, 1 to {self.settings.max_length}); received {indices.shape}")
-        if indices.size and not 0 <= indices.min() <= indices.max() < limit:
-            raise ValueError(f"`{name}` must be from 0 to {limit - 1}; received {indices.min()} to {indices.max()}")
-        return indices
+        return indices if is_recorded(indices) else _within(indices, name, limit)
+
+    def checked(self, ids: Array) -> Array:
+        """Return integers; raise ValueError if one of them is outside the vocabulary."""
+        return _within(ids, "ids", self.settings.vocab_size)
 
     def _change_policy(self, policy: DTypePolicy) -> None:
         """Give all layers the policy: a model computes in what they compute in."""
@@ -153,3 +175,9 @@ class Model(Layer):
         convert_to(forms)
         self._dtype_policy = policy
         self._apply_policy()
+
+
+def _within(indices: Array, name: str, limit: int) -> Array:
+    if indices.size and not 0 <= indices.min() <= indices.max() < limit:
+        raise ValueError(f"`{name}` must be from 0 to {limit - 1}; received {indices.min()} to {indices.max()}")
+    return indices

@@ -14,6 +14,7 @@ from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.layers import Dense, Layer
 from mp_core.models.model import Model
 from mp_core.models.modules import Modules
+from mp_core.models.ragged import Plans
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
@@ -77,6 +78,7 @@ class TextModel:
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         self.model, weights = read_model(self._modules.network, self._modules.config, policy, self.kind)
+        self._plans = Plans()
         names = names_of(self.model, weights)
         kernels = {str(layer.path) for layer in layers_of(self.model) if isinstance(layer, Dense)}
         self.tensor_names = {path: f"{name}." for path, name in names.items()}

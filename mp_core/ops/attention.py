@@ -6,15 +6,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arguments import boolean, number
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, imported_all
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
-from mp_core.dtypes import result_type
+from mp_core.core import pooling as _pooling
+from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
+from mp_core.recorded import constant, recordable
 
-__all__ = ["dot_product_attention"]
+__all__ = ["dot_product_attention", "ragged_attention", "ragged_pool"]
 
 
+@recordable
 def dot_product_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -26,7 +29,8 @@ def dot_product_attention(
 ) -> Array:
     """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
 
-    The scores are never in memory as a whole: each thread computes some rows of one head at a time, in its cache.
+    The scores are never in memory as a whole, but for float64: each thread computes some rows of one head at a time, in
+    its cache.
 
     Parameters
     ----------
@@ -79,20 +83,137 @@ def dot_product_attention(
     common = result_type(result_type(q.dtype, k.dtype), v.dtype)
     common = F32 if common.itemsize == 1 else common
     q, k, v = (x if x.dtype is common else cast(x, common) for x in (q, k, v))
-    step = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
+    factor = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
     added = None if bias is None else _each_score(as_float(bias, "bias"), shape, "bias")
     keep = None if mask is None else _each_score(as_mask(mask), shape, "mask")
     if causal:
-        keep = np.tri(*shape[2:], dtype=bool) if keep is None else keep & np.tri(*shape[2:], dtype=bool)
+        before = constant(np.tri(*shape[2:], dtype=bool))
+        keep = before if keep is None else keep & before
     if common is F64 or 0 in (*shape, q.shape[3], v.shape[3]):
-        return _by_parts(q, k, v, step, keep, added)
+        return _by_parts(q, k, v, factor, keep, added)
     out = np.empty((*q.shape[:3], v.shape[3]), common)
-    keep = None if keep is None else np.broadcast_to(np.ascontiguousarray(keep), shape)
+    keep = None if keep is None else np.broadcast_to(contiguous(keep), shape)
     scaled = None
     if added is not None:
         added = np.require(added if added.dtype is F32 else cast(added, F32), requirements=("C", "A"))
-        scaled = np.broadcast_to(added, shape), np.full(shape[3], step, F32)
-    _attention.attention(FORMATS[common], q, k, v, out, step, keep, scaled)
+        scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
+    _attention.attention(FORMATS[common], q, k, v, out, factor, keep, scaled)
+    return out
+
+
+@recordable
+def ragged_attention(
+    query: Array, key: Array, value: Array, offsets: Array, bias: Array | None = None, scale: float | None = None
+) -> Array:
+    """Return the attention of the tokens of each of several sequences to each other, without any padding.
+
+    What :func:`dot_product_attention` gives for each sequence alone, bit for bit.
+
+    Parameters
+    ----------
+    query, key, value : ndarray, shape (tokens, heads, size)
+        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+    offsets : ndarray of int32, shape (sequences + 1,)
+        Where each sequence begins, and the last one ends; ascending, from 0 to the number of tokens at most.
+    bias : ndarray of float32, shape (1, heads, length, length), optional
+        Added to the scaled scores; `length` is at least that of the longest sequence.
+    scale : float, optional
+        Default: ``1 / sqrt(size)``.
+
+    Returns
+    -------
+    ndarray, shape (tokens, heads, size)
+        Rows behind the last sequence are not set.
+
+    Raises
+    ------
+    TypeError
+        The operands are not of one of the three types, or `offsets` not of int32.
+    ValueError
+        The shapes do not fit, or `offsets` do not ascend within the tokens.
+
+    Examples
+    --------
+    >>> x = np.eye(3, dtype=np.float32)[:, np.newaxis]
+    >>> ragged_attention(x, x, x, np.array([0, 1, 3], np.int32))[:, 0].round(2)
+    array([[1.  , 0.  , 0.  ],
+           [0.  , 0.64, 0.36],
+           [0.  , 0.36, 0.64]], dtype=float32)
+    """
+    if query.dtype not in _RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
+        types = f"{query.dtype}, {key.dtype} and {value.dtype}"
+        raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
+    if offsets.dtype != np.int32:
+        raise TypeError(f"`offsets` must be of int32; received {offsets.dtype}")
+    if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
+        shapes = f"{query.shape}, {key.shape} and {value.shape}"
+        raise ValueError(f"`query`, `key` and `value` must have one shape (tokens, heads, size); received {shapes}")
+    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
+    if not ascend or offsets[-1] > len(query):
+        raise ValueError(f"`offsets` must ascend from 0 to at most the {len(query)} tokens; received {offsets}")
+    longest = int(np.diff(offsets).max(initial=0))
+    heads, size = query.shape[1:]
+    if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
+        raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
+    out = np.empty(query.shape, query.dtype)
+    if out.size == 0 or longest == 0:
+        return out
+    factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
+    scaled = None
+    if bias is not None:
+        scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
+    _attention.ragged_attention(FORMATS[query.dtype], query, key, value, out, contiguous(offsets), factor, scaled)
+    return out
+
+
+_RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
+
+
+@recordable
+def ragged_pool(x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None) -> Array:
+    """Return one row for each of several sequences: the mean of its rows, or one of them.
+
+    Parameters
+    ----------
+    x : ndarray, shape (tokens, width)
+        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+    offsets : ndarray of int32, shape (sequences + 1,)
+        As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
+    pooling : {"mean", "mean_sqrt_len_tokens", "cls", "lasttoken"}
+        The mean; the sum over the square root of the number of rows; the first row; the last one. Sums are float32, as
+        products add them.
+    skipped : int
+        How many rows at the beginning of each sequence count for none.
+    longest : int, optional
+        At least the length of the longest sequence. Default: the number of tokens.
+
+    Returns
+    -------
+    ndarray of float32, shape (sequences, width)
+
+    Raises
+    ------
+    TypeError
+        `x` is of another type.
+    ValueError
+        There is no such `pooling`.
+
+    Examples
+    --------
+    >>> ragged_pool(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
+    array([[1.],
+           [3.]], dtype=float32)
+    """
+    if x.dtype not in _RAGGED:
+        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
+    if pooling not in _pooling.POOLINGS:
+        raise ValueError(f"`pooling` must be one of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
+    weights = np.ones(len(x) if longest is None else longest, x.dtype)
+    weights[:skipped] = 0
+    out = np.empty((len(offsets) - 1, x.shape[1]), F32)
+    if out.size:
+        how, weights = _pooling.POOLINGS[pooling], constant(weights)
+        _pooling.pool(FORMATS[x.dtype], how, contiguous(x), contiguous(offsets), weights, skipped, out)
     return out
 
 

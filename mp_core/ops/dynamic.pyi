@@ -11,7 +11,7 @@ _Array = np.ndarray[Any, Any]
 def fixed_matmul(
     a: ArrayLike,
     b: Panels,
-    steps: _Array,
+    scales: _Array,
     zeros: _Array,
     *,
     bias: ArrayLike | None = None,

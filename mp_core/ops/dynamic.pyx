@@ -1,4 +1,8 @@
-"""Products whose left operand becomes int8 on the way: by its rows' scales, one, or those of a calibrated layer."""
+"""Products whose left operand becomes int8 during the product.
+
+`dynamic_matmul`: by the scale of each row, which is found, or by one that is given. `fixed_matmul`: by the scales of a
+calibrated layer, one for each element of k.
+"""
 
 from cpython.ref cimport PyObject
 cimport numpy as cnp
@@ -10,14 +14,16 @@ from mp_core.products.panels cimport Panels
 import numpy as np
 
 from mp_core.ops.dynamic_any import dynamic_any
+from mp_core.recorded import call_recorded
 
 cnp.import_array()
 
 
 def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
-    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` quantized to int8 on the way.
+    """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights, `a` being quantized during the product.
 
-    What ``matmul(quantize(a, axis=every axis but the last), b)`` gives, bit for bit, without an array in between.
+    It has the bits of ``matmul(quantize(a, axis=every axis but the last), b)``, if `scale` is given of
+    ``matmul(quantize(a, scale=scale), b)``, but makes no array of codes in between.
 
     Parameters
     ----------
@@ -26,7 +32,7 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     b : PackedMatrix
         Shape (k, n), int8, packed from a :class:`QuantizedArray`.
     scale : float, optional
-        What one step of `a` stands for. None: each row has its own, ``max|a| / 127``.
+        The scale of the int8 codes of `a`. None: each row has its own, ``max|a| / 127``.
     out_dtype, out, bias, activation, residual
         As in :func:`matmul`; `out_dtype` is by default the type of `a`.
 
@@ -53,36 +59,42 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
         found = b if isinstance(b, Panels) else type(b).__name__
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {found}")
     if scale is not None:
+        if isinstance(scale, bool) or getattr(scale, "dtype", None) == np.bool_:
+            raise TypeError(f"`scale` must be a number; received {scale!r}")
         try:
-            step = <float>scale
+            single = <float>scale
         except OverflowError:
-            step = float("inf")
+            single = float("inf")
         except TypeError:
             raise TypeError(f"`scale` must be a number; received {scale!r}") from None
-        if not 0 < step < float("inf"):
+        if not 0 < single < float("inf"):
             raise ValueError(f"`scale` must be positive and finite in float32; received {scale}")
-        scale = step
+        scale = single
     cdef Call call
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>residual, TO_CODES
     call.scale, call.zeros = <PyObject *>scale, <PyObject *>None
     result = multiply(&call)
+    if result is None:
+        arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
+        result = call_recorded(dynamic_matmul, (a, b), {"scale": scale, **arguments})
     return dynamic_any(a, b, scale, None, out_dtype, out, (bias, activation, residual)) if result is None else result
 
 
 cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
-    """Whether the array, whatever a subclass says, is contiguous and of that type and length."""
+    """Whether x has one axis of that length and that type, and is contiguous, whatever a subclass says."""
     return (cnp.PyArray_TYPE(x) == type_number and cnp.PyArray_ISCARRAY_RO(x) and cnp.PyArray_NDIM(x) == 1
             and cnp.PyArray_DIM(x, 0) == length)
 
 
-def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray zeros not None, *, bias=None,
+def fixed_matmul(a, Panels b not None, cnp.ndarray scales not None, cnp.ndarray zeros not None, *, bias=None,
                  activation=None):
-    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=steps, zero_point=zeros).values``.
+    """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 
-    `b` is packed int8 with scales by column that has taken in the `steps`, contiguous float32 (k,), and `bias` the
-    share of `zeros`, contiguous int32 (k,): what a calibrated layer keeps, and has checked. The result has a's type.
+    `scales` has the scales and `zeros` the zero points of the elements of a row of `a`. The codes are multiplied as they
+    are. So for ``a @ matrix``, `b` is packed from ``w = scales[:, None] * matrix``, quantized, and ``zeros @ w`` is
+    subtracted from `bias`, as a calibrated layer does. The result has the type of `a`.
 
     Parameters
     ----------
@@ -90,8 +102,8 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
         Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
         Shape (k, n).
-    steps, zeros : ndarray
-        Shape (k,).
+    scales, zeros : ndarray
+        Shape (k,), contiguous, float32 and int32.
     bias, activation
         As in :func:`matmul`.
 
@@ -104,7 +116,7 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
     TypeError
         `a` is not numeric, or `b` no packed int8 matrix with scales by column.
     ValueError
-        `steps` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
+        `scales` or `zeros` is of another type or length, or not contiguous; shapes do not fit.
 
     Examples
     --------
@@ -115,13 +127,15 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray steps not None, cnp.ndarray z
     """
     if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
-    if not is_vector(steps, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
-        raise ValueError(f"`steps` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
-                         f"{steps.dtype} {np.shape(steps)} and {zeros.dtype} {np.shape(zeros)}")
+    if not is_vector(scales, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
+        raise ValueError(f"`scales` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "
+                         f"{scales.dtype} {np.shape(scales)} and {zeros.dtype} {np.shape(zeros)}")
     cdef Call call
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>None, <PyObject *>None
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>None, TO_CODES
-    call.scale, call.zeros = <PyObject *>steps, <PyObject *>zeros
+    call.scale, call.zeros = <PyObject *>scales, <PyObject *>zeros
     result = multiply(&call)
-    return dynamic_any(a, b, steps, zeros, None, None, (bias, activation, None)) if result is None else result
+    if result is None:
+        result = call_recorded(fixed_matmul, (a, b, scales, zeros), {"bias": bias, "activation": activation})
+    return dynamic_any(a, b, scales, zeros, None, None, (bias, activation, None)) if result is None else result

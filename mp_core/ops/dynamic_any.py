@@ -1,4 +1,4 @@
-"""Products that quantize their left operand, by two steps: the general path behind the compiled ones."""
+"""The general path of products that quantize their left operand: `quantize` first, then the product of the codes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def dynamic_any(
     out: Array | None,
     epilogue: tuple[Any, Any, Any],
 ) -> Array:
-    """Do what ``dynamic_matmul`` and ``fixed_matmul`` say for all operands that their fast path does not take."""
+    """Do what ``dynamic_matmul`` and ``fixed_matmul`` say for all operands that the fast path does not serve."""
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     bias, activation, residual = epilogue
     a, bias, residual = imported_all(("a", "bias", "residual"), a, bias, residual)

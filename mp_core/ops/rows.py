@@ -14,12 +14,15 @@ from mp_core.arrays import (
     as_vector,
     cast,
     check_out,
+    contiguous,
     imported_all,
     may_overlap,
 )
 from mp_core.core import pointwise as _pointwise
+from mp_core.core.convert import copy_into
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
+from mp_core.recorded import recordable
 
 __all__ = [
     "activate",
@@ -38,6 +41,7 @@ __all__ = [
 _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 
 
+@recordable
 def softmax(
     x: ArrayLike, *, axis: int = -1, scale: float = 1.0, mask: ArrayLike | None = None, out: Array | None = None
 ) -> Array:
@@ -97,10 +101,11 @@ def softmax(
     fmt = FORMATS[x.dtype]
     _pointwise.softmax(fmt, x, work, scale, keep)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
+@recordable
 def layer_norm(
     x: ArrayLike,
     gamma: ArrayLike | None = None,
@@ -168,7 +173,7 @@ def layer_norm(
     if x.dtype is F64:
         np.copyto(view, float64.layer_norm(x if other is None else x + other, gamma, beta, epsilon))
         return result if out is None else out
-    other = None if other is None else np.ascontiguousarray(other)
+    other = None if other is None else contiguous(other)
     if out is not None:
         other, scale, offset = (
             part.copy() if part is not None and np.may_share_memory(part, result) else part
@@ -178,10 +183,11 @@ def layer_norm(
     fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
+@recordable
 def rms_norm(
     x: ArrayLike,
     gamma: ArrayLike | None = None,
@@ -239,7 +245,7 @@ def rms_norm(
     x, work = _rows(x, view)
     _pointwise.rms_norm(FORMATS[x.dtype], x, work, epsilon, scale)
     if work is not view:
-        view[...] = work
+        copy_into(view, work)
     return result if out is None else out
 
 
@@ -427,6 +433,7 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
     return activate("tanh", x, out)
 
 
+@recordable
 def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
     x = as_float(x)
@@ -438,7 +445,7 @@ def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     fmt = FORMATS[x.dtype]
     _pointwise.activate(fmt, x, work, ACTIVATIONS[name])
     if work is not result:
-        result[...] = work
+        copy_into(result, work)
     return result if out is None else out
 
 
@@ -461,4 +468,4 @@ def _rows(x: Array, out: Array) -> tuple[Array, Array]:
     """Return both as C-contiguous native arrays for the row kernels, `out` replaced where they cannot write it."""
     if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
         out = np.empty(x.shape, x.dtype)
-    return np.asarray(x, order="C"), out
+    return contiguous(x), out

@@ -1,4 +1,4 @@
-"""The general path of products: operands are brought into types and shapes that the kernels take, and sent there."""
+"""The general path of products: operands are turned into ones that kernels take, and go back to the fast path."""
 
 import itertools
 from typing import Any, NamedTuple
@@ -25,11 +25,11 @@ from mp_core.products.quantized import (
 
 __all__ = ["multiply_any"]
 
-_NAMES = {name: name for name in ACTIVATIONS}  # also for subclasses of str
+_NAMES = {name: name for name in ACTIVATIONS}  # a look-up turns a name of a subclass of str into a str
 
 
 class _Epilogue(NamedTuple):
-    """What is done to the sums; all None: nothing."""
+    """The bias, activation and residual of a call; None for what it does not have."""
 
     bias: Any
     activation: str | None
@@ -37,7 +37,7 @@ class _Epilogue(NamedTuple):
 
 
 def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation: Any, residual: Any) -> Array:
-    """Do what ``matmul`` says for all operands that its fast path does not take."""
+    """Do what ``matmul`` says for all operands that the fast path does not serve."""
     if not isinstance(activation, str | None) or activation not in _NAMES:
         choices = ", ".join(repr(name) for name in _NAMES)
         raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
@@ -78,7 +78,7 @@ def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: 
 def _by_kernels(
     factors: Factors, target: np.dtype[Any], out: Array | None, shape: tuple[int, ...], epilogue: _Epilogue
 ) -> Array:
-    """Return the product in kernels' types, in `out` or by way of an array of its own where they cannot write there."""
+    """Return the product of types that kernels multiply, in `out`; it is copied there if kernels cannot write to it."""
     a, b, scale, zero, _ = factors
     if scale is not None and scale.size != 1:
         rows = (*shape[: len(shape) - (len(b.shape) > 1)], 1)

@@ -7,6 +7,7 @@ from mp_core.products.panels cimport Panels
 
 from mp_core.formats import PANEL_DTYPES
 from mp_core.products.general import multiply_any
+from mp_core.recorded import call_recorded
 
 
 def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):
@@ -71,6 +72,9 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     call.residual, call.left = <PyObject *>residual, NO_SCALES
     call.scale = call.zeros = <PyObject *>None
     result = multiply(&call)
+    if result is None:
+        arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
+        result = call_recorded(matmul, (a, b), arguments)
     return multiply_any(a, b, out_dtype, out, bias, activation, residual) if result is None else result
 
 

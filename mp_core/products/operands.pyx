@@ -1,7 +1,8 @@
-"""One product: operands, result and epilogue as the kernels take them. Every product of every entry point passes here.
+"""The fast path of products: operands, result and epilogue as kernels take them. Every product passes here.
 
-:func:`multiply` takes packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
-returns None: the general path (general.py) turns the operands into such ones and calls :func:`multiply_normal`.
+:func:`multiply` serves packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
+returns None. Then the general path (general.py) turns the operands into such ones and comes back by
+:func:`multiply_normal`.
 """
 
 import sys
@@ -12,11 +13,13 @@ from libc.stdint cimport INT32_MAX, int32_t
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
+from mp_core.core.cpu cimport is_recording
 from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.plan cimport A_U8
 from mp_core.core.run cimport Axis, Left, Product, Right, Rows, run_product
+from mp_core.core.steps cimport recording
 from mp_core.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
 
@@ -31,7 +34,7 @@ cdef const Formats *FORMATS = formats()
 
 
 cdef bint describe_left(object x, Parts *parts) except -1:
-    """Describe a plain array in native byte order; False for all else."""
+    """Describe the left operand; False unless it is an ndarray in native byte order of a type that kernels read."""
     cdef Left *a = &parts.product.a
     cdef cnp.ndarray array
     cdef cnp.npy_intp *dims
@@ -55,7 +58,7 @@ cdef bint describe_left(object x, Parts *parts) except -1:
 
 
 cdef bint describe_right(object x, Parts *parts) except -1:
-    """Describe such an array, or Panels; False for all else, and if k is not that of the left operand."""
+    """Describe the right operand; False unless it is such an array, or Panels, whose k is that of the left operand."""
     cdef Right *b = &parts.product.b
     cdef cnp.ndarray array
     cdef Panels panels
@@ -99,7 +102,7 @@ cdef Py_ssize_t deepest(bint unsigned_a, bint shifted_b) noexcept:
 
 
 cdef int result_format(const Call *call, const Product *p) except -2:
-    """The format of the result; -1 if types need a cast, scales cannot be applied, or a sum may not fit in int32."""
+    """The format of the result; -1 if types need a cast, scales cannot be applied, or sums may exceed int32."""
     cdef int found = FORMATS.products[p.a.format][p.b.format]
     cdef bint codes = call.left == OF_CODES, integers = call.left != NO_SCALES or p.a.format >= MP_FLOATS
     cdef bint unsigned = p.a.format == A_U8 or (codes and call.zeros != NOTHING)
@@ -117,7 +120,7 @@ cdef int result_format(const Call *call, const Product *p) except -2:
 
 
 cdef bint set_batch(Parts *p) noexcept:
-    """Broadcast the axes before the matrices, and set the shape of the result; False if they do not broadcast."""
+    """Broadcast the batch axes, and set the shape of the result; False if they do not broadcast."""
     cdef int axis, mine, axes = max(p.a.axes, p.b.axes)
     cdef Axis *to
     p.product.batch_axes, p.product.batch = axes, p.batch
@@ -144,7 +147,8 @@ cdef bint set_batch(Parts *p) noexcept:
 
 
 cdef cnp.ndarray result_array(const Call *call, Parts *p, int fmt):
-    """Return a new array, or `out` if kernels can write it and it shares no memory with the operands; describe it."""
+    """Return the array of the result, described: a new one, or `out`. None if kernels cannot write `out`, or if it
+    shares memory with the operands."""
     cdef cnp.ndarray result
     cdef Rows *out = &p.product.out
     cdef int axis, axes = p.product.batch_axes
@@ -223,8 +227,8 @@ cdef bint set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1
 
 
 cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe the scales of the left operand; False if their number is wrong, `out` shares memory with them, or an
-    operand that becomes codes is not contiguous."""
+    """Describe the scales of the left operand; False if their number is wrong, if `out` shares memory with them, or if
+    an operand that becomes codes is not contiguous."""
     cdef cnp.ndarray scale, zeros = None
     cdef Left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m
@@ -250,7 +254,7 @@ cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except
 
 
 cdef object multiply(const Call *call):
-    """Return ``activation((a @ b) * scales + bias) + residual``, or None: the general path is to normalise first."""
+    """Return ``activation((a @ b) * scales + bias) + residual``, or None if only the general path can."""
     cdef Parts p
     cdef cnp.ndarray result
     cdef Py_ssize_t matrices = 1
@@ -271,16 +275,18 @@ cdef object multiply(const Call *call):
             and cnp.PyArray_IS_C_CONTIGUOUS(result)):  # all rows are one matrix
         p.product.m, p.product.out.rs = matrices * p.product.m, p.product.n * p.product.out.size
         p.product.batch_axes, matrices = 0, 1
+    if is_recording():
+        recording().add_buffer(result)
     run_product(&p.product, matrices)
     return result
 
 
 def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows not None):
-    """Return the product of normal operands, None if `out` cannot be written in place: :func:`multiply` for Python.
+    """Call :func:`multiply` from Python: return the product, or None if kernels cannot write to `out`.
 
-    `a` and `b` are of types that multiply, `out_dtype` is that of a kernel's result, `epilogue` is (bias, activation,
-    residual) and `rows` the (scale, zero_point) of codes `a`, (None, None) for any other: each None or contiguous,
-    bias float32 (n,), scale float32 and zero_point int32, one for all rows or one for each.
+    `a` and `b` are of types that multiply; `out_dtype` is a type that kernels write. `epilogue` is (bias, activation,
+    residual): each None or contiguous, bias float32 (n,). `rows` is (scale, zero_point) of the codes in `a`, contiguous
+    float32 and int32, one for all rows or one for each; (None, None) if `a` holds no codes.
     """
     cdef Call call
     bias, activation, residual = epilogue
@@ -293,5 +299,5 @@ def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows no
 
 
 def most_exact(bint unsigned_a, bint shifted_b):
-    """Return :func:`deepest`, for the general path."""
+    """Return :func:`deepest`: the general path calls it from Python."""
     return deepest(unsigned_a, shifted_b)

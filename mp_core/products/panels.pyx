@@ -19,7 +19,7 @@ from mp_core.formats import PANELS
 
 cnp.import_array()
 
-cdef dict _formats = {}  # dtype -> format, of those met so far: NumPy takes microseconds to put a name together
+cdef dict _formats = {}  # dtype -> format, of the dtypes asked for before: NumPy takes microseconds to make a name
 
 
 cdef int panel_format(dtype) except? -1:
@@ -31,7 +31,7 @@ cdef int panel_format(dtype) except? -1:
 
 
 cdef class Panels:
-    """What a :class:`mp_core.PackedMatrix`, which adds the operators, holds and checks."""
+    """A packed matrix without operators: what a :class:`mp_core.PackedMatrix` holds, and how it is checked."""
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
         self.format = panel_format(dtype) if isinstance(dtype, np.dtype) else -1
@@ -91,7 +91,7 @@ cdef class Panels:
 
 
 def _data_bytes(int fmt, shape):
-    """Return the bytes of the panels and the slack; raise if they exceed PY_SSIZE_T_MAX, a length 0 counted as 1."""
+    """Return the bytes of the panels and of MP_SLACK; raise if they exceed PY_SSIZE_T_MAX, counting a length 0 as 1."""
     *batch, k, n = shape
     columns = [prod(batch), n, -(-k // mp_group[fmt]) * mp_group_bytes[fmt]]
     if prod([max(length, 1) for length in columns]) > PY_SSIZE_T_MAX - MP_SLACK:
@@ -100,7 +100,10 @@ def _data_bytes(int fmt, shape):
 
 
 def _part(array, name, shape, dtype):
-    """Return a buffer of a PackedMatrix, read-only for good, or None if it has none. Kernels rely on its size."""
+    """Return a read-only buffer of a PackedMatrix, or None for a shape None; raise unless it has this shape and type.
+
+    Kernels rely on it, so the array is one that nobody can make writeable again.
+    """
     if array is None and shape is None:
         return None
     if isinstance(array, np.ndarray):
@@ -120,7 +123,7 @@ def aligned_empty(Py_ssize_t nbytes):
     return block[shift:shift + nbytes]
 
 
-# Elements from which a second thread pays.
+# Elements of a matrix from which a second thread pays for packing it (November 2026; the CPU is not recorded).
 cdef double WORTHWHILE = 1 << 20
 
 
@@ -144,8 +147,10 @@ cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
 
 
 def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
-    """Return `b` (..., k, n), in native byte order, any strides, as a `kind` of :class:`Panels` of type `dtype`: its
-    own, or int4 from int8 codes."""
+    """Return `b` (..., k, n), packed as `kind`, a class of :class:`Panels`.
+
+    `b` is in native byte order and has any strides. `dtype` is that of `b`, or int4 for codes in int8.
+    """
     cdef Packing p
     cdef int ndim = cnp.PyArray_NDIM(b), threads
     cdef Py_ssize_t matrices = 1, axis

@@ -13,18 +13,18 @@ from mp_core.formats import PANELS
 
 ARITHMETICS = ("wide", "pairs", "quads")
 
-# What a plan depends on beside the shape: name -> what is taken where the caller says nothing.
+# What a plan depends on beside the shape and the type of A: name -> its default.
 #   b_dtype      the type of B; None: that of A
 #   layout       how B lies: "packed" (a PackedMatrix), "kn" (row-major) or "nk" (transposed)
-#   a_layout     how A lies: "mk" (row-major) or "km"
-#   matrices     products of a batch
-#   threads      that share them
+#   a_layout     how A lies: "mk" (row-major) or "km" (transposed)
+#   matrices     products of the batch
+#   threads      threads that run the tasks
 #   isa          an instruction set of this build, whether or not this machine has it; None: the one in use
 #   cpu          the family of CPUs whose tuned constants are used, a key of cpu.CPU_FAMILIES; None: this one's
 #   caches       bytes of L1d and L2; None: this machine's
 #   quantize     rows of a float A become int8, by scales that are "found" or "given"; None: they do not
 #   zero_point, row_zero   whether columns of B, rows of A have zero points
-#   group        elements of K that share a scale of B; 0: all
+#   group        elements of K in a scale group of B; 0: there are no scale groups
 SETTINGS = {
     "b_dtype": None, "layout": "packed", "a_layout": "mk", "matrices": 1, "threads": 1, "isa": None, "cpu": None,
     "caches": None, "quantize": None, "zero_point": False, "row_zero": False, "group": 0,

@@ -103,6 +103,7 @@ class QuantizedArray(Parts, Quantized):
         if zero_point is not None and codes.is_float:
             raise ValueError(f"`zero_point` must be None for {codes.dtype}; received {zero_point!r}")
         scales = for_scales(scale, plan, "scale")
+        check_numbers(scales)
         scales = np.require(scales if scales.dtype is F32 else cast(scales, F32), requirements=("C", "A"))
         zeros = None
         if zero_point is not None:
@@ -300,6 +301,12 @@ def for_scales(value: Any, plan: Plan | Recipe, argument: str) -> Array:
         return np.broadcast_to(array, shape).copy()
     except ValueError:
         raise ValueError(f"`{argument}` must broadcast to shape {shape}; received shape {array.shape}") from None
+
+
+def check_numbers(scales: Array) -> None:
+    """Raise if scales are booleans: True is no scale."""
+    if scales.dtype.kind == "b":
+        raise TypeError(f"`scale` must be numbers; received dtype {scales.dtype}")
 
 
 def check_zeros(array: Array, codes: Codes) -> None:

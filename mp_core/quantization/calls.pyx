@@ -1,6 +1,6 @@
-"""`quantize` and `dequantize`. What needs more than the kernels is done by `general.py`, to one argument or one array.
+"""`quantize` and `dequantize`: a call is one path, on which `general.py` replaces what kernels cannot take as it is.
 
-A call is one path. Every argument of the usual type goes straight on; any other is first turned into such a one.
+An argument of a usual type is used as it is. Any other is turned into one of a usual type first, or refused.
 """
 
 cimport numpy as cnp
@@ -20,7 +20,7 @@ cnp.import_array()
 
 cdef object recipe_of = general.recipe_of
 
-# The number of a float type in the kernels (mp_format) by dtype, name and class, and NumPy's number of it.
+# The format (mp_format) of a float type by its dtype, its name and its class; and NumPy's type number by format.
 cdef dict formats = {}
 cdef int type_numbers[MP_FLOATS]
 for _dtype, _format in FORMATS.items():
@@ -30,7 +30,7 @@ for _dtype, _format in FORMATS.items():
 
 
 cdef int format_of(cnp.ndarray x) noexcept:
-    """The number of the float type of an array that the kernels can read as it lies, else MP_FLOATS."""
+    """The format of an array that kernels can read where it lies (contiguous native floats), else MP_FLOATS."""
     cdef int fmt = 0, number = cnp.PyArray_TYPE(x)
     while fmt < MP_FLOATS and type_numbers[fmt] != number:
         fmt += 1
@@ -38,12 +38,12 @@ cdef int format_of(cnp.ndarray x) noexcept:
 
 
 cdef bint is_usual(object given) noexcept:
-    """Whether looking at a scale or zero point runs no code of its own."""
+    """Whether a scale or zero point is of a usual type: reading it runs no code of a class of the caller's."""
     return given is None or type(given) is float or type(given) is int or type(given) is cnp.ndarray
 
 
 cdef bint is_scale(object scale, Recipe r) except -1:
-    """Whether a given scale needs neither broadcasting nor complaint."""
+    """Whether a given scale can be used as it is: it needs no broadcasting and is positive and finite."""
     if type(scale) is float:
         return 1e-30 < <double>scale < 1e30
     return fits(scale, cnp.NPY_FLOAT32, <int>len(r.shape), r.scale_sizes, False) and positive_and_finite(scale)

@@ -17,6 +17,7 @@ from mp_core.codes import Codes, int_or_axes, int_or_none, parse_codes, plan_of,
 from mp_core.dtypes import is_float, parse
 from mp_core.quantization.array import (
     QuantizedArray,
+    check_numbers,
     check_unchanged,
     check_zeros,
     for_each_element,
@@ -74,6 +75,7 @@ def refuse_without_scale(recipe: Recipe, zero_point: Any) -> None:
 def given_scale(scale: Any, recipe: Recipe) -> Array:
     """Return `scale` as float32 in the shape of the scales; raise unless all are positive and finite."""
     array = for_scales(scale, recipe, "scale")
+    check_numbers(array)
     array = np.asarray(array if array.dtype is F32 else cast(array, F32), order="C")
     if not positive_and_finite(array):
         raise ValueError(f"`scale` must be positive and finite; received {array.min()} to {array.max()}")
@@ -141,6 +143,6 @@ def _convert_wide(x: Array, q: QuantizedArray, codes: Codes, back: bool) -> None
         if back:
             cast((q.values.astype(I32) - zero).astype(F32) * scale, x.dtype, out=x)
             return
-        steps = np.asarray(np.rint(cast(x, F32) / scale))
-    steps[np.isnan(steps)] = 0
-    q.values[...] = np.clip(steps + zero, codes.qmin, codes.qmax)
+        rounded = np.asarray(np.rint(cast(x, F32) / scale))
+    rounded[np.isnan(rounded)] = 0
+    q.values[...] = np.clip(rounded + zero, codes.qmin, codes.qmax)

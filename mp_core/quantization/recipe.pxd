@@ -15,12 +15,13 @@ cdef class Recipe:
     cdef readonly object group_size, codes
     cdef object dtype                  # of the codes
     cdef bint wide                     # codes have 16 bits, which no kernel reads
-    cdef cnp.npy_intp lengths[64]      # of the shape
-    cdef cnp.npy_intp sizes[64]        # ... of the stored codes
-    cdef cnp.npy_intp scale_sizes[64]
-    cdef int storage, how, qmin        # NumPy's number of the stored type; how scales are found; the lowest code then
-    cdef readonly bint direct          # kernels take the arrays as they are: axes in order, pairs of codes whole
-    cdef readonly bint with_zeros      # zero points are found with the scales
+    cdef cnp.npy_intp lengths[64]      # `shape`
+    cdef cnp.npy_intp sizes[64]        # the shape of the stored codes, which may be two to a byte
+    cdef cnp.npy_intp scale_sizes[64]  # `scale_shape`
+    cdef int storage                   # NumPy's type number of the stored codes
+    cdef int how, qmin                 # if scales are found: what they follow from (core/quantize.pxd), the lowest code
+    cdef readonly bint direct          # kernels take the arrays as they are: no axes to transpose, no byte of two rows
+    cdef readonly bint with_zeros      # if scales are found, zero points are found too
 
     cdef Parts new(self, type kind, bint with_zeros)
     cdef bint agrees(self, Parts q) except -1

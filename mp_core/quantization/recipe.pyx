@@ -1,4 +1,4 @@
-"""What compiled code knows of a quantized array: its parts, and what a type of codes, a shape and an axis imply."""
+"""What compiled code knows of a quantized array: its fields, and what a type of codes, a shape and an axis imply."""
 
 cimport numpy as cnp
 from libc.math cimport INFINITY
@@ -31,7 +31,7 @@ cdef class Parts:
 
 
 cdef class Recipe:
-    """What follows from a type of codes, a shape, and which elements share a scale: made once, then looked up."""
+    """What follows from a type of codes, a shape, and which elements share a scale. Equal ones are made once."""
 
     def __cinit__(self, tuple shape, codes, tuple stored, plan, bint symmetric):
         cdef Quantization *z = &self.prepared
@@ -50,7 +50,7 @@ cdef class Recipe:
         z.codes.qmin, z.codes.qmax, z.codes.largest = codes.qmin, codes.qmax, <float>codes.qmax
 
     cdef Parts new(self, type kind, bint with_zeros):
-        """A quantized array with nothing in its arrays yet. It needs no check: all of it is from this recipe."""
+        """A new quantized array, whose arrays are not initialized. It needs no check: this recipe makes all of it."""
         cdef Parts q = kind.__new__(kind)
         cdef int ndim = <int>len(self.shape)
         q.values = cnp.PyArray_EMPTY(ndim, self.sizes, self.storage, 0)
@@ -66,7 +66,10 @@ cdef class Recipe:
                 and q.group_size == self.group_size)
 
     cdef bint holds(self, Parts q, cnp.ndarray x, bint to_write) except -1:
-        """Whether the arrays of q are still as this recipe says, which NumPy lets anybody change, and none shares x."""
+        """Whether the arrays of q still have the types and shapes of this recipe, and share no memory with x.
+
+        NumPy lets anybody change the shape and type of an array in place.
+        """
         cdef int ndim = <int>len(self.shape)
         return (fits(q.values, self.storage, ndim, self.sizes, to_write)
                 and fits(q.scale, cnp.NPY_FLOAT32, ndim, self.scale_sizes, to_write)
@@ -74,7 +77,7 @@ cdef class Recipe:
                 and apart(x, q.values) and apart(x, q.scale) and (q.zero_point is None or apart(x, q.zero_point)))
 
     cdef int run(self, cnp.ndarray x, int fmt, Parts q, bint given, bint back) except -1:
-        """Write the codes of q (and their scales, unless `given`) from x of format fmt, or with `back` x from q."""
+        """Write the codes of q (and their scales, unless `given`) from x, whose format is fmt; if `back`, x from q."""
         return self.run_arrays(x, fmt, q.values, q.scale, q.zero_point, given, back, self.prepared.codes.packed)
 
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
@@ -93,7 +96,7 @@ cdef class Recipe:
 
     def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray values not None, Parts q not None, bint given,
                 bint back, bint packed):
-        """:meth:`run` with other `values` than those of q: in another order of axes, or not `packed` in pairs."""
+        """Do what :meth:`run` does with other `values` than those of q: axes transposed, or not `packed` in pairs."""
         in_order(x)
         in_order(values)
         in_order(q.scale)
@@ -103,7 +106,7 @@ cdef class Recipe:
 
 
 cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, bint to_write) noexcept:
-    """Whether it is a C-contiguous ndarray of that type and shape."""
+    """Whether it is an ndarray of that type and shape, C-contiguous, aligned, native and, if `to_write`, writeable."""
     cdef cnp.ndarray array
     cdef int i
     if type(a) is not cnp.ndarray:
@@ -119,14 +122,14 @@ cdef bint fits(object a, int type_number, int ndim, const cnp.npy_intp *sizes, b
 
 
 cdef bint in_order(cnp.ndarray x) except -1:
-    """Raise unless the kernels, which know no strides, can read it."""
+    """Raise unless x is aligned and C-contiguous: these kernels take no strides."""
     if not cnp.PyArray_ISCARRAY_RO(x):
         raise ValueError(f"kernels read aligned C-contiguous arrays only; received strides {(<object>x).strides}")
     return True
 
 
 cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
-    """Whether all of a C-contiguous float32 array is."""
+    """Whether all elements of a C-contiguous float32 array are positive and finite."""
     cdef const float *s = <const float *>cnp.PyArray_DATA(scale)
     cdef Py_ssize_t i
     cdef bint good = True
@@ -136,7 +139,7 @@ cpdef bint positive_and_finite(cnp.ndarray scale) except -1:
 
 
 cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
-    """Raise unless they are C-contiguous bytes, (rows, n) and (rows, (n + 1) // 2)."""
+    """Return True; raise unless both are C-contiguous bytes, of shapes (rows, n) and (rows, (n + 1) // 2)."""
     if (in_order(codes) and in_order(packed) and cnp.PyArray_NDIM(codes) == cnp.PyArray_NDIM(packed) == 2
             and cnp.PyArray_ITEMSIZE(codes) == cnp.PyArray_ITEMSIZE(packed) == 1
             and codes.shape[0] == packed.shape[0] and packed.shape[1] == (codes.shape[1] + 1) // 2):
@@ -146,7 +149,7 @@ cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
 
 
 def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
-    """Put the low halves of 8-bit codes (rows, n) into bytes (rows, (n + 1) // 2), the even ones low."""
+    """Put the low 4 bits of codes (rows, n) into bytes (rows, (n + 1) // 2), even indices into the low half."""
     cdef Py_ssize_t n, row
     cdef const mp_kernels *k = kernels()
     paired(codes, packed)
@@ -157,7 +160,7 @@ def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
 
 
 def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint signed):
-    """The inverse of :func:`pack_nibbles`; `signed` gives -8 to 7, else 0 to 15."""
+    """Write the codes that :func:`pack_nibbles` packed: from -8 to 7 if `signed`, else from 0 to 15."""
     cdef Py_ssize_t n, row
     cdef const mp_kernels *k = kernels()
     paired(codes, packed)

@@ -1,8 +1,9 @@
 /* mp_core: the contract between the kernels (C17, one static library per ISA) and the code that drives them.
  *
  * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
- * strides are in elements unless a name says bytes; pointers may be unaligned; a kernel touches no byte outside the
- * ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md).
+ * strides are in elements unless a name or its comment says bytes; pointers may be unaligned; a kernel touches no byte
+ * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), but for products of
+ * bf16 by AMX tiles, which have an order of their own (mp_tiles).
  */
 #ifndef MP_CORE_H
 #define MP_CORE_H
@@ -10,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Storage formats: the floats of kernels/formats.def in its order, which are the indices into widen[] and narrow[], then
- * the integers that a packed panel may hold; MP_I32 is only the output of an int8 product. */
+/* Storage formats: first the floats of kernels/formats.def in its order, whose numbers are the indices into widen[] and
+ * narrow[]; then the integers that a packed panel may hold. MP_I32 is only the output of an integer product. */
 typedef enum {
 #define MP_FLOAT(NAME, ...) MP_##NAME,
 #include "formats.def"
@@ -24,9 +25,9 @@ typedef enum {
 /* How a kernel writes and what it may rely on: bits of `mode`, or 0. */
 enum {
     MP_SATURATE = 1, /* casts: clamp to the largest finite value instead of overflowing */
-    MP_STREAM = 2,   /* write past the caches */
+    MP_STREAM = 2,   /* write by non-temporal stores, past the caches */
     MP_WITHIN = 4,   /* quantize: the scales cover every finite value, so no clamp is needed */
-    MP_MORE = 8,     /* dequantize: the caller makes more such calls, so the fence of the streaming stores can wait */
+    MP_MORE = 8,     /* dequantize: another such call follows; the last one issues the fence of all streamed stores */
 };
 
 /* Activations: MP_LINEAR, which is none, and those of kernels/activations.def in its order. */
@@ -43,31 +44,34 @@ static const char *const mp_activation_names[] = {
     NULL,
 };
 
-/* How products are computed, which also says how the rows of A are read. A panel in another format than the one named is
- * converted to it in registers, or by `decode` before. */
+/* The arithmetic of a product: the type in which the elements of A are read, and how many of them along K one operation
+ * multiplies. If a panel holds another format than this type, its elements are decoded: in registers, or by `decode`
+ * into scratch before. */
 typedef enum {
-    MP_WIDE,  /* f32 elements by fused multiply-adds */
-    MP_PAIRS, /* pairs of bf16 */
-    MP_QUADS, /* groups of four 8-bit integers */
+    MP_WIDE,  /* f32, one element at a time */
+    MP_PAIRS, /* bf16, two elements at a time */
+    MP_QUADS, /* 8-bit integers, four elements at a time */
     MP_ARITHMETICS,
 } mp_arithmetic;
 
 enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
-    MP_PANEL = 64,   /* columns of a packed panel, but for the last one */
-    MP_ROWS = 6,     /* most rows of a register block on any ISA */
+    MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
+    MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
-    MP_SLACK = 64,   /* bytes behind a panel that a kernel may read, and of decoded panels write */
-    /* Length of a block of k: part of the numerics contract. 4 KiB of the row of a as it is read. */
+    MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
+    /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
     MP_BLOCK_ROW = 4096, /* elements of a row whose sum starts at +0 in every lane: part of the contract too */
 };
 
-/* Packed right operand of a product, the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w = 64 or
- * what is left, as [ceil(k / group)][w] groups, zero padded. A group is `group` neighbours along k: 1 (f32, f16),
- * 2 (bf16), 4 (float8, int8) or 8 (int4), 32 bits (f16: 16) together, first in the lowest bits; the even int4 take the
- * lower half, the odd ones the upper. Panels follow each other without gaps. By format: bytes of an element as it comes
- * (int4: in a byte), neighbours in a group, bytes of a group. */
+/* The packed right operand of a product, which is the same on every ISA. Panel j holds the columns [64 j, 64 j + w), w
+ * being 64 or what is left, as an array [ceil(K / group)][w] of groups; elements beyond K are 0. A group is `group`
+ * neighbours along K in one word, the first in its lowest bits:
+ *     f32: 1 in 32 bits   f16: 1 in 16 bits   bf16: 2 in 32 bits   float8, int8: 4 in 32 bits
+ *     int4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
+ * Panels follow each other without gaps. The next four have, by format, the bytes of an element in an array (an int4
+ * takes a byte there), the elements of a group, the bytes of a group, and the name that users give. */
 static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
 #include "formats.def"
@@ -85,77 +89,86 @@ static const char *const mp_format_names[MP_PANEL_FORMATS] = {
 #include "formats.def"
 };
 
-/* Bytes of k elements of one column of a panel: panel j starts 64 j times as many into its matrix. */
+/* Bytes of k elements of one column of a panel. Panel j begins 64 j mp_column_bytes(format, K) bytes into its
+ * matrix. */
 static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
 /* One call of a product kernel: m rows of A times the columns of one panel (in place: any n), over a range of K that is
  * whole K blocks, the end of K, or lies in one K block. In each K block, for i < m, j < n,
- *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the block, ascending
- *     sum     = first block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
+ *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the K block, ascending
+ *     sum     = first K block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
  * and, in the last range of K, the epilogue
  *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
- * Partial sums of floats are chains of fused multiply-adds (pairs of bf16: the odd element first). Integer sums are exact
- * modulo 2^32, with a taken as the unsigned byte a ^ a_flip (but by AMX tiles).
+ * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
+ * first). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte and a signed one: of a packed
+ * panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles multiply a and b as they are.
  *
- * Shape: rows of A and of the result, columns of B, depth of this range; counts of elements. */
+ * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
     ptrdiff_t m, n, k;
-    ptrdiff_t k_block;           /* length of a K block, a multiple of the group; integers: at least k */
+    ptrdiff_t k_block;           /* elements of a K block, a multiple of the group; integers: at least k */
 } mp_shape;
 
-/* What is multiplied. a: f32, bf16 or 8-bit elements, neighbours along K side by side, rows lda elements apart. b: the
- * panel's range, b_stride bytes from one group to the next; transposed B: from one column to the next. */
+/* What is multiplied. a: f32, bf16 or 8-bit elements; neighbours along K are neighbours in memory, and rows lie lda
+ * elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a transposed
+ * B, from one column to the next. */
 typedef struct {
     const void *a;
     ptrdiff_t lda;
     const void *b;
     ptrdiff_t b_stride;
-    uint32_t a_flip;             /* 0x80808080 turns signed bytes into unsigned + 128, 0 leaves unsigned ones */
+    uint32_t a_flip;             /* 0x80808080 if a is signed: a ^ 0x80 = a + 128 is unsigned; 0 if a is unsigned */
 } mp_operands;
 
-/* Sums that calls hand on to each other: f32 or i32 [m][ld], ld >= n rounded up to MP_LANES. `sums` (of whole K blocks) and
- * `partial` (of the K block in progress) may be one array. sums is NULL where no call before or after needs it: then
- * n <= MP_PANEL and ld is MP_PANEL. Where one is read by vectors it is readable to 16 lanes. */
+/* Sums that calls hand on to each other: f32 or i32 [m][ld], ld >= n rounded up to MP_LANES. `sums` (of whole K blocks)
+ * and `partial` (of the K block in progress) may be one array. sums is NULL if no other call needs it: then n <=
+ * MP_PANEL and ld is MP_PANEL. Kernels read whole vectors of sums, partial, init and block_scale: of each row, n
+ * rounded up to MP_LANES elements must be readable. */
 typedef struct {
     void *sums, *partial;
     ptrdiff_t ld;
-    int first, last;             /* no K block precedes; the epilogue follows */
-    int resume, suspend;         /* partial comes from the call before; goes to the next one */
+    int first;                   /* no whole K block precedes this range */
+    int last;                    /* this range ends K: the epilogue follows */
+    int resume;                  /* the range continues a K block, whose partial sums the call before has left */
+    int suspend;                 /* the range ends within a K block, whose partial sums the next call continues */
     const int32_t *init;         /* [n]: where integer sums start; or NULL: at 0 */
-    const float *block_scale;    /* [K blocks][block_scale_ld]: scale of each block's partial sums; or NULL */
+    const float *block_scale;    /* [K blocks of this range][block_scale_ld]: scales of their partial sums; or NULL */
     ptrdiff_t block_scale_ld;
 } mp_accumulators;
 
-/* What happens to a sum before it is stored. Pointers may be NULL but for out; ldr and ldo count elements. */
+/* The epilogue: what happens to a sum before it is stored. Every pointer but out may be NULL; ldr and ldo are in
+ * elements. With the factors that are multiplied (see above), za[i] = a_zero + row_zero[i] is the zero point of row i
+ * of A and zb[j] = b_zero + col_zero[j] that of column j of B: sum - za[i] * col_sum[j] - row_sum[i] * zb[j] is what
+ * sum would be if the zero points had been subtracted from the factors before. */
 typedef struct {
-    int32_t a_zero;              /* what stands for 0 in a ^ a_flip, for all rows ... */
-    const int32_t *row_zero;     /* ... plus, by row */
-    const int32_t *col_sum;      /* [n]: column sums of b, needed with a_zero or row_zero */
-    int32_t b_zero;              /* what stands for 0 in b, for all columns ... */
-    const int32_t *col_zero;     /* ... plus [n] */
-    const int32_t *row_sum;      /* [m]: sum of (a ^ a_flip) - zero, needed with b_zero or col_zero */
-    const float *row_scale;
-    ptrdiff_t row_stride;        /* elements of row_scale and row_zero from one row to the next: 1, or 0 for one value */
+    int32_t a_zero;
+    const int32_t *row_zero;     /* [m], or one value: see row_stride */
+    const int32_t *col_sum;      /* [n]: sum of column j of b; NULL: za is 0, or init holds its share already */
+    int32_t b_zero;
+    const int32_t *col_zero;     /* [n] */
+    const int32_t *row_sum;      /* [m]: sum of row i of (a ^ a_flip) - za[i]; NULL: zb is 0 */
+    const float *row_scale;      /* [m], or one value: see row_stride */
+    ptrdiff_t row_stride;        /* elements of row_scale and row_zero from one row to the next: 1, or 0: one value */
     const float *col_scale;      /* [n] */
     const float *bias;           /* [n] */
     mp_activation activation;
-    mp_format residual_format, out_format; /* out: MP_I32 are integers without the float part */
+    mp_format residual_format, out_format; /* out_format MP_I32: the integers themselves; nothing of the float part */
     const void *residual;
     ptrdiff_t ldr;
     void *out;
     ptrdiff_t ldo;
 } mp_epilogue;
 
-/* Which memory is wanted soon: products/prefetch.h says who prefetches what, and when. */
+/* Which memory is wanted soon: products/prefetch.h says which function prefetches what, and when. */
 typedef struct {
-    const char *next;            /* what the next call multiplies, or NULL: `rows` > 0 rows of row_bytes > 0 bytes, ... */
-    ptrdiff_t rows, row_bytes;
-    ptrdiff_t row_stride;        /* ... row_stride bytes apart. A transposed B says only where it is */
+    const char *next;            /* where the part of B begins that this call prefetches for later ones; NULL: none */
+    ptrdiff_t rows, row_bytes;   /* that part is `rows` > 0 rows of row_bytes > 0 bytes, ... */
+    ptrdiff_t row_stride;        /* ... row_stride bytes apart. Kernels of a transposed B read none of these three */
     int own;                     /* prefetch this call's own panel, which comes from memory */
-    int from_memory;             /* b is too large for the second-level cache: it is taken to come from memory */
+    int from_memory;             /* B is larger than half of L2: it is taken to come from memory */
 } mp_prefetch;
 
 typedef struct {
@@ -169,26 +182,26 @@ typedef struct {
 /* What a quantized element is stored as. */
 typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODES } mp_code;
 
-/* A part of an array that is quantized: a matrix of numbers x and the matrix of their codes q, x ~ scale * (q - zero_point).
- * Element (i, j) has scale and zero point number i * by_row + j * by_column. */
+/* A part of an array that is quantized: a matrix of numbers x and the matrix of their codes q,
+ * x ~ scale * (q - zero_point). Element (i, j) has scale and zero point number i * by_row + j * by_column. */
 typedef struct {
     ptrdiff_t rows, cols;
     float *x;
     ptrdiff_t ldx;               /* elements from one row of x to the next */
     uint8_t *q;
-    ptrdiff_t ldq;
+    ptrdiff_t ldq;               /* codes from one row of q to the next */
     const float *scale;
     const int32_t *zero_point;   /* or NULL: zeros */
     ptrdiff_t by_row, by_column; /* 1 if every row (column) has a scale of its own, else 0; not both 1 */
     int32_t qmin, qmax;          /* of integer codes */
     int mode;                    /* MP_STREAM, MP_WITHIN, MP_MORE */
     ptrdiff_t prefetch_distance; /* quantize, unless by_column: elements from a load of x to what is prefetched with it,
-                                    maybe beyond the array; 0: nothing */
+                                    which may lie beyond the array; 0: nothing is prefetched */
 } mp_part;
 
-/* Casts. widen is exact, and so is to_bf16, which there is for 8-bit floats only; narrow rounds once, to nearest even; NaN
- * stays NaN. round_odd takes f64 to f32 rounding to odd, so that narrow(round_odd(x)) is x rounded once (Boldo &
- * Melquiond 2008: 24 bits >= 11 + 2). dst may equal src where the elements are equally wide. all_finite returns 1 if no
+/* Casts of n elements. widen is exact; so is to_bf16, which only the 8-bit floats have. narrow rounds once, to nearest
+ * even. NaN stays NaN. round_odd rounds f64 to odd in f32, so that narrow(round_odd(x)) is x rounded once (Boldo &
+ * Melquiond 2008: 24 bits >= 11 + 2). dst may equal src if their elements are equally wide. all_finite returns 1 if no
  * element is infinite or NaN, else 0. */
 typedef struct {
     void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
@@ -207,9 +220,10 @@ typedef struct {
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
 } mp_rows;
 
-/* Quantization. amax (of |x|) and range widen what *amax, or [*lo, *hi] around 0, hold by the finite values of x: one
- * number or pair per scale of the part, in its place. The scales are 1 where a range is empty. pack_nibbles puts n codes
- * into (n + 1) / 2 bytes. */
+/* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:
+ *     amax    amax[s] = max(amax[s], |x|)
+ *     range   lo[s] = min(lo[s], x), hi[s] = max(hi[s], x), where lo[s] <= 0 <= hi[s] before
+ * A scale is 1 where amax is 0, or lo and hi are. pack_nibbles puts n codes into (n + 1) / 2 bytes. */
 typedef struct {
     void (*amax)(const mp_part *p, float *amax);
     void (*range)(const mp_part *p, float *lo, float *hi);
@@ -222,22 +236,23 @@ typedef struct {
     void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
 } mp_quantizers;
 
-/* Packing. pack writes one panel's range of k (layout above) from elements at the byte strides rs (along k) and cs (along
- * n), int4 from int8; unpack is its inverse, to rows ldd elements apart. */
+/* Packing. pack writes k elements of n columns of one panel, in the layout above, from elements that lie rs bytes apart
+ * along K and cs bytes apart along N; int4 from int8. unpack is its inverse, to rows ldd elements apart. */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
 } mp_packing;
 
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
- *   gemm      b is a packed panel.
- *   in_place  b is rows of k with unit stride along n, readable to whole vectors and groups; integers of a are signed,
- *             those of b unsigned as b ^ 0x80.
- *   transposed  b is columns of such elements with unit stride along k, operands.b_stride bytes apart, for at most
- *             MP_TRANSPOSED_ROWS rows and all of k; accumulators.ld is MP_PANEL.
- *   decode    turns a packed range into the format that the arithmetic multiplies, which is faster than to decode it in
- *             registers beside more than few_rows rows of a.
- *   column_sums, row_sums   of integers: by column of a packed int8 range, added to sums; by row of a ^ a_flip. */
+ *   gemm        b is a packed panel.
+ *   in_place    b is rows of a row-major B; n columns are readable to whole vectors, k rows to whole groups. Integers
+ *               of a are signed.
+ *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
+ *               accumulators.ld is MP_PANEL. Integers of a are signed.
+ *   decode      turns a packed range of K into the format that the arithmetic multiplies. Beside more than few_rows
+ *               rows of A this is faster than decoding in registers.
+ *   column_sums adds the sum of each column of a packed int8 range to sums[n].
+ *   row_sums    writes the sum of each row of a ^ a_flip to sums[m]. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
@@ -248,9 +263,10 @@ typedef struct {
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 } mp_products;
 
-/* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for panels of int8, but with
- * signed a as it is: a_zero is 0; or of bf16, in an order of their own. All of k is one block and
- * accumulators.ld is MP_PANEL. */
+/* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for packed panels. All of K
+ * is one K block, and accumulators.ld is MP_PANEL.
+ *   MP_QUADS  panels of int8. a is multiplied as it is, signed if a_flip is not 0: so a_zero is 0.
+ *   MP_PAIRS  panels of bf16. The sums have an order of their own (docs/numerics.md). */
 typedef struct {
     void (*gemm[MP_ARITHMETICS])(const mp_gemm *g);
 } mp_tiles;
@@ -258,7 +274,7 @@ typedef struct {
 /* The kernels of an instruction set. isa.def says for which set each family was compiled. */
 typedef struct {
     const char *isa;
-    int own_order;               /* products of bf16 go by tiles too: they are added in another order than the contract's */
+    int own_order;               /* products of bf16 go by AMX tiles too, in another order than the contract's */
     const mp_casts *casts;
     const mp_rows *rows;
     const mp_quantizers *quantizers;

@@ -57,7 +57,7 @@ static uint32_t xcr0(void) {
 
 #define BIT(REGISTER, N) (((REGISTER) >> (N)) & 1u)
 
-/* Linux lets a process use the tile registers, whose state is 8 KiB, after it has asked for them. */
+/* Ask Linux for the AMX tiles, whose state is 8 KiB: a process may use them only after that. */
 static int may_use_tiles(void) {
 #ifdef __linux__
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -85,7 +85,7 @@ uint32_t mp_cpu_features(void) {
         if (BIT(c, 1)) found |= MP_CPU_AVX512_VBMI;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
         if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
-        if ((saved & 0x60000) == 0x60000 /* tile state */ && BIT(d, 24) && may_use_tiles()) {
+        if ((saved & 0x60000) == 0x60000 /* state of AMX tiles */ && BIT(d, 24) && may_use_tiles()) {
             if (BIT(d, 22)) found |= MP_CPU_AMX_BF16;
             if (BIT(d, 25)) found |= MP_CPU_AMX_INT8;
         }
@@ -93,7 +93,7 @@ uint32_t mp_cpu_features(void) {
     return found;
 }
 
-/* Leaf 0 spells the vendor in ebx, edx, ecx. */
+/* CPUID's leaf 0 spells the vendor in ebx, edx, ecx. */
 static int vendor_is(const char *name) {
     uint32_t a, text[3];
     return __get_cpuid(0, &a, &text[0], &text[2], &text[1]) && memcmp(text, name, sizeof(text)) == 0;
@@ -112,7 +112,7 @@ mp_cpu_family mp_cpu_family_here(void) {
     return MP_CPU_OTHER;
 }
 
-/* Leaf 4 (Intel) and leaf 0x8000001D (AMD) describe one cache in each subleaf, in the same bits. */
+/* CPUID's leaves 4 (Intel) and 0x8000001D (AMD) describe one cache in each subleaf, in the same bits. */
 ptrdiff_t mp_cpu_cache_bytes(int level) {
     enum { END = 0, INSTRUCTIONS = 2, MOST_CACHES = 16 };
     uint32_t a, b, c, d;

@@ -1,4 +1,4 @@
-/* What the CPU can do and the operating system lets us use. */
+/* What the CPU can do and the operating system lets a process use; the kernels of each instruction set. */
 #ifndef MP_CPU_H
 #define MP_CPU_H
 

@@ -1,9 +1,9 @@
-/* What every kernel is written in: the vocabulary of one instruction set, which a header in simd/ defines, and the words
- * that follow from it, below.
+/* What every kernel is written in: the vocabulary of one instruction set, which a header in simd/ defines, and below the
+ * words that follow from it.
  *
- * A vector has 16 lanes whatever the width of the registers, so that every kernel gives the same bits on every set: vf32
- * of floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the type
- * that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, p an address that need not be aligned.
+ * A vector has 16 lanes whatever the width of the registers, so that every kernel gives the same bits on every set:
+ * vf32 of floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the
+ * type that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, p an address of any alignment.
  * Each word is in tests/vocabulary.c, and tests/test_vocabulary.py computes its meaning with NumPy.
  *
  * word                                        | operands    | meaning
@@ -31,8 +31,8 @@
  * select_f32 select_u32                       | m, x, y     | x where m says yes, else y
  *
  * f32_from_i32                                | x           | signed integers, rounded to nearest even
- * i32_from_f32                                | x           | to nearest even, where that is an int32; of NaN (without
- *                                             |             | MP_DIVIDES of numbers beyond int32 too) a multiple of 2^16
+ * i32_from_f32                                | x           | to nearest even, where that is an int32; of NaN, and
+ *                                             |             | without MP_DIVIDES of larger numbers, a multiple of 2^16
  * f32_from_bf16                               | x           | exact; a NaN becomes quiet and keeps its sign
  * widen_u16 widen_u8 widen_i8                 | x           | to 32 bits; widen_i8 copies the sign
  * narrow_u16 narrow_u8                        | x           | the lowest 16 (8) bits of each lane
@@ -79,8 +79,8 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
- * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it then
- * defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
+ * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it
+ * then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -89,7 +89,7 @@
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: decoding in registers and decoding the panel first
  *                                             | took equally long there (512 x 512, Zen 4 and 5, November 2026)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, at the rate of fused multiply-adds
- * MP_OUT_OF_LINE                              | defined if functions marked APART are large, so not to be inlined
+ * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
  * MP_NATIVE_TILES                             | defined if there are AMX tiles (products/amx.h)
  */
 #ifndef MP_VOCABULARY_H
@@ -105,7 +105,7 @@
 #include "mp_core.h"
 
 #define V static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8") /* in products: registers cannot be indexed, so loops over them must go */
+#define UNROLL _Pragma("GCC unroll 8") /* in products: no loop over vectors in registers is left */
 #define UNROLL16 _Pragma("GCC unroll 16")
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
@@ -164,7 +164,7 @@ V ptrdiff_t unaligned_head(const void *p, ptrdiff_t size, ptrdiff_t n) {
     return bytes % size ? n : at_most(bytes / size, n);
 }
 
-/* A family's table of functions is the only name that its object file exports: mp_<family>_<isa>. */
+/* The only name that the object file of a family exports is that of its kernel table: mp_<family>_<isa>. */
 #define MP_EXPORTED(FAMILY) MP_CONCAT(MP_CONCAT(mp_, FAMILY), MP_CONCAT(_, MP_ISA))
 
 #endif

@@ -63,7 +63,7 @@ class ModernEmbeddings(Embeddings):
         self.word = self.vocabulary("word")
         self.norm = self.normalization("norm", s.norm_bias)
 
-    def call(self, ids: Array, types: Array | None = None) -> Array:
+    def call(self, ids: Array, types: Array | None = None) -> Array:  # type: ignore[override]
         """Return the vectors of tokens, shape (n, length, width); no network of this kind tells `types` apart."""
         outputs: Array = self.norm(self.word(ids))
         return outputs
@@ -170,6 +170,7 @@ class ModernBlock(Part):
 class ModernEncoder(Encoder):
     """Blocks, each of which adds to the outputs of the one before, and a normalization of the sum."""
 
+    takes_ragged = False
     settings: ModernSettings
 
     def build(self, input_shape: Shape) -> None:
@@ -181,7 +182,7 @@ class ModernEncoder(Encoder):
         ]
         self.norm = self.normalization("norm", s.norm_bias)
 
-    def call(self, hidden: Array, keep: Array | None = None) -> Array:
+    def call(self, hidden: Array, keep: Array | None = None) -> Array:  # type: ignore[override]
         """Return the normalized sum of all blocks; `keep`, (n, 1, 1, length), is False for padding."""
         hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
         for block in self.blocks:

@@ -34,7 +34,8 @@
     }
 #include "formats.def"
 
-/* f64 to f32, rounded to odd: if x is no float and the nearest float has an even last bit, take the other neighbour of x. */
+/* f64 to f32, rounded to odd: if x is not an f32 and the nearest one has an even last bit, take the one on the other
+ * side of x. */
 static void round_odd(const double *src, float *dst, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i++) {
         double x;
@@ -59,7 +60,7 @@ V vu32 quiet_e5m2(vu32 pair) {
     return or_u32(pair, or_u32(first, second));
 }
 
-/* 8-bit floats to bf16, exactly, in the same order; 32 at a time. */
+/* 8-bit floats to bf16, exactly, 32 at a time: 16 lanes of two bytes become 16 pairs of bf16, in the same order. */
 #define MP_PAIR(FORMAT, AT) quiet_##FORMAT(pair_part_##FORMAT(widen_u16(load_u16(AT)), 0))
 #define MP_TO_BF16(FORMAT)                                                                                       \
     static void to_bf16_##FORMAT(const void *src, void *dst, ptrdiff_t n) {                                      \
@@ -77,9 +78,9 @@ MP_TO_BF16(e5m2)
 #undef MP_TO_BF16
 #undef MP_PAIR
 
-/* Whether all elements are finite. Widened to f32, Inf and NaN stay what they are, and only their bits without the sign
- * exceed 0x7F7FFFFF, the largest finite f32: then the sign bit of the difference is set. It is tested once per 1024
- * elements, so that an array with an infinity is left early. */
+/* Whether all elements are finite. Widened to f32, Inf and NaN stay what they are. Only their bits without the sign
+ * exceed 0x7F7FFFFF, those of the largest finite f32: then the sign bit of the difference, beyond_finite, is set. It is
+ * tested once per 1024 elements, so that an array with an infinity is left early. */
 V vu32 beyond_finite(vf32 x) { return sub_u32(set_u32(0x7F7FFFFF), and_u32(as_u32(x), set_u32(0x7FFFFFFF))); }
 
 V int any_sign(vu32 x) {

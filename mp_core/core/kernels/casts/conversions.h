@@ -10,8 +10,8 @@
 
 V vf32 same_f32(vf32 x) { return x; }
 
-/* Round to nearest even: add 0x7FFF (just less than half of the last bit kept), and 1 more if that bit is odd; then cut. A
- * NaN is not rounded so: the addition would turn 0x7FFFFFFF into -0. */
+/* Round to nearest even: add 0x7FFF (just less than half of the last bit kept), and 1 more if that bit is odd; then
+ * cut. A NaN is not rounded so: the addition would turn 0x7FFFFFFF into -0. */
 V vu16 bf16_from_f32(vf32 x) {
 #ifdef MP_NATIVE_BF16 /* vcvtneps2bf16 does just this, but flushes subnormal numbers */
     if (!any_subnormal(x)) return bf16_of_normal(x);
@@ -31,9 +31,10 @@ V vu16 bf16_of_flushed(vf32 x) {
 #endif
 }
 
-/* A code of `exponent` + `mantissa` bits and a sign, in the low bits of u, to f32, exactly. Normal numbers: shift the fields
- * to their place and add the difference of the biases to the exponent. Subnormal numbers, m 2^(1 - bias - mantissa): put m
- * behind the exponent of 2^(1 - bias), which gives 2^(1 - bias) + the number, and subtract 2^(1 - bias). */
+/* A code of a sign, `exponent` and `mantissa` bits, in the low bits of each lane of u, to f32, exactly.
+ *   normal      shift the fields to their place and add the difference of the biases to the exponent
+ *   subnormal   m 2^(1 - bias - mantissa): put m into the mantissa of 2^(1 - bias), which gives 2^(1 - bias) + the
+ *               number, and subtract 2^(1 - bias) */
 V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const vu32 magnitude = and_u32(u, set_u32((1u << (exponent + mantissa)) - 1));
@@ -45,13 +46,14 @@ V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     return as_f32(or_u32(sign, select_u32(is_tiny, as_u32(tiny), normal)));
 }
 
-/* f32 to such a code, rounded to nearest even by one floating-point addition. For |x| in [2^e, 2^(e+1)) the last bit of the
- * format is worth 2^(e - mantissa). That is also the last bit of an f32 in [2^E, 2^(E+1)), E = e + 23 - mantissa. So
- * |x| + 2^E is rounded where the format rounds, and its low bits are |x| as a multiple of 2^(e - mantissa). Below the
- * smallest normal number e stays at 1 - bias, which gives subnormal numbers without a case of their own. The code is these
- * low bits plus (e + bias - 1) << mantissa (the implicit one of x adds the last 1). The part of this that is constant is
- * added together with 2^E; it is even, so ties still go to even. `limit` holds the bits of the first number that overflows: all numbers above it, Inf
- * and NaN included, become its code. */
+/* f32 to such a code, rounded to nearest even by one floating-point addition. For |x| in [2^e, 2^(e+1)) the last bit of
+ * the format is worth 2^(e - mantissa). That is also the last bit of an f32 in [2^E, 2^(E+1)), E = e + 23 - mantissa.
+ * So |x| + 2^E is rounded where the format rounds, and its low bits are |x| as a multiple of 2^(e - mantissa). Below
+ * the smallest normal number e stays at 1 - bias, which gives subnormal numbers without a case of their own.
+ *     code = low bits + ((e + bias - 1) << mantissa),    since the leading bit of x in the low bits adds 1 << mantissa
+ * The part of this that does not depend on x is in the addend, beside 2^E; it is even, so ties still go to even.
+ * `limit` has the bits of the first number that overflows: all numbers from there on, Inf and NaN included, become its
+ * code. */
 V vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_t limit) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const uint32_t lowest = (uint32_t)(128 - bias) << 23, magnitude = (1u << (exponent + mantissa)) - 1;
@@ -98,12 +100,13 @@ V vu8 e4m3fn_from_f32(vf32 x) { return narrow_u8(narrow_code(x, 4, 3, 0x43F00000
 
 #ifdef MP_NATIVE_F16
 
-/* e5m2 is the upper half of f16. The low seven bits of e4m3fn, shifted left by 7, are an f16 of 2^-8 times the value, also
- * for subnormal numbers: the biases are 15 and 7. */
+/* e5m2 is the upper half of f16. The low seven bits of e4m3fn, shifted left by 7, are an f16 of 2^-8 times the value,
+ * also for subnormal numbers: the biases are 15 and 7. */
 V vf32 f32_from_e5m2(vu8 h) { return f32_from_f16(shl_u16(u16_from_u8(h), 8)); }
 
-/* Rounded by an addition as in narrow_code, here of 1.5 * 2^E, which serves both signs of x. It is subtracted again; what is
- * left is exact in f16, whose conversion handles overflow and NaN. The difference has lost the sign of zero: put it back. */
+/* x is rounded by an addition as in narrow_code, here of 1.5 * 2^E, which serves both signs of x. That is subtracted
+ * again; what is left is exact in f16, whose conversion handles overflow and NaN. The difference has lost the sign of
+ * a zero, which is put back. */
 V vu8 e5m2_from_f32(vf32 x) {
     const vu32 sign = and_u32(as_u32(x), set_u32(0x80000000u)), exponent = and_u32(as_u32(x), set_u32(0x7F800000));
     const vu32 e = min_u32(max_u32(exponent, set_u32(113u << 23)), set_u32(143u << 23)); /* 2^-14 to 2^16 */

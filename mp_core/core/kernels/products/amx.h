@@ -1,17 +1,22 @@
-/* Products by tile registers (Intel AMX) of 16 rows of 64 bytes. One instruction multiplies 16 rows of a, 64 bytes of k
- * each, by 16 groups of 16 columns of a panel, which lie in a tile as they lie in memory, and adds the 16 x 16 sums to a third
- * tile. Two by two tiles of sums take four loads for four products; where there are no more than 16 rows, one by four take
- * five.
+/* Products by AMX tiles: registers of 16 rows of 64 bytes. One instruction multiplies 16 rows of a, 64 bytes along K of
+ * each, by 16 groups along K of 16 columns of a panel, which lie in an AMX tile as they lie in memory, and adds what it
+ * gets to the 16 x 16 sums in a third AMX tile. With more than 16 rows, 2 x 2 AMX tiles of sums take 4 loads for 4 such
+ * instructions; with 16 rows or fewer, 1 x 4 take 5 loads for 4.
  *
- *     tile   0 1 2 3   sums          4   a             6 7   b
- *     two by two:                    5   a, lower rows
- *     one by four:                                     5     b
+ *     AMX tile             0 1 2 3       4                  5             6 7
+ *     2 x 2, 32 rows       sums          a, rows 0-15       a, rows 16-31 b
+ *     1 x 4, 16 rows       sums          a                  b             b
  *
- * Integers: signed a is multiplied as it is, so that no sums of b are needed. Pairs of bf16 (`pairs`): the instruction adds
- * the products of the 16 even elements of k and those of the 16 odd ones, each by fused multiply-adds from 0, then
- * the one sum to the other and both to the tile, which is not the order of dot_bf16.
+ * Integers: signed a is multiplied as it is, so that no sums of the columns of b are needed. Pairs of bf16 (`pairs`):
+ * of 32 elements along K the instruction adds the products of the 16 even ones and those of the 16 odd ones, each by
+ * fused multiply-adds from 0, then the one sum to the other and both to the AMX tile. That is not the order of
+ * dot_bf16.
  */
-enum { TILE = 16, DEPTH = 64, TILE_ROWS = 2 * TILE };
+enum {
+    TILE = 16,            /* rows of an AMX tile; columns of an AMX tile of sums */
+    DEPTH = 64,           /* bytes of a row of an AMX tile: 64 integers or 32 bf16 along K */
+    TILE_ROWS = 2 * TILE, /* rows of A that are multiplied at a time */
+};
 
 /* The operand of ldtilecfg: for each AMX tile, how many bytes a row has and how many rows there are. */
 typedef struct {
@@ -21,7 +26,7 @@ typedef struct {
 } tile_shapes;
 _Static_assert(sizeof(tile_shapes) == 64, "as the processor reads it");
 
-/* For `rows` <= TILE_ROWS rows of a. Clears the tiles. */
+/* Set the shapes of the AMX tiles for `rows` <= TILE_ROWS rows of a. This clears all of them. */
 V void shape_tiles(ptrdiff_t rows) {
     tile_shapes shapes = {.palette = 1};
     const uint8_t upper = (uint8_t)at_most(rows, TILE), lower = (uint8_t)(rows > TILE ? rows - TILE : upper);
@@ -32,16 +37,18 @@ V void shape_tiles(ptrdiff_t rows) {
     _tile_loadconfig(&shapes);
 }
 
-/* The simple epilogue of a part. It follows the products of the next one, whose tiles are still at work then, while its own
- * sums have long reached memory. What is not asked for is neutral: a scale of 1, a bias of -0. */
+/* The epilogue of a part (see tile_part) if it has scales and bias only. It runs after the products of the next part
+ * have been issued: while AMX computes these, the vector units have time, and the sums of this part are in memory.
+ * Where there is no scale, it is 1; where there is no bias, it is -0: both change nothing. */
 typedef struct {
     const int32_t *sums; /* or floats; rows of MP_PANEL */
     char *out;
     const float *row_scale, *col_scale, *bias;
-    ptrdiff_t rows, row_stride, ldo; /* ldo: bytes */
-    int vectors, narrow;           /* narrow: to bf16 */
+    ptrdiff_t rows, row_stride, ldo; /* rows of the part; of row_scale, elements, and of out, bytes to the next row */
+    int vectors, narrow;             /* vectors of columns of the part; whether the result is bf16 */
 } part_epilogue;
 
+/* Run that epilogue. */
 V void put_rows(const part_epilogue *e, const int pairs) {
     const part_epilogue here = *e;
     for (ptrdiff_t i = 0; i < here.rows; i++) {
@@ -59,20 +66,20 @@ V void put_rows(const part_epilogue *e, const int pairs) {
     }
 }
 
-/* A part of g: rows that a tile or two hold, by some vectors of columns. */
+/* A part of g: at most TILE_ROWS rows by 1 to 4 vectors of columns, whose sums are in AMX tiles 0 to 3. */
 typedef struct {
-    const char *a, *last_a;     /* last_a, last_b: what is left of k beyond whole tiles, filled up with zeros; or NULL */
+    const char *a, *last_a;     /* last_a, last_b: what whole AMX tiles leave of K, padded with zeros; or NULL */
     const char *b, *last_b;
-    const int32_t *from;        /* what is added to, rows of MP_PANEL; or NULL: zeros */
-    int32_t *sums;              /* rows of ld */
+    const int32_t *from;        /* the partial sums that it adds to, rows of MP_PANEL; or NULL: zeros */
+    int32_t *sums;              /* where the sums go, rows of ld */
     ptrdiff_t ld;
-    int own;                    /* prefetch what follows in b */
-    part_epilogue epilogue;               /* of the part before, whose sums may lie where those of this one go */
-    line_cursor next;           /* of g->prefetch.next */
-    ptrdiff_t pairs, share;     /* ... pairs of cache lines to go; with each tile_step */
+    int own;                    /* prefetch what follows in the panel */
+    part_epilogue epilogue;     /* of the part before, whose sums may lie where those of this one go */
+    line_cursor next;           /* the next cache line of g->prefetch.next */
+    ptrdiff_t pairs, share;     /* pairs of lines of it that are left; pairs that are prefetched with each tile_step */
 } tile_part;
 
-/* Bytes: lda, b_stride. */
+/* Multiply DEPTH bytes along K. lda and b_stride are in bytes. */
 V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride, const int is_signed, const int pairs,
                  const int high, const int vectors) {
 #define MP_DOT(SUMS, A, B)                            \
@@ -104,6 +111,7 @@ V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride
 #undef MP_DOT
 }
 
+/* Multiply a part over the range of K, run the epilogue of the part before, and store the sums. */
 V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int high, const int vectors) {
     const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, b_stride = g->operands.b_stride;
     const int is_signed = g->operands.a_flip != 0;
@@ -154,7 +162,7 @@ static void (*const multiply_parts[2][2][4])(const mp_gemm *, tile_part *) = {
 
 V int has_zeros(const mp_gemm *g) { return g->epilogue.col_sum || g->epilogue.row_sum; }
 
-/* The scales and bias of the columns, or neutral ones. */
+/* Copy the scales and bias of the columns, or 1 and -0 if there are none. */
 V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
         store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
@@ -162,6 +170,9 @@ V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     }
 }
 
+/* Multiply all rows of the call, TILE_ROWS at a time, part by part. If nothing is done to the sums (as_they_are), AMX
+ * tiles are stored in the result; if there are scales and bias only (scaled), part_epilogue does it; else the epilogue
+ * of epilogue.h. */
 V void multiply_tiles(const mp_gemm *g, const int pairs) {
     static const float one = 1;
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];

@@ -1,6 +1,7 @@
-/* The end of a product: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over the
- * accumulators of a few rows, which stay in the first-level cache (1.5 KiB); what is not asked for costs nothing. A
- * micro-kernel can do the first passes, or all, in registers. */
+/* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators that
+ * are in the L1 cache: those of the rows of one register block by a panel (6 x 64 sums: 1.5 KiB), of a transposed B up
+ * to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). What is not asked for costs nothing. A micro-kernel can do the
+ * first steps, or all of them, in registers. */
 
 /* How much of the epilogue takes place in registers: nothing, scales and bias, or everything. */
 typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
@@ -11,7 +12,7 @@ typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
 #define AT ((char *)sums + (i * g->accumulators.ld + j) * 4)
 #define LEFT at_most(g->shape.n - j, MP_LANES)
 
-/* sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za) */
+/* Subtract the share of the zero points: sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za). */
 V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {
@@ -29,7 +30,8 @@ V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows
     }
 }
 
-/* The first pass, from integers or floats; the last one too if `straight`. */
+/* Scales and bias. The sums are integers or floats; the results are stored in `out` if `straight`, else in the place of
+ * the sums. */
 V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {

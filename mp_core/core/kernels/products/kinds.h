@@ -1,5 +1,5 @@
-/* What differs between the kinds of product (kinds.def). Every function takes the kind as a constant, of which nothing is
- * left after inlining. */
+/* What differs between the kinds of product (kinds.def). Every function takes the kind as a constant and is inlined, so
+ * that the compiled code tests no kind. */
 enum {
 #define MP_KIND(NAME, ...) KIND_##NAME,
 #include "products/kinds.def"
@@ -24,11 +24,11 @@ V int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
 /* Bytes of an element of a. */
 V ptrdiff_t size_of_a(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2; }
 
-/* Neighbours along K in a group of b, and in a part of it: what one multiplication takes. */
+/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. */
 V int group_of(const int kind) { return (int)mp_group[kinds[kind].format]; }
 V int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
 
-/* Bytes of 16 columns: of groups, or of a row of B. */
+/* Bytes of 16 columns: of 16 groups in a panel, or of 16 elements in a row of B if it is read in place only. */
 V ptrdiff_t vector_bytes(const int kind) {
     const mp_format format = kinds[kind].format;
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
@@ -37,7 +37,8 @@ V ptrdiff_t vector_bytes(const int kind) {
 /* Rows of a register block, at most. */
 V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
-/* ---- 16 columns of a part of the groups at p, ready to be multiplied. stride: bytes from a row of B to the next */
+/* ---- Part number `part` of 16 groups at p, ready to be multiplied. stride: bytes from one row of B to the next, in
+ * place */
 
 #define MP_LOAD(NAME, FROM_WORD)                                        \
     V vf32 NAME(const char *p, ptrdiff_t stride, const int part) {      \
@@ -67,7 +68,7 @@ V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
     return as_f32(or_u32(widen_u16(load_u16(p)), shl_u32(widen_u16(load_u16(p + stride)), 16)));
 }
 
-/* Four rows of int8, interleaved into groups, plus 128: b ^ 0x80 as unsigned bytes. */
+/* Four rows of int8, interleaved into groups. b ^ 0x80 is b + 128 as an unsigned byte. */
 V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
     const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
@@ -83,7 +84,8 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
     }
 }
 
-/* ---- accumulators: of type vf32, even those of integers (same bits): GCC 12 keeps an array of __m512i in memory */
+/* ---- Accumulators. Those of integers too have the type vf32 (with the bits of integers), since GCC 12 keeps an array
+ * of __m512i in memory instead of in registers. */
 
 /* The elements of a that one multiplication takes (a part of a group), copied to every lane. */
 V vf32 broadcast_a(const mp_gemm *g, const void *p, const int kind) {
@@ -99,8 +101,9 @@ V vf32 broadcast_a(const mp_gemm *g, const void *p, const int kind) {
     return as_f32(set_u32(bits));
 }
 
-/* Integers in place: b is unsigned times signed a. The row sums of a correct that, which are nearer at hand than the column
- * sums of b. */
+/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one. The epilogue
+ * subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b that a + 128
+ * would need. */
 V vf32 dot(vf32 sum, vf32 a, vf32 b, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return fma_f32(a, b, sum);
     if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16(sum, as_u32(a), as_u32(b));
@@ -112,13 +115,13 @@ V vf32 add(vf32 a, vf32 b, const int kind) {
     return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
 }
 
-/* What the sums of the 16 columns from `column` on start with. */
+/* What the partial sums of the 16 columns from `column` on start with. */
 V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
     return set_f32(0.0f);
 }
 
-/* What registers have left of the epilogue of any product, on sums in memory. */
+/* What is left of the epilogue, on sums in memory: `rows` rows from number `row` on of the result. */
 V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind, epilogue_place place) {
     if (place == SCALED_IN_REGISTERS)
         epilogue_of_scaled(g, sums, row, rows);
@@ -128,15 +131,17 @@ V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows,
         epilogue_of_floats(g, sums, row, rows);
 }
 
-/* Whether a register block narrows its sums to the type. The products of floats have one narrow type each. */
+/* Whether a register block narrows its sums to the type: those of wide to f16, of pairs to bf16, of quads to both. */
 V int narrows_to(const mp_format format, const int kind) {
     return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
-/* How much of the epilogue can take place in registers: all of it if it is scales, bias and one of the types above. */
+/* How much of the epilogue can take place in registers. Scales and bias: n is a multiple of 16, and zero points are only
+ * in `init`. All of it: there is nothing else, and the result is f32, one that narrows_to names or, of integers, int32. */
 V epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
     if (e->out_format == MP_I32) return IN_REGISTERS;
-    return is_linear(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind)) ? IN_REGISTERS : SCALED_IN_REGISTERS;
+    if (is_linear(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind))) return IN_REGISTERS;
+    return SCALED_IN_REGISTERS;
 }

@@ -1,14 +1,14 @@
-/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A, NR = 16, 32, 48 or 64 columns of B (16
- * where vectors are two registers).
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B: 16, 32, 48 or 64
+ * on AVX-512, 16 on AVX2 and in plain C.
  *
- *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md, "The loops")
+ *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
  *              one vector: 16 columns                    task: MC rows of A by some panels of B           run.pyx
- *         k    |<------------->|                           NC: the panels in work together                run.pyx
- *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    run.pyx
+ *         k    |<------------->|                           NC columns: one panel, or several              run.pyx
+ *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    run_loops.pxi
  *        2 3   b20 b30 b21 b31 ... | ... | ... | ...           MR x NR: a register block                  panel.h
  *        ...                                                     K block: where sums start at +0          micro_kernel
- *                                                                  group: load NR of b, broadcast each    multiply_block
+ *                                                                  group: load NR of b, broadcast each   multiply_group
  *           A               panel              sums                of MR of a, multiply and add
  *        +------+  MR     +---+---+  KC     +---+---+  MR
  *        +------+         |   |   |         +---+---+
@@ -16,22 +16,22 @@
  *        +------+         +---+---+         +---+---+
  *           KC             NR                NR
  *
- * kind, rows and vectors are constants wherever they are parameters, so that the loops over them disappear and the sums c
- * stay in registers.
+ * kind, rows and vectors are constants wherever they are parameters, so that the loops over them are unrolled and the
+ * sums c stay in registers.
  */
-enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* 12 rows: of pieces, see transposed.h */
+enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only the pieces of transposed.h */
 _Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.pyx assumes these bounds");
 
-/* Register blocks of a panel, one below the other. */
+/* Register blocks of one height, one below the other, in the same columns. */
 typedef struct {
-    ptrdiff_t count, row, column; /* how many to go; where the next one begins */
-    char *sums;                   /* sums of that block; if g->accumulators.sums is NULL, a buffer that all blocks use */
-    epilogue_place place;         /* of the epilogue */
-    prefetch_kind prefetching;
-    shared_prefetch next;
+    ptrdiff_t count, row, column; /* how many are left; where the next one begins */
+    char *sums;                   /* sums of that block; if g->accumulators.sums is NULL, one buffer for all of them */
+    epilogue_place place;         /* how much of the epilogue takes place in registers */
+    prefetch_kind prefetching;    /* what the block prefetches that is being multiplied */
+    shared_prefetch next;         /* what is left of g->prefetch.next */
 } block_column;
 
-/* Where a group of K is read: rows 0 to 2 of a from `a` on, the others from `lower` on. */
+/* Where a group along K is read: rows 0 to 2 of a from `a` on, the others from `lower` on. */
 typedef struct {
     const char *a, *lower, *b;
     ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
@@ -51,7 +51,7 @@ V char *partial_sums(const mp_gemm *g, const block_column *t) {
     return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
 }
 
-/* One part of a group of K, of the vectors j0 to j1. */
+/* Multiply one part of a group along K, of the vectors j0 to j1 - 1. */
 V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                      const int j0, const int j1, const int part) {
     const ptrdiff_t offset = part * part_of(kind) * size_of_a(kind);
@@ -64,8 +64,8 @@ V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at,
     }
 }
 
-/* All parts of a group that hold any of `valid` elements, of all vectors: AT_ONCE of them first, then the others, for which
- * a is loaded again to save registers. */
+/* Multiply the parts of a group that hold any of its first `valid` elements: of `at_once` vectors first (kinds.def),
+ * then of the others. a is loaded again for the others, to save registers. */
 V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
                       const int vectors, const ptrdiff_t valid) {
     const int at_once = rows > 3 && vectors > kinds[kind].at_once ? kinds[kind].at_once : vectors;
@@ -73,12 +73,13 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
     UNROLL for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
     if (at_once == vectors) return;
-    __asm__("" : "+r"(at->a), "+r"(at->lower));
+    __asm__("" : "+r"(at->a), "+r"(at->lower)); /* hides that a was loaded before, so that it is loaded again */
     UNROLL for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
 
-/* The last group of K if it has only `valid` elements: those that are missing in a are 0. */
+/* Multiply the last group along K, which has only `valid` elements, with zeros in the place of those that a does not
+ * have. */
 V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                            const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
@@ -89,7 +90,7 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
     multiply_group(g, c, &here, kind, rows, vectors, valid);
 }
 
-/* The elements start to end of K, which lie in one K block. */
+/* Multiply the elements start to end - 1 along K, which lie in one K block. */
 V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                       const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
@@ -114,7 +115,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 }
 
-/* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are any. */
+/* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are
+ * any. */
 V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start, const int kind,
                  const int rows, const int vectors) {
     const int adds = start > 0 || !g->accumulators.first;
@@ -136,8 +138,10 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
     }
 }
 
-/* Results of sums, in bf16. The instruction flushes subnormal numbers: if integers, scaled, have any, they go by memory. */
-V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows, const int vectors) {
+/* Results of sums, in bf16. The instruction flushes subnormal numbers: if integers, scaled, have any, they go by memory:
+ * bf16_from_f32 takes registers. */
+V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
+                  const int vectors) {
 #ifdef MP_NATIVE_BF16
     int subnormal = 0;
     if (is_integer(kind))
@@ -201,9 +205,9 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
     }
 }
 
-/* Multiply t->count register blocks, one below the other, over the whole range of K. */
+/* Multiply t->count register blocks over the whole range of K, K block by K block. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind)) return; /* no register block of this kind */
+    if (rows > rows_of(kind)) return; /* this kind has no register blocks of so many rows */
     for (; t->count > 0; t->count--) {
         const int next = rows > BUSY_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
@@ -234,8 +238,8 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
     }
 }
 
-/* The sizes of register blocks: functions of their own, each with its use of registers, in a table [rows - 1][vectors - 1]
- * for each kind. */
+/* Each size of register block is a function of its own, for which the compiler allots registers. Each kind has a lookup
+ * table of them, [rows - 1][vectors - 1]. */
 #if MP_NR_VECTORS == 4
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
 #else

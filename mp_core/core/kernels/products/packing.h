@@ -1,8 +1,10 @@
-/* Packing and unpacking, in the layout that mp_core.h describes. size: bytes of an element; group: neighbours along K. */
+/* Packing and unpacking, in the layout that mp_core.h describes. size: bytes of an element; group: neighbours along
+ * K. */
 
 #define MP_PAGE 4096
 
-/* The groups of n <= 16 columns, 0 in the other lanes; rows of the group from `valid` on count as 0. */
+/* The groups of n <= 16 columns, from rows rs bytes apart, and 0 in the other lanes. Elements from number `valid` on
+ * are 0. */
 V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const int group) {
 #define WORDS(Q) (Q < valid ? widen_u16(loadn_u16(src + Q * rs, n)) : set_u32(0))
 #define BYTES(Q) (Q < valid ? loadn_u8(src + Q * rs, n) : narrow_u8(set_u32(0)))
@@ -11,7 +13,7 @@ V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const 
 #undef BYTES
 }
 
-/* One row of groups of a panel of 64 columns. */
+/* Write one row of groups of a panel of 64 columns. */
 V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
     if (group == 1) {
         UNROLL for (int i = 0; i < MP_PANEL * size; i += 64) store_u32(dst + i, load_u32(src + i));
@@ -27,7 +29,7 @@ V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, cons
     }
 }
 
-/* The rows of the source are contiguous: a whole group of a panel at a time, or 16 columns. */
+/* Pack from a row-major source: a row of groups at a time if the panel has 64 columns, else 16 columns at a time. */
 V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
     const ptrdiff_t group_stride = n * group * size;
     for (ptrdiff_t p = 0; p < k; p += group, src += group * rs, dst += group_stride) {
@@ -49,7 +51,7 @@ V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *
     }
 }
 
-/* Any strides: element by element. */
+/* Pack from a source of any strides, element by element. */
 V void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, ptrdiff_t cs, char *dst, const int size,
                      const int group) {
     const ptrdiff_t group_stride = n * group * size;
@@ -60,6 +62,7 @@ V void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, pt
                    (size_t)size);
 }
 
+/* Store 32-bit words as one row of groups, or (halves: f16) their lower and upper 16 bits as two rows. */
 V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_t columns, const int halves) {
     if (halves) {
         storen_u16((uint16_t *)(to + 2 * i * group_stride), narrow_u16(words), columns);
@@ -69,7 +72,8 @@ V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_
     }
 }
 
-/* Not inlined: in a loop, the compiler would keep 32 addresses, more than there are registers, and spill them. */
+/* Transpose 16 words of 16 columns. It is not inlined: in a loop, the compiler would keep 32 addresses, more than there
+ * are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
     vu32 words16[MP_LANES];
@@ -81,7 +85,8 @@ static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_
         UNROLL16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
 }
 
-/* Two rows of f16: those of 32 columns are vectors, without narrowing. */
+/* Transpose 16 words of 32 columns of f16. A word has two elements of a column, and each row of 32 elements is one
+ * vector, so that nothing is narrowed. */
 static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff_t cs, char *to,
                                                        ptrdiff_t group_stride) {
     const char *const right = from + MP_LANES * cs;
@@ -96,6 +101,7 @@ static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff
     }
 }
 
+/* Transpose at most 16 words of at most 16 columns. */
 static __attribute__((noinline)) void transpose_part(const char *from, ptrdiff_t cs, ptrdiff_t words, ptrdiff_t columns,
                                                      char *to, ptrdiff_t group_stride, int halves) {
     vu32 words16[MP_LANES];
@@ -105,10 +111,10 @@ static __attribute__((noinline)) void transpose_part(const char *from, ptrdiff_t
         if (i < words) store_words(to, group_stride, i, words16[i], columns, halves);
 }
 
-/* How many columns are transposed together. */
+/* How many columns are transposed at a time. */
 V int at_a_time(const int size, const int group) { return size == 2 && group == 1 ? 2 * MP_LANES : MP_LANES; }
 
-/* 16 words of so many columns, or of 16. */
+/* Transpose 16 words of `columns` columns, which are a multiple of 16 and at most at_a_time. */
 V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t group_stride, const int size,
                  const int group) {
     const int halves = size == 2 && group == 1;
@@ -119,9 +125,10 @@ V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, pt
             transpose_whole(from + i * cs, cs, to + i * group * size, group_stride, halves);
 }
 
-/* Columns of the source are contiguous (a transposed operand): 16 words of some columns at a time, transposed in
- * registers. A word is a group, or two rows of f16. Columns that are pages apart share a set of the first-level cache,
- * which has fewer ways than there are columns: then each line is read at once, or it would be gone. */
+/* Pack from a transposed source: 16 words of 16 or 32 columns at a time are transposed in registers. A word is a group,
+ * or two elements of f16. If the stride of the columns is a multiple of a page, their lines share a set of the L1
+ * cache, which has fewer ways than there are columns. Then the words before the first cache line boundary (`head`) are
+ * packed first, so that each line is read in one load: it would be evicted before a second one. */
 V void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, char *dst, const int size,
                     const int group) {
     const ptrdiff_t group_stride = n * group * size, per_word = 4 / size, whole = k / per_word;
@@ -169,7 +176,7 @@ MP_PACK(halves, 2, 1)
 MP_PACK(pairs, 2, 2)
 MP_PACK(quads, 1, 4)
 
-/* int4: element p of eight lies at bit 4 (p / 2), plus 16 if p is odd. */
+/* The lowest bit of element p of a group of eight int4: 4 floor(p / 2), plus 16 if p is odd. */
 V int nibble_shift(ptrdiff_t p) { return (int)(p % 8 / 2 * 4 + p % 2 * 16); }
 
 static void pack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst) {
@@ -191,7 +198,7 @@ static void unpack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrd
         }
 }
 
-/* Four vectors of columns at a time: independent sums hide the latency of dot_u8s8. */
+/* Sum four vectors of columns at a time: four independent sums hide the latency of dot_u8s8. */
 static void column_sums(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums) {
     const vu32 ones = set_u32(0x01010101u);
     for (ptrdiff_t j = 0; j < n; j += 4 * MP_LANES) {

@@ -2,25 +2,27 @@
 
 typedef void (*const micro_kernel_sizes[MP_NR_VECTORS])(const mp_gemm *, block_column *);
 
-/* M = 1 and a row-major B in place: `together` rows of B (groups) at a time, over all columns, so that memory is read in
- * order. The partial sums of all columns are in memory, that is in a cache. Return how many groups were multiplied. */
-V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int together,
+/* M = 1 and a row-major B in place: `at_once` groups of rows of B are multiplied over all n columns before the next
+ * groups, so that memory is read in order. The partial sums of n columns do not fit the registers: they are loaded and
+ * stored each time, and stay in a cache. Return how many groups were multiplied: the multiple of `at_once` that is at
+ * most `groups`. */
+V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int at_once,
                             const int prefetching) {
     const int group = group_of(kind);
     const ptrdiff_t b_stride = g->operands.b_stride, vector = vector_bytes(kind), group_bytes = group * size_of_a(kind);
     const ptrdiff_t row_bytes = (g->shape.n + MP_LANES - 1) / MP_LANES * vector;
     float *const partial = g->accumulators.partial;
-    groups -= groups % together;
-    for (ptrdiff_t p = 0; p < groups; p += together) {
+    groups -= groups % at_once;
+    for (ptrdiff_t p = 0; p < groups; p += at_once) {
         const char *a = (const char *)g->operands.a + p * group_bytes, *b = (const char *)g->operands.b + p * b_stride;
-        line_cursor next = cursor_at(b + together * b_stride, row_bytes, b_stride / group);
+        line_cursor next = cursor_at(b + at_once * b_stride, row_bytes, b_stride / group);
         vf32 row[4];
-        UNROLL for (int r = 0; r < together; r++) row[r] = broadcast_a(g, a + r * group_bytes, kind);
+        UNROLL for (int r = 0; r < at_once; r++) row[r] = broadcast_a(g, a + r * group_bytes, kind);
         const int begin = p == 0 && !g->accumulators.resume;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
             vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
-            if (prefetching) prefetch_lines(&next, (int)(together * group * vector / 64), 1);
-            UNROLL for (int r = 0; r < together; r++)
+            if (prefetching) prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
+            UNROLL for (int r = 0; r < at_once; r++)
                 c = dot(c, row[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
             store_f32(partial + j, c);
         }
@@ -28,10 +30,12 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
     return groups;
 }
 
-/* How many rows of B are multiplied at a time.
- *   f32       four: 16 columns are a cache line of each. Prefetched if B comes from memory and four rows fit L1_BYTES,
- *             otherwise left to the hardware prefetchers
- *   narrower  as many as make two cache lines of 16 columns, prefetched; half as many if these rows exceed L1_BYTES */
+/* The same, with as many rows of B at a time as suit their format, and prefetches beside every 16 columns:
+ *     f32          4 rows, of which 16 columns are 4 cache lines. If B comes from memory and 4 rows fit L1_BYTES,
+ *                  4 lines of the next rows are prefetched; if not, the hardware prefetchers follow these 4 streams
+ *     f16, bf16    4 rows (2 groups of bf16), of which 16 columns are 2 lines: as many are prefetched
+ *     int8         8 rows (2 groups), of which 16 columns are 2 lines: as many are prefetched
+ * If so many rows of f16, bf16 or int8 exceed L1_BYTES, it is half as many, and 1 line. */
 V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
     const int bytes = (int)vector_bytes(kind), group = group_of(kind);
     const ptrdiff_t line = g->shape.n * (64 / MP_LANES);
@@ -75,6 +79,9 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     }
 }
 
+/* If M = 1 and this range of a B in place lies in one K block, multiply_one_row takes the groups of rows of B, and the
+ * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
+ * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     if ((kinds[kind].layouts & IN_PLACE) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
         && g->shape.k <= g->shape.k_block) {
@@ -89,7 +96,8 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
     }
 }
 
-/* Decode a range of a packed panel into the format that the arithmetic multiplies: 32 bits for each part of each column. */
+/* Decode a packed range of K into the format that the arithmetic multiplies. Each part of a group becomes 32 bits: one
+ * f32 or two bf16. */
 V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), parts = group / part_of(kind);
     for (ptrdiff_t p = 0; p < k; p += group, b += n * 4)

@@ -1,44 +1,49 @@
-/* Prefetching: every request for memory before it is loaded. The planner (core) says in mp_prefetch what to prefetch; here
- * is who does it, how far ahead, and why the hardware does not do it itself: its prefetchers follow a few streams of
- * neighbouring cache lines, within a page of 4 KiB, after they have seen some misses of each.
+/* Prefetching in products: every request for memory before it is loaded. The plan says in mp_prefetch what to prefetch;
+ * this file says which function does it, at which prefetch distance, and why the hardware prefetchers do not do it.
+ * These follow a few streams of neighbouring cache lines, within a page of 4 KiB, after some misses of each.
  *
- * what                by whom                                    distance, cache     why the hardware does not
- * the next range      register blocks of more than 3 rows,       a range, L2         a range of a panel, or of rows or columns
- *                     sharing it out (share_prefetch)                                of B, begins with a jump
- * its own panel       the first register blocks of a panel that  8 KiB, L1           one core follows memory only while it
- *                     comes from memory (OWN_PANEL)                                  computes little: to decode is too much
- * rows, one row of a  multiply_one_row                           <= 16 KiB, L1       rows narrower than a line or many streams:
- * rows, few rows of a the first register blocks that read rows   the range, L1       one for each row of B of the range
- *                     of B in place
- * columns             a transposed B, piece by piece             columns, L2         one stream for each of 16 or 32 columns
- * int8 columns        transposed_int8.h                          4 columns or        the same; one column alone is a stream
- *                                                                8 KiB, L1           that ends with the column
- * packing             packing.h: rows 32 bytes of a column       L1                  rows and columns lie far apart
- *                     ahead, columns 256 bytes
- */
+ *   what            by                                       distance, cache     why the hardware does not
+ *   the next range  register blocks of more than 3 rows and  one range, L2       it begins with a jump: of a panel, of
+ *                   AMX tiles, in shares (share_prefetch)                        rows or of columns of B
+ *   the own panel   the first register block of each panel   8 KiB, L1           it keeps up only with a core that
+ *                   that comes from memory (OWN_PANEL)                           multiplies one row and decodes nothing
+ *   rows, M = 1     multiply_one_row (panel.h)               the next 2 to 8     16 columns are less than a line of a
+ *                                                            rows, L1            row, or rows are short
+ *   rows, M <= MR   each register block, before it begins    one range, L1       each row of B of the range is a stream
+ *                   (pairs_of_rows)
+ *   columns         multiply_pieces (transposed.h)           16 or 32 columns,   each column is a stream
+ *                                                            L2
+ *   int8 columns    M > 1: multiply_int8_columns             4 columns, L1       each column is a stream
+ *                   M = 1: multiply_int8_row                 8 KiB or one        the only stream ends with the column
+ *                                                            column, L1
+ *   packing         pack_rows, pack_columns (packing.h)      32 or 256 bytes of  rows or columns that are read side by
+ *                                                            a column, L1        side lie far apart
+ *
+ * The numbers below were found on Zen 5, November 2026. docs/tuning.md has what prefetching gains on Zen 4. */
 enum {
-    OWN_DISTANCE = 1 << 13,     /* bytes */
-    L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used (half of 32 KiB) */
-    L2_BYTES = 1 << 19,         /* the same of L2 (half of 1 MiB) */
-    BUSY_ROWS = 3,              /* register blocks of at most 3 rows multiply too little to hide prefetches of a range */
-    PACK_ROWS_DISTANCE = 32,    /* packing rows: bytes of a column, that is 32 / element bytes rows */
-    PACK_COLUMNS_DISTANCE = 256 /* packing columns: bytes */
+    OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
+    L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used: half of 32 KiB */
+    L2_BYTES = 1 << 19,         /* the same of L2: half of 1 MiB */
+    BUSY_ROWS = 3,              /* register blocks of so many rows or fewer multiply too little to hide prefetches */
+    PACK_ROWS_DISTANCE = 32,    /* prefetch distance of packing from rows: bytes of a column, 32 / element bytes rows */
+    PACK_COLUMNS_DISTANCE = 256 /* prefetch distance of packing from columns: bytes of a column */
 };
 
-/* Whether rows (or columns) of `bytes` bytes are one stretch of memory, with gaps of less than 1/8 of a row. */
+/* Whether rows (or columns) of `bytes` bytes are one stretch of memory: the gap between two is less than 1/8 of a
+ * row. */
 V int is_stretch(ptrdiff_t bytes, ptrdiff_t stride) { return stride >= 0 && 8 * stride < 9 * bytes; }
 
 /* Rows to be prefetched line by line in memory's order. */
 typedef struct {
     const char *line, *row;        /* the next line; where its row begins */
-    ptrdiff_t row_bytes, stride;   /* bytes of a row (of a stretch: no end); bytes from one row to the next */
+    ptrdiff_t row_bytes, stride;   /* bytes of a row (PTRDIFF_MAX if rows are one stretch); from one row to the next */
 } line_cursor;
 
 V line_cursor cursor_at(const char *row, ptrdiff_t row_bytes, ptrdiff_t stride) {
     return (line_cursor){row, row, is_stretch(row_bytes, stride) ? PTRDIFF_MAX : row_bytes, stride};
 }
 
-/* Prefetch the next cache lines into L1 or L2. */
+/* Prefetch the next `lines` cache lines into L1 or L2, and move on to the line after them. */
 V void prefetch_lines(line_cursor *r, const int lines, const int level) {
     UNROLL for (int i = 0; i < lines; i++) {
         if (level == 1)
@@ -57,17 +62,17 @@ V void prefetch_bytes(const char *from, ptrdiff_t bytes) {
 
 /* ---- the next range */
 
-/* What is left of mp_prefetch.next, shared out among register blocks, by pairs of cache lines in memory's order, which the
- * hardware then follows. */
+/* What is left of mp_prefetch.next. The register blocks prefetch it in equal shares, a pair of cache lines at a time,
+ * in the order in which it lies in memory: hardware prefetchers then follow too. */
 typedef struct {
     line_cursor next;
-    ptrdiff_t pairs;    /* of cache lines, to go */
-    ptrdiff_t share;    /* of each register block */
-    ptrdiff_t interval; /* groups of K from one pair to the next, less 1: a mask */
+    ptrdiff_t pairs;    /* pairs of cache lines that are left */
+    ptrdiff_t share;    /* pairs that each register block prefetches */
+    ptrdiff_t interval; /* groups along K from one pair to the next, a power of two, less 1: a mask */
 } shared_prefetch;
 
-/* How many pairs of cache lines mp_prefetch.next is, from `next` on. The line in which a row begins has come with what
- * precedes it. */
+/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first: the first line that begins in
+ * a row, since the line before it has come with the bytes before the row. */
 V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     const int stretch = is_stretch(p->row_bytes, p->row_stride);
     const ptrdiff_t rows = stretch ? 1 : p->rows, bytes = stretch ? p->rows * p->row_stride : p->row_bytes;
@@ -75,8 +80,8 @@ V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     return rows * ((bytes + 127) / 128);
 }
 
-/* Shares for `blocks` register blocks of `groups` steps each, with pairs as far apart as lets all blocks together reach the
- * last one. */
+/* Set the shares of `blocks` register blocks that each multiply `groups` groups along K. A block prefetches one pair
+ * every 2^s groups, groups / 2^s pairs in all, where s is the largest with pairs <= blocks * (groups / 2^s). */
 V void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t groups) {
     s->pairs = pairs_to_prefetch(p, &s->next);
     int shift = 0;
@@ -87,11 +92,12 @@ V void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks
 /* What a register block prefetches beside its multiplications. */
 typedef enum { NOTHING, OWN_PANEL, NEXT_RANGE } prefetch_kind;
 
-/* ---- rows of a row-major B read in place by few rows of a */
+/* ---- rows of a row-major B read in place beside at most MR rows of A */
 
-/* The rows that follow this range, read by `widths` register blocks next to each other: pairs of lines that each of them
- * prefetches before it begins, 0 if it does not pay. More rows of a prefetch the next range beside their multiplications;
- * fewer have no time for whole lines, which the hardware follows. */
+/* Return how many pairs of cache lines of the rows of B after this range each register block prefetches before it
+ * begins, and set `next` to the first line. The rows of B are row_bytes wide, a register block reads block_bytes of
+ * each. Return 0 if it does not pay: B does not come from memory, this range is the last, rows of B are short and far
+ * apart, or the caller says so (is_worth). */
 V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group,
                           ptrdiff_t block_bytes, int is_worth) {
     const ptrdiff_t stride = g->operands.b_stride / group;
@@ -103,19 +109,20 @@ V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_byt
 
 /* ---- columns of a transposed B */
 
-/* While a piece is transposed: as many bytes of the next columns, of which each piece has its share, line by line. */
+/* Beside a piece: prefetch as many bytes of the next columns as it has, in the order in which they lie in memory, so
+ * that all pieces of some columns have prefetched all of the next ones. */
 V void prefetch_columns(const char *next, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
 
 /* ---- packing: the source */
 
-/* `rows` rows that pack_rows reads soon, `bytes` of each. */
+/* Prefetch `bytes` bytes of each of the `rows` rows that pack_rows reads PACK_ROWS_DISTANCE bytes of a column later. */
 V void prefetch_pack_rows(const char *src, ptrdiff_t rs, ptrdiff_t bytes, const int rows, const int size) {
     for (int q = 0; q < rows; q++) prefetch_bytes(src + (PACK_ROWS_DISTANCE / size + q) * rs, bytes);
 }
 
-/* 16 columns that pack_columns transposes soon. */
+/* Prefetch a line of each of 16 columns, which pack_columns transposes PACK_COLUMNS_DISTANCE bytes later. */
 V void prefetch_pack_columns(const char *src, ptrdiff_t cs) {
     UNROLL16 for (int i = 0; i < MP_LANES; i++) __builtin_prefetch(src + i * cs + PACK_COLUMNS_DISTANCE, 0, 3);
 }

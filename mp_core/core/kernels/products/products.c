@@ -1,4 +1,4 @@
-/* The products of an instruction set and the packing of their operands: what kinds.def lists, as tables of functions. */
+/* The products of an instruction set, which kinds.def lists, and the packing of their operands, as kernel tables. */
 #include "vocabulary.h"
 
 #include "casts/conversions.h"
@@ -9,9 +9,9 @@
 
 #include "products/epilogue.h"
 
-/* A product runs in the floating-point environment of the contract, whatever the caller's: rounding to nearest, and
- * subnormal numbers kept, but for pairs of bf16: vdpbf16ps takes subnormal operands as zero and flushes subnormal results,
- * so their products do so on every ISA, from the operands to the narrowing. */
+/* A product runs in the floating-point environment of the contract, whatever the caller's is: it rounds to nearest and
+ * keeps subnormal numbers. Pairs of bf16 are the exception: vdpbf16ps takes subnormal operands for zero and flushes
+ * subnormal results, so their products do so on every ISA, from the operands to the last operation of the epilogue. */
 V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const mp_arithmetic arithmetic) {
 #if defined(__SSE__)
     const unsigned wanted = arithmetic == MP_PAIRS ? 0x9FC0u /* FTZ, DAZ */ : 0x1F80u, saved = _mm_getcsr();
@@ -24,8 +24,9 @@ V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const 
 #endif
 }
 
-/* The compiler is to read what follows from memory again rather than to keep it in registers: a register block ends with up
- * to 24 stores, and spills of what the next one loads first would fill the queue in which they wait for the last sums. */
+/* A compiler barrier: after it the compiler reads memory again. Without it the compiler loads what the next register
+ * block begins with before the stores that end this one (up to 24), and spills it to the stack: the spills fill the
+ * store buffer, in which these stores wait for the last sums. */
 #define MP_FORGET __asm__ volatile("" ::: "memory")
 
 #ifdef MP_NATIVE_TILES

@@ -1,18 +1,20 @@
-/* The product of few rows of a by a transposed B, whose columns are contiguous and b_stride bytes apart: small pieces of B
- * are transposed into the first-level cache and multiplied at once, along all of K, so that memory is read in order. At
- * most MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
+/* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
+ * Pieces of B are transposed into the L1 cache and multiplied at once, piece after piece along K, so that memory is
+ * read in order. A piece is some columns by some elements of K, laid out as a panel of its own. */
 
-/* Columns of a piece, and words (4 bytes) of each column. From a cache, 32 columns are read side by side. From memory, only
- * as many as one transposition takes (16 or 32), and pieces are shorter, so that multiplying starts early. */
+/* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
+ * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
+ * starts earlier. (Found on Zen 5, November 2026.) */
 enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS = MP_LANES };
 #define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
 
 V int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
 
-/* Elements along K of so many words of a column. */
+/* How many elements along K `words` words of a column hold. */
 V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
 
-/* A whole piece of `all` vectors and k of K by some rows, whose partial sums lie CACHED_COLUMNS apart. */
+/* Multiply a whole piece, of `all` vectors of columns and k elements along K, by `rows` rows of A from number `row` on.
+ * It adds to partial sums whose rows lie CACHED_COLUMNS apart. */
 V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all, const int k) {
     const int most = MP_MR * MP_NR_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
@@ -34,7 +36,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     }
 }
 
-#if MP_NR_VECTORS == 4 /* a piece has at most two vectors of columns, so a register block may have twice as many rows */
+#if MP_NR_VECTORS == 4 /* a piece has at most two of four vectors of columns: register blocks have up to 2 MR rows */
 #define MP_PIECE_ROWS (2 * MP_MR)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
@@ -48,36 +50,37 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
 #endif
 typedef void (*const piece_kernels[MP_PIECE_ROWS])(const mp_gemm *g, ptrdiff_t row);
 
-/* Pack a piece that is smaller than the others, at the end of K or of the columns. */
+/* Pack a piece that is smaller than the others: at the end of K or of the columns, or before the first cache line. */
 V void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, char *made, const int kind) {
     if (group_of(kind) == 2) pack_pairs(k, n, b, size_of_b(kind), b_stride, made);
     else if (size_of_b(kind) == 2) pack_halves(k, n, b, size_of_b(kind), b_stride, made);
     else pack_words(k, n, b, size_of_b(kind), b_stride, made);
 }
 
-/* columns x words from b on, b_stride bytes apart, as a panel. */
+/* Write a whole piece, `words` words of `columns` columns that lie b_stride bytes apart from b on, to `made` as a
+ * panel. */
 V void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int kind, const ptrdiff_t columns,
                        const ptrdiff_t words) {
     const int size = size_of_b(kind), group = group_of(kind);
-    const ptrdiff_t together = at_most(columns, at_a_time(size, group));
-    for (ptrdiff_t i = 0; i < columns; i += together)
+    const ptrdiff_t at_once = at_most(columns, at_a_time(size, group));
+    for (ptrdiff_t i = 0; i < columns; i += at_once)
         for (ptrdiff_t w = 0; w < words; w += MP_LANES)
-            transpose(b + i * b_stride + w * 4, b_stride, together,
+            transpose(b + i * b_stride + w * 4, b_stride, at_once,
                       made + (i * group + elements_of(w, kind) * columns) * size, columns * size * group, size, group);
 }
 
-/* What the pieces of some columns share. */
+/* What the pieces along K of the same columns share. */
 typedef struct {
     mp_gemm call;                 /* of one piece; its partial sums are [rows of a][CACHED_COLUMNS] */
-    char *made;                   /* the piece as a panel */
-    const char *column, *next;    /* the first column; the one after the last if it is to be prefetched, or NULL */
-    ptrdiff_t rows, head;         /* rows of a in a call; words of a column before its first cache line, or 0 */
-    void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* of whole pieces, by rows */
-    void (*panel)(const mp_gemm *g);                         /* of others */
+    char *made;                   /* where the piece is written as a panel */
+    const char *column, *next;    /* the first column; the first of the columns to be prefetched, or NULL */
+    ptrdiff_t rows, head;         /* rows of a register block; words of a column before its first cache line, or 0 */
+    void (*const *kernels)(const mp_gemm *g, ptrdiff_t row); /* multiply whole pieces, by rows - 1 */
+    void (*panel)(const mp_gemm *g);                         /* multiplies smaller ones */
 } pieces;
 
-/* The elements start to end of K, which lie in one K block, by `columns` columns or what is left. Whole pieces are
- * transposed and multiplied by loops of constant length. */
+/* Multiply the elements start to end - 1 along K, which lie in one K block, by `columns` columns or what is left. Whole
+ * pieces are transposed and multiplied by loops of constant length. */
 V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
                        const ptrdiff_t columns, const ptrdiff_t words) {
     mp_gemm *const call = &p->call;
@@ -108,6 +111,7 @@ V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptr
         }
 }
 
+/* Multiply all columns of the call, `columns` at a time, and run the epilogue. */
 V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdiff_t columns, const ptrdiff_t words) {
     _Alignas(64) float sums[MP_TRANSPOSED_ROWS * MP_PANEL], partial[MP_TRANSPOSED_ROWS * CACHED_COLUMNS];
     _Alignas(64) char made[CACHED_COLUMNS * CACHED_WORDS * 4 + MP_SLACK];
@@ -119,7 +123,7 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
     p->call.accumulators = (mp_accumulators){.partial = partial, .ld = CACHED_COLUMNS, .resume = 1, .suspend = 1};
     for (ptrdiff_t j = 0; j < g->shape.n; j += columns) {
         p->column = (const char *)g->operands.b + j * b_stride;
-        /* Words before the first cache line, where each line must be read at once: see pack_columns. */
+        /* The stride is a multiple of a page, so each line must be read in one load: see pack_columns. */
         p->head = b_stride % MP_PAGE ? 0 : unaligned_head(p->column, 4, MP_LANES) % MP_LANES;
         p->next = j + columns < g->shape.n ? p->column + columns * b_stride : g->prefetch.next;
         if (!prefetched) p->next = NULL;

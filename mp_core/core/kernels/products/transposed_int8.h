@@ -1,21 +1,27 @@
-/* The product of int8 rows by a transposed int8 B, whose columns are contiguous and b_stride bytes apart. Sums of integers
- * have no order: neighbours along K are multiplied as they lie, and the lanes are added in the end. At most
- * MP_TRANSPOSED_ROWS rows, all of K, at most MP_PANEL columns. */
-enum { SIDE_BY_SIDE = 4, LINE = 4 * MP_LANES, ROW_DISTANCE = 128 * LINE /* bytes */ };
+/* The product of at most MP_TRANSPOSED_ROWS int8 rows of A by at most MP_PANEL columns of a transposed int8 B, over all
+ * of K. The order of a sum of integers does not matter: elements along K are multiplied where they lie, 64 at a time,
+ * and the 16 lanes of each sum are added at its end. (The numbers were found on Zen 4 and Zen 5, November 2026.) */
+enum {
+    SIDE_BY_SIDE = 4,       /* columns that are multiplied at a time if M > 1 */
+    LINE = 4 * MP_LANES,    /* bytes, and elements, of a vector, which is a cache line */
+    ROW_DISTANCE = 128 * LINE /* prefetch distance if M = 1, bytes */
+};
 
-/* LINE bytes of a column, plus 128: b ^ 0x80 as unsigned bytes. */
+/* LINE bytes of a column as unsigned bytes, b ^ 0x80 = b + 128. */
 V vf32 unsigned_b(const uint8_t *b) { return as_f32(xor_u32(load_u32(b), set_u32(0x80808080u))); }
 V vf32 dot_line(vf32 sum, vf32 a, vf32 b) { return dot(sum, a, b, KIND_quads_in_place); }
 V vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
 
-/* The k - whole last bytes of x, in LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their start. */
+/* Write the last k - whole bytes of x to LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their
+ * start. */
 V void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
     memset(to, 0, LINE);
     memcpy(to + (k < LINE ? 0 : LINE - (k - whole)), x + whole, (size_t)(k - whole));
 }
 
-/* One row of a: a column after the other, several vectors of it at a time, so that memory is read in order and no sum waits
- * for another. ROW_DISTANCE behind them is prefetched, or the next column, if that is farther. */
+/* M = 1 and K >= LINE: one column after the other, so that memory is read in order, and four vectors of it at a time,
+ * so that no sum waits for another. The prefetch distance is ROW_DISTANCE if the columns are one stretch of memory,
+ * else one column. */
 V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     enum { VECTORS = 4 };
     const ptrdiff_t k = g->shape.k, whole = k / LINE * LINE, b_stride = g->operands.b_stride;
@@ -41,13 +47,14 @@ V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     }
 }
 
-/* Columns side by side: whole vectors from `head` words to byte `whole`; what is left is among their `last` LINE bytes. */
+/* SIDE_BY_SIDE columns. Their bytes 4 head to whole - 1 are read as whole vectors; those before are the first `head`
+ * words of a vector, and those after are in `last`, the last LINE bytes of a column. */
 typedef struct {
     const uint8_t *b[SIDE_BY_SIDE], *last[SIDE_BY_SIDE];
     ptrdiff_t head, whole;
 } int8_columns;
 
-/* Some rows of a, whose vectors are `a`, by vectors of these columns from byte `at` on. */
+/* Add to the sums c the products of vectors of `rows` rows of A by a vector of each column, from byte `at` on. */
 V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const *b, ptrdiff_t at, const int rows) {
     UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) {
         const vf32 x = unsigned_b(b[q] + at);
@@ -55,8 +62,8 @@ V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const 
     }
 }
 
-/* Some rows of a, `lda` bytes apart, by these columns: the sums of 16 lanes each. The first rows prefetch the next columns,
- * if they are one stretch of memory, line by line. */
+/* Multiply `rows` rows of A, lda bytes apart, by these columns, and store the sums, which have 16 lanes each. If `next`
+ * is not NULL, prefetch the next columns, which are one stretch of memory from there on, line by line. */
 V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda, const uint8_t (*last_a)[LINE],
                              vu32 *sums, const int rows, const uint8_t *next) {
     vf32 c[2][SIDE_BY_SIDE], y[2];
@@ -77,10 +84,12 @@ V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t 
         UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) sums[i * MP_LANES + q] = as_u32(c[i][q]);
 }
 
+/* M > 1, or K < LINE: two rows of A at a time by SIDE_BY_SIDE columns. The first rows prefetch the next columns. */
 V void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
     const ptrdiff_t m = g->shape.m, n = g->shape.n, k = g->shape.k, lda = g->operands.lda, b_stride = g->operands.b_stride;
     int8_columns t;
-    /* Words before the first cache line, where all columns begin at the same place in one, and are long enough to gain. */
+    /* If all columns begin at the same place in a cache line and are long enough to gain by it, the words before the
+     * first line are multiplied apart, so that no load crosses two lines. */
     const int skewed = b_stride % LINE == 0 && k >= 10 * LINE;
     t.head = skewed ? unaligned_head(g->operands.b, 4, MP_LANES) % MP_LANES : 0;
     t.whole = (k - 4 * t.head) / LINE * LINE + 4 * t.head;
@@ -90,7 +99,7 @@ V void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
         vu32 sums[MP_TRANSPOSED_ROWS * MP_LANES];
         for (int first = 0; first < MP_LANES; first += SIDE_BY_SIDE) {
-            for (int q = 0; q < SIDE_BY_SIDE; q++) { /* beyond the last column, that one again */
+            for (int q = 0; q < SIDE_BY_SIDE; q++) { /* in the place of columns beyond the last: the last one */
                 t.b[q] = (const uint8_t *)g->operands.b + at_most(j + first + q, n - 1) * b_stride;
                 t.last[q] = t.b[q] + k - LINE;
                 if (k < LINE) last_line(short_b[q], t.b[q], k, 0), t.last[q] = short_b[q];

@@ -6,7 +6,7 @@ APART vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
     return mul_f32(f32_from_i32(sub_u32(kind == MP_CODE_I8 ? widen_i8(q) : widen_u8(q), zero)), scale);
 }
 
-/* Elements [j, j + n) of a row, n <= 16. */
+/* The numbers of elements j to j + n - 1 of row i, n <= 16. */
 V vf32 value_at(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, const mp_code kind, const int by_column,
                 const int zeros) {
     const ptrdiff_t at = by_column ? j : i * p->by_row;
@@ -17,6 +17,7 @@ V vf32 value_at(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, const m
     return value_of(loadn_u8(p->q + i * p->ldq + j, n), scale, zero, kind);
 }
 
+/* Store the numbers of row i. */
 APART void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, const int by_column, const int zeros,
                      const int stream) {
     float *x = p->x + i * p->ldx;
@@ -40,8 +41,8 @@ APART void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, const in
     }
 }
 
-/* Short runs of whole vectors that follow each other in memory, streamed. If they do not begin with a cache line, the line
- * between two runs has elements of both: it gets its two scales in one vector. */
+/* Stream the numbers of short runs that are whole vectors and follow each other in memory. If they do not begin at a
+ * cache line, the line between two runs has numbers of both: it is one vector, with two scales in its lanes. */
 V void value_runs(const mp_part *p, const mp_code kind) {
     const ptrdiff_t rows = p->rows, cols = p->cols, head = unaligned_head(p->x, sizeof *p->x, cols), tail = MP_LANES - head;
     const float *scale = p->scale;

@@ -1,7 +1,10 @@
-/* 4-bit codes, two to a byte: the one with the even index in the low half. A lane of 32 bits holds four codes as bytes. */
+/* 4-bit codes, two to a byte: the one with the even index in the low half. A lane of 32 bits holds four codes as
+ * bytes. */
 
-enum { NIBBLES_DISTANCE = 4096 }; /* prefetch distance, bytes of packed codes: two of the buffers of quantize_parts.pxi */
+/* Prefetch distance, bytes of packed codes: what two buffers of quantize_parts.pxi take (Zen 5, November 2026). */
+enum { NIBBLES_DISTANCE = 4096 };
 
+/* n codes, one to a byte, into (n + 1) / 2 bytes. */
 static void pack_nibbles(const uint8_t *src, ptrdiff_t n, uint8_t *dst) {
     const vu32 low = set_u32(0x0F0F0F0Fu), even = set_u32(0x00FF00FFu);
     ptrdiff_t i = 0;
@@ -12,6 +15,7 @@ static void pack_nibbles(const uint8_t *src, ptrdiff_t n, uint8_t *dst) {
     for (; i < n; i += 2) dst[i / 2] = (uint8_t)((src[i] & 0xF) | (i + 1 < n ? src[i + 1] << 4 : 0));
 }
 
+/* The inverse of pack_nibbles; the codes are from -8 to 7 if is_signed, else from 0 to 15. */
 static void unpack_nibbles(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst) {
     const vu32 low = set_u32(0x0F0F0F0Fu), even = set_u32(0x00FF00FFu), top = set_u32(is_signed ? 0x08080808u : 0);
     ptrdiff_t i = 0;

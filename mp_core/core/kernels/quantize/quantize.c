@@ -1,4 +1,4 @@
-/* Numbers to codes and back: ranges of numbers, scales that follow, codes. */
+/* Numbers to codes and back: the range of numbers, the scales that follow from it, codes, and numbers from codes. */
 #include "vocabulary.h"
 
 #include "casts/conversions.h"
@@ -13,7 +13,7 @@
 #if !MP_DIVIDES
 #include "quantize/reciprocals.h"
 
-#include "quantize/fast_path.h"
+#include "quantize/by_reciprocals.h"
 #endif
 
 #include "quantize/dequantize.h"

@@ -1,14 +1,14 @@
-/* The general path from numbers to codes, by correctly rounded quotients.
+/* Codes by correctly rounded quotients: what every code is defined by.
  *
- * Integers: q = clamp(round(x / scale) + zero_point, qmin, qmax), a true division, nearest even; NaN becomes zero_point.
- * 8-bit floats: q = narrow(clamp(x / scale, -largest, largest)); NaN becomes +0.
+ *   integers      q = clamp(round(x / scale) + zero_point, qmin, qmax), a true division, nearest even; NaN: zero_point
+ *   8-bit floats  q = narrow(clamp(x / scale, -largest, largest)), a true division; NaN: +0
  *
- * With `divide`, for any scale, the quotient is a division. Without it, for scales that are ordinary(), it is computed from
- * the inverse of the scale: to the same bits. */
+ * With `divide`, the quotient is a division, which serves any scale. Without it, the quotient is computed from the
+ * inverse of the scale, to the same bits, which needs scales that are ordinary(). */
 
-/* What is the same for all elements with one scale. lo and hi bound x, or with `divide` its quotient. */
+/* What elements with one scale share: lo and hi bound x or, with `divide`, its quotient. */
 typedef struct {
-    vf32 scale, minus, inverse, lo, hi;
+    vf32 scale, minus, inverse, lo, hi; /* minus: -scale; inverse: 1 / scale, only without `divide` */
     vu32 zero;
 } mp_rule;
 
@@ -27,10 +27,11 @@ V mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, c
     return r;
 }
 
-/* x / scale, correctly rounded. From the correctly rounded inverse, the first correction gives one of the two
- * neighbours of the quotient and the second the nearer one (Markstein, IBM J. Res. Dev. 34(1), 1990), where no operation
- * overflows or underflows: ordinary() sees to that. x is clamped first: bounds of |q| <= 383 times the scale, rounded,
- * still give these codes. The sign of a zero is lost. */
+/* clamp(x / scale, lo, hi), the quotient correctly rounded. Without `divide`, a first correction of x inverse gives one
+ * of the two floats beside the quotient, and a second one the nearer of them (Markstein, IBM J. Res. Dev. 34(1), 1990),
+ * provided that no operation overflows or underflows, which ordinary() ensures. There x is clamped instead of the
+ * quotient: lo and hi are codes less the zero point, of magnitudes up to 383, times the scale, and their quotients are
+ * rounded to these codes again. The sign of a quotient of zero is lost. */
 V vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
     if (divide) return min_f32(r->hi, max_f32(r->lo, div_f32(x, r->scale)));
     const vf32 bounded = min_f32(r->hi, max_f32(r->lo, x));
@@ -41,14 +42,14 @@ V vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
 
 APART vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int divide) {
     const vf32 y = quotient(x, r, divide);
-    if (is_integer(kind)) return narrow_u8(add_u32(i32_from_f32(y), r->zero)); /* NaN: zero_point's low byte */
+    if (is_integer(kind)) return narrow_u8(add_u32(i32_from_f32(y), r->zero)); /* NaN: 0 + zero */
     const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));
     const vu32 with_sign = or_u32(as_u32(y), and_u32(as_u32(x), set_u32(0x80000000u)));
     const vf32 number = as_f32(select_u32(nan, set_u32(0), with_sign));
     return kind == MP_CODE_E4M3FN ? e4m3fn_from_f32(number) : e5m2_from_f32(number);
 }
 
-/* n <= 64 codes, by one rule (stride 0), or by one for every 16 (stride 1). */
+/* Store n <= 64 codes, by one rule for all (stride 0) or one for every 16 (stride 1). */
 V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int stride, const int stream,
                   const mp_code kind, const int divide) {
     if (n == BLOCK) {
@@ -65,6 +66,7 @@ V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules,
     }
 }
 
+/* Store the codes of a part whose rows have one scale each, or all the same. */
 V void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i++) {
         const ptrdiff_t at = i * p->by_row;
@@ -78,6 +80,7 @@ V void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const m
     }
 }
 
+/* Store the codes of a part whose columns have one scale each. */
 V void code_columns(const mp_part *p, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i += ROWS)
         for (ptrdiff_t j = 0; j < p->cols; j += BLOCK) {
@@ -103,7 +106,7 @@ V void quantize_as(const mp_part *p, const mp_code kind, const int divide) {
     if (stream) stream_fence();
 }
 
-/* Whether every scale is within 2^-60 to 2^60, where the quotient of two numbers needs no division. */
+/* Whether every scale is from 2^-60 to 2^60: then quotients need no division, and reciprocals are possible. */
 V int ordinary(const mp_part *p) {
     const ptrdiff_t n = p->by_column ? p->cols : p->by_row ? p->rows : 1;
     uint32_t outside = 0;

@@ -1,14 +1,16 @@
-/* The range of the numbers that share a scale: max |x| (amax), or the smallest and the largest x and 0 (range).
+/* The range of the numbers that share a scale: max |x| (amax), or [min(x, 0), max(x, 0)] (range).
  *
- * Infinities and NaN do not count; without finite numbers the range is [0, 0]. Every function first takes all numbers for
- * finite. Where its result is infinite or NaN it returns 1, changes nothing, and is called again with `strict`, which
- * leaves such numbers out. */
+ * Infinities and NaN do not count; without finite numbers the range is [0, 0]. Every function is first called without
+ * `strict`, as if all numbers were finite. If its result is infinite or NaN, it returns 1 and leaves the range as it
+ * was; then it is called again with `strict`, which leaves such numbers out and takes longer. */
 
-enum { TABLE = 4096 }; /* columns whose ranges are in a table on the stack, in L1; half as many where there are two tables */
+/* Numbers of a buffer on the stack, in L1 (16 KiB): so many columns have their amax in it, half as many lo and hi. */
+enum { TABLE = 4096 };
 
 enum { SMALLEST_KEY = 0x01000000, INFINITE = 0x7F800000, MAGNITUDE = 0x7FFFFFFF };
 
-/* The bits of |x|. Strict: twice as much, plus what makes Inf and NaN wrap around and come below all others. */
+/* A key by which |x| is compared: its bits. Strict: 2 bits + 2^24 modulo 2^32, which is below 2^24 for Inf and NaN, and
+ * at least 2^24 for all other numbers. */
 V vu32 key_of(vf32 x, const int strict) {
     if (!strict) return and_u32(as_u32(x), set_u32(MAGNITUDE));
     return add_u32(shl_u32(as_u32(x), 1), set_u32(SMALLEST_KEY));
@@ -18,6 +20,7 @@ V vu32 bits_of_key(vu32 key, const int strict) {
     return strict ? shr_u32(sub_u32(max_u32(key, least), least), 1) : key;
 }
 
+/* Widen *result by max |x| of n numbers. */
 V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
     vu32 top[4];
     UNROLL for (int v = 0; v < 4; v++) top[v] = key_of(set_f32(*result), strict);
@@ -33,6 +36,7 @@ V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
     return 0;
 }
 
+/* Widen the keys top[cols] by those of `rows` rows. */
 V void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top, const int rows,
                    const int strict) {
     ptrdiff_t j = 0;
@@ -53,6 +57,7 @@ V void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top,
     }
 }
 
+/* Widen the amax of at most TABLE columns from number `first` on. */
 V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;
@@ -74,7 +79,8 @@ V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int
     return 0;
 }
 
-/* 16 runs at a time: their vectors of 16 maxima are the rows of a matrix, whose columns have the maxima. */
+/* Widen the amax of 16 short runs. Each has a vector of 16 maxima. The vectors are transposed as a matrix, so that one
+ * maximum of 16 vectors gives the amax of all runs. */
 V int top_of_runs(const mp_part *p, ptrdiff_t i, float *result) {
     vu32 top[MP_LANES];
     for (int r = 0; r < MP_LANES; r++) {
@@ -110,13 +116,14 @@ V vf32 finite_or_zero(vf32 x) {
     return select_f32(gt_i32(set_u32(INFINITE), and_u32(as_u32(x), set_u32(MAGNITUDE))), x, set_f32(0.0f));
 }
 
-/* NaN does not win a comparison. */
+/* Widen [lo, hi] by x, lane by lane. A comparison with NaN is false, so that NaN changes nothing. */
 V void widen_range(vf32 x, vf32 *lo, vf32 *hi, const int strict) {
     const vf32 counted = strict ? finite_or_zero(x) : x;
     *lo = min_f32(counted, *lo), *hi = max_f32(counted, *hi);
 }
 
-/* The bits of numbers >= +0 are in their order, and those of numbers <= -0 in the opposite one. */
+/* Set *result to the lane of x that is farthest from 0. All lanes are >= +0 or all are <= -0: of those, the largest
+ * bits as an unsigned number. */
 V int farthest(vf32 x, float *result) {
     const uint32_t bits = top_u32(as_u32(x));
     if ((bits & MAGNITUDE) >= INFINITE) return 1;
@@ -124,6 +131,7 @@ V int farthest(vf32 x, float *result) {
     return 0;
 }
 
+/* Widen [*lo, *hi] by n numbers. */
 V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int strict) {
     vf32 a[4], b[4];
     UNROLL for (int v = 0; v < 4; v++) a[v] = set_f32(*lo), b[v] = set_f32(*hi);
@@ -140,6 +148,7 @@ V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int 
     return 0;
 }
 
+/* Widen lo[cols] and hi[cols] by `rows` rows. */
 V void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, float *hi, const int rows,
                      const int strict) {
     ptrdiff_t j = 0;
@@ -162,6 +171,7 @@ V void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, f
     }
 }
 
+/* Widen the ranges of at most TABLE / 2 columns from number `first` on. */
 V int range_of_columns(const mp_part *p, ptrdiff_t first, float *lo, float *hi, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE / 2), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;

@@ -1,37 +1,44 @@
-/* The fast path from numbers to codes: by the reciprocal of the scale, where the code is certain.
+/* Codes by the reciprocal of the scale, where it is certain that they are those of the quotient f = x / scale, rounded
+ * to f32, which quotients.h computes.
  *
- * Integers: with t = x (1 / scale) + zero_point + 1/2, the code is floor(t), unless t is close to an integer. t has 16 bits
- * of fraction; let u = 2^-16. Let f be the rounded quotient, |f| <= 256: beyond that, t and f are both beyond the same end
- * of the codes. The rounded inverse is off by a relative 2^-24, so its product with x by u, and f by u / 2; the fused
- * multiply-add rounds numbers below 2^23 u by u / 4, and the conversion to an integer by u / 2. So t, computed, is within
- * 2.25 u of f + zero_point + 1/2; 4 u are added. If its fraction then is at least 8 u, that of f + zero_point + 1/2 is above
- * 0, there is no tie, and both have the same floor: the code is certain. The others, one in 8192, take the general path,
- * and so do NaN and what is beyond 2^15, which are converted to a fraction of 0.
+ * Integers: the code is floor(f + zero_point + 1/2), unless that is a tie. Computed instead is
+ *     t = x (1 / scale) + zero_point + 1/2,    a fixed-point number with 16 bits of fraction; let u = 2^-16.
+ * If |f| > 256, t and f are both beyond the same end of the codes. If |f| <= 256, these are the errors of t: the
+ * inverse is rounded by at most 2^-24 of itself, which changes its product with x by at most u; f is rounded by at most
+ * u / 2; the fused multiply-add rounds numbers below 2^23 u by at most u / 4; the conversion to an integer rounds by at
+ * most u / 2. So t is within 2.25 u of f + zero_point + 1/2. Then 4 u are added to t. If its fraction is at least 8 u
+ * now, the fraction of f + zero_point + 1/2 is above 0: there is no tie, both have the same floor, and the code is
+ * certain. A fraction is less in one of 8192 numbers, and in NaN and numbers beyond 2^15, which are converted to a
+ * fraction of 0.
  *
- * 8-bit floats likewise: with y = |x| (1 / scale), bounded, w is the bits of y plus half the distance between those of two
- * codes. y and f are each off by a relative 2^-24 for each of their roundings, three in all, which is at most 3 units of
- * their bits; 4 are added to w. If the bits of w below the code then are at least 8, y is on the same side of the middle
- * between two codes as f, and the code is the bits above, less the difference of the biases. The others, one in 2^17 or
- * 2^18, take the general path, and so do NaN and what is between 0 and the smallest normal number of the codes. A y of 0 is
- * certain: f is then 0 too, or rounded to 0 in these formats. */
+ * 8-bit floats: y = |x| (1 / scale), clamped to the largest code, and w is the bits of y as an integer plus half the
+ * distance between the bits of two codes. y and f have three roundings together, of at most 2^-24 of them each, which
+ * is at most 3 units of their bits; 4 are added to w. If the bits of w below those of a code are at least 8 now, y and
+ * f are on the same side of the middle between two codes, and the code is the bits above, less the difference of the
+ * biases. They are less in one of 2^17 (e4m3fn) or 2^18 (e5m2) numbers. NaN is not certain either, nor is y between 0
+ * and the smallest normal number of the codes. y = 0 is certain: f is 0 too, or so small that it is rounded to 0 in
+ * these formats.
+ *
+ * A block of 64 in which a code is not certain goes to quotients.h. */
 
-/* What is the same for all integer codes of a part. A code is certain if its fraction has one of the bits `certain`. The
- * codes less `middle` are signed bytes; if `adjust`, these are bounded by lo and hi and the sign bits in `flip` inverted. */
+/* What is the same for all integer codes of a part. A code is certain if one of the bits `certain` is set in the
+ * fraction of t. code - middle is a signed byte (middle: 128 for unsigned codes, else 0). If `adjust`, these bytes are
+ * clamped to lo and hi, and middle is added by inverting the bits `flip`. */
 typedef struct {
     int32_t middle;
     int adjust;
     vu32 certain, lo, hi, flip;
 } mp_bytes;
 
-/* The factors of x and, of integers, the starts: the other two terms of t, and 4 u. In units of u. stride 0: one for all,
- * stride 1: one for every 16 numbers. */
+/* factor: 1 / scale, of integers in units of u. start, of integers: zero_point - middle + 1/2 + 4 u in units of u.
+ * stride 0: one of each for all numbers; stride 1: one for every 16. */
 typedef struct {
     const vf32 *factor, *start;
     int stride;
 } mp_terms;
 
-/* Known to the compiler where it matters: the kind of the codes; whether all 64 of a block are there; whether the codes are
- * streamed past the caches, which needs q to be a multiple of 64. */
+/* What is constant wherever it is a parameter: the kind of the codes; `full`: the block has all of its 64 numbers;
+ * `stream`: the codes are stored past the caches, for which q is a multiple of 64. */
 typedef struct {
     mp_code kind;
     int full, stream;
@@ -49,7 +56,7 @@ V mp_bytes bytes_of(const mp_part *p) {
                       set_bytes(middle)};
 }
 
-/* The factors of up to 16 scales, and their starts. */
+/* The factors of up to 16 scales, and their starts (see mp_terms). */
 V vf32 factors_of(const float *scale, ptrdiff_t n, const mp_code kind) {
     return div_f32(set_f32(is_integer(kind) ? 0x1p16f : 1.0f), loadn_f32(scale, n));
 }
@@ -58,18 +65,20 @@ V vf32 starts_of(const int32_t *zero, ptrdiff_t n, int32_t middle) {
     return f32_from_i32(add_u32(shl_u32(shift, 16), set_u32(0x8004)));
 }
 
-/* Of n <= 64 numbers at x, 16 from v * 16 on; 0 beyond the last. */
+/* Numbers 16 v to 16 v + 15 of the n <= 64 at x, and 0 beyond the last. */
 V vf32 numbers_of(const float *x, ptrdiff_t n, int v, const int full) {
     const ptrdiff_t left = at_most(n - v * MP_LANES, MP_LANES);
     return full ? load_f32(x + v * MP_LANES) : left > 0 ? loadn_f32(x + v * MP_LANES, left) : set_f32(0.0f);
 }
+/* Store n <= 64 codes, one in each byte of a vector. */
 V void put_codes(uint8_t *q, vu32 codes, ptrdiff_t n, const mp_how how) {
     if (!how.full) storen_bytes(q, codes, n);
     else if (how.stream) stream_f32((float *)q, as_f32(codes));
     else store_u32(q, codes);
 }
 
-/* Writes n <= 64 codes that are 8-bit floats and returns 1, or returns 0 if one of them is not certain. */
+/* Store n <= 64 codes that are 8-bit floats and return 1, or store nothing and return 0 if one of them is not
+ * certain. */
 V int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_how how) {
     const mp_code kind = how.kind;
     const int mantissa = kind == MP_CODE_E4M3FN ? 3 : 2, bias = kind == MP_CODE_E4M3FN ? 7 : 15, shift = 23 - mantissa;
@@ -83,7 +92,7 @@ V int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const 
         const vu32 u = as_u32(min_f32(largest, as_f32(and_u32(as_u32(y), set_u32(MAGNITUDE))))); /* NaN stays */
         const vu32 w = add_u32(u, half), code = sub_u32(max_u32(w, base), base);
         distance[v] = and_u32(w, below), before[v] = sub_u32(u, one), any = or_u32(any, code);
-        /* As a signed number in the high half: less 128 if y is negative. */
+        /* The code is a signed byte in the upper half of the lane; 128 is subtracted from it if y is negative. */
         codes[v] = or_u32(shr_u32(code, shift - 16), and_u32(sar_u32(as_u32(y), 31), set_u32(0xFF800000u)));
     }
     const vu32 nearest = min_u32(min_u32(distance[0], distance[1]), min_u32(distance[2], distance[3]));

@@ -1,21 +1,24 @@
-/* Scales and zero points that follow from ranges. A scale is 1 where the range is empty, else at least the smallest float.
+/* Scales and zero points that follow from ranges. A scale is 1 where the range is [0, 0], else at least the smallest
+ * positive float, 2^-149.
  *
- * The first pass takes all scales for ordinary: normal numbers whose product with the largest code is finite. If one is
- * not, a second pass runs with `strict`, which corrects scales by one float. A scale that was rounded down so far that an
- * end of the range lies more than half a code beyond the codes becomes the next larger float. A scale whose product with
- * the largest code is infinite becomes the next smaller one. */
+ * The first pass assumes that all scales are normal numbers whose product with the largest code is finite. If one is
+ * not, a second pass runs with `strict`, which moves scales to a neighbouring float: up, if the scale was rounded down
+ * so far that an end of the range lies more than half a code beyond the codes; down, if its product with the largest
+ * code is infinite (symmetric scales only). */
 
-enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 }; /* normal and below 2^112, as sizes of the key below */
+/* Bits of the smallest normal float; key_of_scale is at most ORDINARY for scales from there to 2^112, else larger. */
+enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 };
 
 V vu32 key_of_scale(vf32 scale) { return sub_u32(as_u32(scale), set_u32(SMALLEST_NORMAL)); }
 V vf32 next_float(vf32 scale, uint32_t difference) { return as_f32(add_u32(as_u32(scale), set_u32(difference))); }
 
+/* The scale of a range: at least 2^-149, or 1 if the range is empty. */
 V vf32 positive(vf32 scale, vf32 range) {
     return select_f32(lt_f32(set_f32(0.0f), range), max_f32(scale, set_f32(0x1p-149f)), set_f32(1.0f));
 }
 
 V int symmetric_pass(const float *top, ptrdiff_t n, float largest, float *scale, const int strict) {
-    /* The largest number that is rounded to the largest code: what is beyond it was not in the range of the scale. */
+    /* The largest quotient that is rounded to the largest code; a larger one would be clamped. */
     const float limit = largest + (largest == 448.0f ? 16.0f : largest == 57344.0f ? 4096.0f : 0.5f);
     vu32 key = set_u32(0);
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
@@ -40,7 +43,8 @@ V vu32 zeros_of(vf32 lo, vf32 scale, vf32 low, vf32 high) {
     return i32_from_f32(min_f32(max_f32(sub_f32(low, div_f32(lo, scale)), low), high));
 }
 
-/* ONNX DynamicQuantizeLinear's rule. A range wider than f32 can express is scaled by parts. */
+/* scale = (hi - lo) / (qmax - qmin), zero_point = round(clamp(qmin - lo / scale)): ONNX DynamicQuantizeLinear. If hi -
+ * lo overflows, hi and lo are divided first. */
 V int asymmetric_pass(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
                        int32_t *zero_point, const int strict) {
     const vf32 low = set_f32((float)qmin), high = set_f32((float)qmax), codes = set_f32((float)(qmax - qmin));

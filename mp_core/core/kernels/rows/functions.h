@@ -1,7 +1,9 @@
-/* exp, and the activations built on it: fixed polynomials in fused multiply-adds, the same bits on every ISA.
- * The coefficients are minimax (Remez); docs/numerics.md gives the bounds, tests/test_rows.py checks them. */
+/* exp and the activations: fixed polynomials in fused multiply-adds, which give the same bits on every ISA. The
+ * coefficients are minimax (Remez); docs/numerics.md states the bounds of the error, and tests/test_rows.py checks
+ * them. */
 
-/* x = n ln 2 + r, |r| <= ln(2)/2. ln 2 is split so that n * LN2_HIGH is exact. */
+/* x = n ln 2 + r, |r| <= ln(2) / 2. ln 2 is split into LN2_HIGH, of 8 bits, so that n * LN2_HIGH is exact, and the
+ * rest. */
 V vu32 exponent_of(vf32 x) { return i32_from_f32(mul_f32(x, set_f32(0x1.715476p+0f))); }
 V vf32 remainder_of(vf32 x, vu32 n) {
     const vf32 nf = f32_from_i32(n);
@@ -20,9 +22,9 @@ APART vf32 expm1_near_0(vf32 r) {
 }
 V vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
 
-/* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below 2^-126).
- * For n = -163 the power is 0, and so is the result: arguments whose result is 0 are clamped to one with this n, since a
- * product that underflows takes 20 cycles or more (Zen 4, November 2026). */
+/* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
+ * 2^-126). For n = -163 the power is 0, and so is the result: arguments whose result is 0 are clamped to one with this
+ * n, since a product that underflows takes 20 cycles or more (Zen 4, November 2026). */
 V vf32 times_power_of_2(vf32 y, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
     return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
@@ -44,7 +46,8 @@ V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
 /* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution:
  * no cancellation for negative x. Q(u) = exp(-u^2 / 2) A(u) / B(u), deg A = 4, deg B = 5, relative error 9.3e-9 on
  * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
- * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose bits. */
+ * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
+ * bits. */
 APART vf32 gelu_f32(vf32 x) {
     const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vf32 a = set_f32(0x1.0dc450p-8f);
@@ -70,8 +73,8 @@ APART vf32 sigmoid_f32(vf32 x) {
     return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
 }
 
-/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it is x,
- * or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
+/* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
+ * is x, or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
 APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -100,8 +103,8 @@ APART vf32 gelu_tanh_f32(vf32 x) {
     return gated_f32(x, below, add_f32(remainder_of(w, n), w_rest), n);
 }
 
-/* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The sign
- * is that of x. */
+/* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The
+ * sign is that of x. */
 APART vf32 tanh_f32(vf32 x) {
     const vf32 y = mul_f32(set_f32(-2.0f), min_f32(set_f32(10.0f), magnitude_of(x)));
     const vu32 n = exponent_of(y);
@@ -148,10 +151,11 @@ APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) 
 #endif
 }
 
-/* The activation of n columns of rows of x, ldx elements apart; if the result is no f32, x may be overwritten by it. Return
- * whether it has to be rounded again, from there, because subnormal numbers were flushed. The switch is outside of the loop,
- * and there is one loop, so that the constants of a function stay in registers. */
-static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n, result_rows out) {
+/* The activation of n columns of rows of x, ldx elements apart; if the result is no f32, x is overwritten by it. Return
+ * whether it has to be rounded again, from there, because subnormal numbers were flushed. The switch is outside of the
+ * loop, and there is one loop, so that the constants of a function stay in registers. */
+static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n,
+                    result_rows out) {
     const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;
     ptrdiff_t i = 0, j = 0;
     int flushed = 0;

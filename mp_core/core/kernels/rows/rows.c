@@ -1,8 +1,9 @@
 /* Kernels over one row of f32, in several passes: the row is expected to stay in a cache between them.
  *
- * The order of a sum is part of the numerics contract. Lane i adds the elements i, i + 16, i + 32, ... of a block of
- * MP_BLOCK_ROW elements, starting at +0. The lanes of several blocks are added in a tree: the sum of m blocks is the sum
- * of the first 2^t plus the sum of the others, 2^t being the largest power of two below m. sum_f32 adds the 16 lanes. */
+ * The order of a sum is part of the numerics contract. A row is cut into row blocks of MP_BLOCK_ROW elements. In each,
+ * lane i adds the elements i, i + 16, i + 32, ... in order, starting at +0. The lanes of the row blocks are added in a
+ * tree: the sum of m row blocks is the sum of the first 2^t plus the sum of the others, 2^t being the largest power of
+ * two below m. sum_f32 adds the 16 lanes. */
 #include "vocabulary.h"
 
 #include "casts/conversions.h"
@@ -10,9 +11,9 @@
 
 typedef struct {
     ptrdiff_t n;      /* numbers to be added */
-    ptrdiff_t blocks; /* how many were added */
-    vf32 only;        /* the sum of the only block, in registers, if n <= MP_BLOCK_ROW; else: */
-    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring blocks if bit i of `blocks` is set; else undefined */
+    ptrdiff_t blocks; /* how many row blocks were added */
+    vf32 only;        /* the sum of the only row block, if n <= MP_BLOCK_ROW: it stays in a register; else: */
+    vf32 part[52];    /* part[i]: the sum of 2^i neighbouring row blocks if bit i of `blocks` is set; else undefined */
 } row_sum;
 
 V void start_sum(row_sum *sum, ptrdiff_t n) { sum->n = n, sum->blocks = 0, sum->only = set_f32(0.0f); }
@@ -36,7 +37,7 @@ V float sum_of_blocks(const row_sum *sum) {
     return sum_f32(total);
 }
 
-/* The first 0 < n <= 16 elements at p, where n is mostly a constant: whole vectors are read and written without a mask. */
+/* The first 0 < n <= 16 elements at p. n is mostly a constant: whole vectors are read and written without a mask. */
 V vf32 read_f32(const float *p, ptrdiff_t n) { return n == MP_LANES ? load_f32(p) : loadn_f32(p, n); }
 V void write_f32(float *p, vf32 x, ptrdiff_t n) {
     if (n == MP_LANES) store_f32(p, x);
@@ -44,6 +45,7 @@ V void write_f32(float *p, vf32 x, ptrdiff_t n) {
 }
 V vf32 first_of(ptrdiff_t n, vf32 yes, vf32 no) { return n == MP_LANES ? yes : select_f32(first_n(n), yes, no); }
 
+/* yes in the lanes whose keep[i] != 0, `no` in the others; yes if keep is NULL. */
 V vf32 where_kept(const uint8_t *keep, ptrdiff_t n, vf32 yes, float no) {
     if (!keep) return yes;
     return select_f32(gt_i32(widen_u8(n == MP_LANES ? load_u8(keep) : loadn_u8(keep, n)), set_u32(0)), yes, set_f32(no));
@@ -94,7 +96,8 @@ static void softmax(const float *x, const uint8_t *keep, float scale, ptrdiff_t 
     const vf32 by = set_f32(inverse);
     if (inverse < INFINITY) keep = NULL; /* exponentials that are not kept are 0, and times a number stay 0 */
     i = 0;
-#define DIVIDE(I, N) write_f32(out + I, where_kept(keep ? keep + I : NULL, N, mul_f32(read_f32(out + I, N), by), 0.0f), N)
+#define DIVIDE(I, N) \
+    write_f32(out + I, where_kept(keep ? keep + I : NULL, N, mul_f32(read_f32(out + I, N), by), 0.0f), N)
     FOR_VECTORS(i, n, DIVIDE)
 }
 
@@ -163,7 +166,7 @@ static void rms_norm(const float *x, const float *gamma, float epsilon, ptrdiff_
 }
 
 static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
-    activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* a result in f32 leaves x as it is */
+    activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* x stays: the result is f32 */
 }
 
 extern const mp_rows MP_EXPORTED(rows);

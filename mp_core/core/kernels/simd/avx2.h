@@ -31,8 +31,8 @@ V void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
 V void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
 V void stream_fence(void) { _mm_sfence(); }
 
-/* loadn_ and storen_ copy through a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are no
- * masked loads and stores of bytes. */
+/* loadn_ and storen_ copy through a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are
+ * no masked loads and stores of bytes. */
 #include "partial.h"
 
 MP_BOTH1(vf32, vu32, as_u32, _mm256_castps_si256)
@@ -129,8 +129,8 @@ V vmask eq_u16(vu16 a, vu16 b) {
 }
 #include "lanes16.h"
 
-/* A NaN (its magnitude exceeds that of infinity) is made quiet by setting all bits below its sign. Then each bf16 goes to the
- * upper half of its lane. */
+/* A NaN (its magnitude exceeds that of infinity) is made quiet by setting all bits below its sign. Then each bf16 goes
+ * to the upper half of its lane. */
 V vf32 f32_from_bf16(vu16 h) {
     const vu16 nan = _mm256_cmpgt_epi16(and_u16(h, set_u16(0x7FFF)), set_u16(0x7F80));
     const vu16 quiet = _mm256_permute4x64_epi64(or_u16(h, _mm256_srli_epi16(nan, 1)), 0xD8);

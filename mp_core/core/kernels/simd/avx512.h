@@ -76,7 +76,6 @@ V vu32 min_i8(vu32 a, vu32 b) { return _mm512_min_epi8(a, b); }
 V vu32 max_i8(vu32 a, vu32 b) { return _mm512_max_epi8(a, b); }
 V int any_clear(vu32 x, vu32 bits) { return _mm512_testn_epi32_mask(x, bits) != 0; }
 V int any_set(vu32 x, vu32 bits) { return _mm512_test_epi32_mask(x, bits) != 0; }
-/* The low (high) 16 bits of the lanes of a, then of those of b. */
 V vu32 low_halves(vu32 a, vu32 b) {
     const vu32 pair = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000A0008, 0x000E000C, 0x00120010, 0x00160014, 0x001A0018,
                                         0x001E001C, 0x00220020, 0x00260024, 0x002A0028, 0x002E002C, 0x00320030, 0x00360034,
@@ -99,8 +98,8 @@ V void storen_bytes(void *p, vu32 x, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, (
 V vf32 f32_from_f16(vu16 x) { return _mm512_cvtph_ps(x); }
 V vu16 f16_from_f32(vf32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-/* Each bf16 goes to the upper half of its lane. Then vfixupimmps makes signalling NaNs quiet. It keeps the bits of all other
- * numbers, subnormal ones too, even if the caller flushes them. */
+/* Each bf16 goes to the upper half of its lane. Then vfixupimmps makes signalling NaNs quiet. It keeps the bits of all
+ * other numbers, subnormal ones too, even if the caller flushes them. */
 V vf32 f32_from_bf16(vu16 h) {
     const vu32 twice = _mm512_setr_epi32(0x00000000, 0x00010001, 0x00020002, 0x00030003, 0x00040004, 0x00050005, 0x00060006,
                                          0x00070007, 0x00080008, 0x00090009, 0x000A000A, 0x000B000B, 0x000C000C, 0x000D000D,
@@ -113,7 +112,8 @@ V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"
 
-/* Transpose the 4 x 4 words in each 128-bit quarter of r[0..3], r[4..7], ...: first pairs of words, then pairs of pairs. */
+/* Transpose the 4 x 4 words in each 128-bit quarter of r[0..3], r[4..7], ...: first pairs of words, then pairs of
+ * pairs. */
 V void transpose_quarters(vu32 *r) {
     vu32 t[MP_LANES];
     UNROLL for (int i = 0; i < MP_LANES; i += 2) {
@@ -142,7 +142,7 @@ V void transpose_u32(vu32 *r) {
     }
 }
 
-/* Each load puts 8 words of row i + 4 above 8 words of row i, which replaces one of the steps of transpose_u32. */
+/* Each load puts 8 words of row i + 4 above 8 words of row i, in the place of one of the shuffles of transpose_u32. */
 #define MP_NATIVE_COLUMNS
 V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     vu32 t[MP_LANES];
@@ -227,10 +227,10 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 #ifdef MP_NATIVE_BYTES /* avx512_bf16.h */
 #include "tables.h"
 #else
-/* Elements 2 s and 2 s + 1 of four float8 to a pair of bf16, exactly. Each byte goes to the top of 16 bits, where its sign is
- * in place. Normal numbers: shift exponent and mantissa to their place and add the difference of the biases. Subnormal
- * numbers: look them up (vpermw uses the low 5 bits of the index). `special`: bits that are all set in codes of Inf and
- * NaN only; `mark`: bits that make the result Inf or NaN. */
+/* Elements 2 s and 2 s + 1 of four float8 to a pair of bf16, exactly. Each byte goes to the top of 16 bits, where its
+ * sign is in place. Normal numbers: shift exponent and mantissa to their place and add the difference of the biases.
+ * Subnormal numbers: look them up (vpermw uses the low 5 bits of the index). `special`: bits that are all set in codes
+ * of Inf and NaN only; `mark`: bits that make the result Inf or NaN. */
 #define MP_NATIVE_F8_PAIRS
 V vu32 pair_from_f8(vu32 word, const int s, const int mantissa, const int bias, const uint16_t *subnormal,
                     const int special, const int mark) {

@@ -1,5 +1,5 @@
-/* AVX-512 with VNNI, VBMI (permutations of bytes) and BF16: vdpbf16ps adds the odd product of a pair, then the even one,
- * each rounded once. */
+/* AVX-512 with VNNI, VBMI (permutations of bytes) and BF16: vdpbf16ps adds the odd product of a pair, then the even
+ * one, each rounded once. */
 #define MP_NATIVE_VNNI
 #define MP_NATIVE_BYTES
 #include "avx512.h"

@@ -1,5 +1,5 @@
-/* The vocabulary in plain C, for any CPU: a vector is an array of 16 lanes, a fused multiply-add is fmaf. Slow, and always
- * available. */
+/* The vocabulary in plain C, for any CPU: a vector is an array of 16 lanes, and a fused multiply-add is fmaf. It is
+ * slow, and every build has it. */
 typedef struct { float x[MP_LANES]; } vf32;
 typedef struct { uint32_t x[MP_LANES]; } vu32;
 typedef struct { uint16_t x[MP_LANES]; } vu16;

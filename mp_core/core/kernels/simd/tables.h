@@ -1,6 +1,6 @@
-/* 8-bit formats to bf16 by lookup tables: vpermi2b looks up 64 bytes at once in a table of 128, by the low seven bits of each
- * index. A bf16 has two bytes, so there is one table of the high bytes and one of the low bytes. The compiler fills both from
- * the formulas below. */
+/* 8-bit formats to bf16 by lookup tables: vpermi2b looks up 64 bytes at once in a table of 128, by the low seven bits
+ * of each index. A bf16 has two bytes, so there is one table of the high bytes and one of the low bytes. The compiler
+ * fills both from the formulas below. */
 
 typedef struct {
     uint8_t high[128], low[128];
@@ -23,8 +23,8 @@ typedef struct {
     ((N) < 2 ? 0 : (N) < 4 ? 1 : (N) < 8 ? 2 : (N) < 16 ? 3 : (N) < 32 ? 4 : (N) < 64 ? 5 : (N) < 128 ? 6 : 7)
 #define MP_BF16_OF(N, E) (((127 + (E) + MP_LOG2(N)) << 7) + (((N) << (7 - MP_LOG2(N))) & 0x7F))
 
-/* The bf16 of code C without its sign. Normal: fields shifted, difference of the biases added. Subnormal: mantissa times the
- * value of its last bit. */
+/* The bf16 of code C without its sign. Normal: fields shifted, difference of the biases added. Subnormal: mantissa
+ * times the value of its last bit. */
 #define MP_E4M3FN(C) ((C) == 0 ? 0 : (C) < 8 ? MP_BF16_OF(C, -9) : (C) == 0x7F ? 0x7FC0 : ((C) << 4) + (120 << 7))
 #define MP_E5M2(C) \
     ((C) == 0 ? 0 : (C) < 4 ? MP_BF16_OF(C, -16) : (C) < 0x7C ? ((C) << 5) + (112 << 7) : 0x7F80 | (C) << 5)
@@ -38,8 +38,8 @@ V vu32 look_up(vu32 codes, const uint8_t *table) {
     return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 64));
 }
 
-/* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. So interleave(low, high, 0) gives the bf16 of the
- * first two elements of each group, and interleave(low, high, 1) those of the others. */
+/* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. So interleave(low, high, 0) gives the bf16 of
+ * the first two elements of each group, and interleave(low, high, 1) those of the others. */
 V vu32 pairs_first(vu32 word) {
     return _mm512_shuffle_epi8(word, _mm512_set4_epi32(0x0F0E0B0A, 0x07060302, 0x0D0C0908, 0x05040100));
 }

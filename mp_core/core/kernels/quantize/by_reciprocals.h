@@ -1,16 +1,16 @@
-/* Ways through a part by reciprocals. Blocks of 64 codes that are not all certain go to the general path.
- *
- * Arrays in which many codes are not certain, such as multiples of half a scale, should not be tried block by block in vain.
- * So after each block that failed, twice as many follow untried on the general path, up to these limits. */
+/* The codes of a part by reciprocals, block of 64 by block of 64. A block whose codes are not all certain is computed
+ * by quotients instead. In some arrays, such as one of multiples of half a scale, no block is certain, and trying each
+ * costs time. So after a block that failed, the next ones are computed by quotients without a try: after each further
+ * failure twice as many, up to these numbers. */
 enum {
-    MOST_UNTRIED = 2048, /* elements of a run with one scale */
-    MOST_SKIPPED = 7,    /* blocks of 64 columns, or of short runs */
-    RUNS = 256,          /* short runs whose factors are in a table at a time */
+    MOST_UNTRIED = 2048, /* elements, of a run with one scale */
+    MOST_SKIPPED = 7,    /* blocks, of columns with a scale each or of short runs */
+    RUNS = 256,          /* short runs whose factors are computed at a time, in a buffer of 1 KiB */
 };
 
-/* ---- the general path for some elements */
+/* ---- some elements by quotients */
 
-/* Codes of `rows` x `cols` elements from element (i, j) of p on. */
+/* Compute the codes of `rows` x `cols` elements from element (i, j) of p on by quotients. */
 static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t rows, ptrdiff_t cols,
                                                 mp_code kind) {
     const ptrdiff_t at = i * p->by_row + j * p->by_column;
@@ -28,7 +28,8 @@ static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, p
 #undef MP_PART
 }
 
-/* n columns from column j on of those of `rows` rows from row i on whose bit in `uncertain` is set. */
+/* The same for n columns from column j on, in those of the `rows` rows from row i on whose bit in `uncertain` is
+ * set. */
 V void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain, int rows, ptrdiff_t n, const mp_code kind) {
     if (uncertain == (1 << rows) - 1) code_part(p, i, j, rows, n, kind);
     else
@@ -36,7 +37,7 @@ V void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain,
             if (uncertain >> r & 1) code_part(p, i + r, j, 1, n, kind);
 }
 
-/* n <= 4 vectors of runs of 1 << shift vectors that follow each other, from vector number w of the part on. */
+/* The same for n <= 4 vectors from vector number w of the part on, where each run is 1 << shift vectors. */
 static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w, ptrdiff_t n, int shift, mp_code kind) {
     mp_rule rules[4];
     for (ptrdiff_t v = 0; v < n; v++) {
@@ -49,14 +50,14 @@ static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w
 
 /* ---- runs: one scale for all elements of a row, or for all rows */
 
-/* Where the numbers and codes of a run are. */
+/* Where the numbers and codes of a run are, and how many. */
 typedef struct {
     const float *x;
     uint8_t *q;
     ptrdiff_t cols;
 } mp_run;
 
-/* Whole blocks, up to the first that is not certain. Returns how many. */
+/* Compute the codes of whole blocks up to the first that is not certain. Return how many these are. */
 V ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t distance, mp_terms terms, const mp_bytes bytes,
                        const mp_how how) {
     for (ptrdiff_t b = 0; b < blocks; b++, x += BLOCK, q += BLOCK) {
@@ -66,7 +67,8 @@ V ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t d
     return blocks;
 }
 
-/* Row i of p. What p holds is passed on in registers: for all the compiler knows, *p could be among the codes. */
+/* Compute the codes of row i of p. The fields of p that it needs are parameters: a store of codes (uint8_t) may alias
+ * *p, so that the compiler would load them again after each. */
 V void fast_run(const mp_part *p, ptrdiff_t i, const mp_run run, ptrdiff_t distance, mp_terms terms, const mp_bytes bytes,
                 const mp_how how) {
     const mp_how edge = {how.kind, 0, 0};
@@ -97,7 +99,7 @@ V void fast_runs(const mp_part *p, const mp_how how) {
     uint8_t *q = p->q;
     float factors[MP_LANES], starts[MP_LANES];
     for (ptrdiff_t i = 0, n; i < rows; i += n) {
-        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* runs whose factors are at hand */
+        n = by_row ? at_most(rows - i, MP_LANES) : rows; /* runs whose factors are computed at a time */
         store_f32(factors, factors_of(scale + i * by_row, by_row ? n : 1, how.kind));
         store_f32(starts, starts_of(zero ? zero + i * by_row : NULL, by_row ? n : 1, bytes.middle));
         for (ptrdiff_t r = 0; r < n; r++) {
@@ -110,13 +112,14 @@ V void fast_runs(const mp_part *p, const mp_how how) {
 
 /* ---- short runs: 16, 32 or 64 elements with one scale, that follow each other in memory */
 
-/* Returns s if they are of 1 << s vectors of 16, or -1. */
+/* Return s if the part consists of such runs of 1 << s vectors, else -1. */
 V int shift_of_runs(const mp_part *p) {
     if (!p->by_row || p->ldx != p->cols || p->ldq != p->cols) return -1;
     return p->cols == MP_LANES ? 0 : p->cols == 2 * MP_LANES ? 1 : p->cols == BLOCK ? 2 : -1;
 }
 
-/* A block of four vectors begins with a run or, if codes are streamed, with a cache line of codes. */
+/* Compute the codes of short runs. A block of four vectors begins where a run begins or, if codes are streamed, where a
+ * cache line of codes begins. */
 V void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t distance = p->prefetch_distance;
@@ -159,15 +162,15 @@ V void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
 
 /* ---- columns: one scale for every column */
 
-/* The factors and starts of the columns from `first` on, which can be read to the end of a block of 64. If stride is 0,
- * there is one start for all. */
+/* The factors and starts of `cols` columns from number `first` on, which are readable to the end of a block of 64. If
+ * stride is 0, all columns have the same start. */
 typedef struct {
     ptrdiff_t first, cols;
     const float *factors, *starts;
     ptrdiff_t stride;
 } mp_columns;
 
-/* Factors and starts of 64 columns from column j on. */
+/* The factors and starts of 64 columns. */
 typedef struct {
     vf32 factor[4], start[4];
 } mp_block;
@@ -181,7 +184,7 @@ V mp_block block_of(const mp_columns *c, ptrdiff_t j) {
     return b;
 }
 
-/* n < 64 columns from column j on, of `rows` rows from row i on. */
+/* Compute the codes of n < 64 columns from column j on, of `rows` rows from row i on. */
 V void edge_columns(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t j, ptrdiff_t rows, ptrdiff_t n,
                     const mp_code kind) {
     const ptrdiff_t ldx = p->ldx, ldq = p->ldq, last = i + rows;
@@ -189,13 +192,13 @@ V void edge_columns(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_
     const mp_block b = block_of(c, j);
     const float *x = p->x + i * ldx + c->first + j;
     uint8_t *q = p->q + i * ldq + c->first + j;
-    for (int together; i < last; i += together) {
+    for (int count; i < last; i += count) {
         int uncertain = 0;
-        together = (int)at_most(last - i, ROWS);
-        for (int r = 0; r < together; r++, x += ldx, q += ldq) {
+        count = (int)at_most(last - i, ROWS);
+        for (int r = 0; r < count; r++, x += ldx, q += ldq) {
             if (!try_block(x, q, n, (mp_terms){b.factor, b.start, 1}, bytes, (mp_how){kind, 0, 0})) uncertain |= 1 << r;
         }
-        if (uncertain) code_uncertain(p, i, c->first + j, uncertain, together, n, kind);
+        if (uncertain) code_uncertain(p, i, c->first + j, uncertain, count, n, kind);
     }
 }
 static __attribute__((noinline)) void fast_edge(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t j,
@@ -205,14 +208,14 @@ static __attribute__((noinline)) void fast_edge(const mp_part *p, ptrdiff_t i, c
     else edge_columns(p, i, c, j, rows, n, MP_CODE_I8);
 }
 
-/* `rows` rows from row i on; `head` columns precede the first whose codes begin a cache line. */
+/* Compute the codes of `rows` rows from row i on. `head` columns precede the first whose codes begin a cache line. */
 V void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t head, const int rows, const mp_bytes bytes,
                  const mp_how how) {
     const ptrdiff_t ldx = p->ldx, ldq = p->ldq;
     const float *x = p->x + i * ldx + c->first;
     uint8_t *q = p->q + i * ldq + c->first;
     const int all = (1 << rows) - 1;
-    ptrdiff_t skip = 0, next_skip = 0; /* as for short runs */
+    ptrdiff_t skip = 0, next_skip = 0; /* as in fast_short_runs */
     ptrdiff_t j = head;
     if (head) fast_edge(p, i, c, 0, rows, head, how.kind);
     for (; j + BLOCK <= c->cols; j += BLOCK) {
@@ -233,6 +236,8 @@ V void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t h
     if (j < c->cols) fast_edge(p, i, c, j, rows, c->cols - j, how.kind);
 }
 
+/* Compute the codes of a part whose columns have a scale each: up to TABLE columns at a time, whose factors are in
+ * L1. */
 V void fast_columns(const mp_part *p, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t fours = p->rows / ROWS * ROWS, most = p->zero_point ? TABLE / 2 : TABLE;
@@ -242,7 +247,7 @@ V void fast_columns(const mp_part *p, const mp_how how) {
     store_f32(starts, starts_of(NULL, MP_LANES, bytes.middle));
     for (; c.first < p->cols; c.first += most) {
         c.cols = at_most(p->cols - c.first, most);
-        for (ptrdiff_t j = 0; j < c.cols + BLOCK; j += MP_LANES) { /* lanes without a column are certain */
+        for (ptrdiff_t j = 0; j < c.cols + BLOCK; j += MP_LANES) { /* lanes without a column: certain */
             const ptrdiff_t at = c.first + j, n = at_most(c.cols - j, MP_LANES);
             store_f32(factors + j, set_f32(0.0f));
             if (n > 0) storen_f32(factors + j, factors_of(p->scale + at, n, how.kind), n);
@@ -261,11 +266,11 @@ V void fast_columns(const mp_part *p, const mp_how how) {
     }
 }
 
-/* ---- the choice */
+/* ---- the choice of these by the part's scales */
 
 V void fast_part(const mp_part *p, const int shift, const mp_how how) {
     if (p->by_column) fast_columns(p, how);
-    else if (shift == 2) fast_short_runs(p, 2, how); /* groups of 64, known to the compiler */
+    else if (shift == 2) fast_short_runs(p, 2, how); /* scale groups of 64: shift is a constant */
     else if (shift >= 0) fast_short_runs(p, shift, how);
     else fast_runs(p, how);
     if (how.stream) stream_fence();

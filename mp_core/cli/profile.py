@@ -1,0 +1,106 @@
+"""``mp-core profile``: where the time of a forward pass goes, operation by operation, and how near each is to its limit."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import config
+from mp_core.benchmark import Limit, measure
+from mp_core.cli.common import DONE, check_output, positive, write_json
+from mp_core.cli.policies import policy
+from mp_core.forward import ForwardPlan, Operation
+from mp_core.models import BertEncoder
+
+__all__ = ["add_command", "rows_of", "table"]
+
+
+def add_command(commands: Any) -> None:
+    """Add the command `profile`."""
+    command = commands.add_parser("profile", help="where the time of an encoder goes, operation by operation")
+    command.add_argument("--model", required=True, metavar="DIR", help="folder of an encoder")
+    command.add_argument("--policy", type=policy, metavar="POLICY", help="default: the one that the folder names")
+    command.add_argument("--batch", type=positive, default=8, metavar="N", help="texts (default 8)")
+    command.add_argument("--length", type=positive, default=64, metavar="N", help="tokens of each text (default 64)")
+    command.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
+    command.add_argument("--json", metavar="FILE", help="write the table here too")
+    command.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png (needs matplotlib)")
+    command.set_defaults(run=_profile)
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    for option in ("json", "plot"):
+        if getattr(arguments, option) is not None:
+            check_output(f"--{option}", getattr(arguments, option))
+    encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
+    if arguments.length > encoder.max_length:
+        raise argparse.ArgumentError(
+            None, f"argument --length: must be at most {encoder.max_length}; received {arguments.length}"
+        )
+    with config.num_threads(arguments.threads or config.get_num_threads()):
+        ids = np.ones((arguments.batch, arguments.length), np.int32)
+        rows = rows_of(ForwardPlan(encoder.model, (ids,), {}).profile(repeat=20))
+        report: dict[str, Any] = {"isa": config.isa(), "threads": config.get_num_threads(), "rows": rows}
+    report |= {"batch": arguments.batch, "length": arguments.length, "policy": encoder.model.dtype_policy.name}
+    total = sum(row["seconds"] for row in rows)
+    print(f"{arguments.batch} texts of {arguments.length} tokens, {report['policy']}, {report['isa']}, "
+          f"{report['threads']} thread{'s' * (report['threads'] > 1)}: {total * 1e3:.3g} ms")  # fmt: skip
+    print(table(rows))
+    if arguments.json is not None:
+        write_json(arguments.json, report)
+    if arguments.plot is not None:
+        _plot(Path(arguments.plot), rows)
+    return DONE
+
+
+def rows_of(operations: list[Operation]) -> list[dict[str, Any]]:
+    """Return the operations of each name as one row, the slowest first, with the seconds that nothing can beat.
+
+    The limit of a product is its multiplications at the rate of this machine in registers; of all else, and of a product
+    with few rows, the bytes that it moves at the rate at which the second-level cache is read. Both are measured now.
+    """
+    kinds = {op.arithmetic for op in operations if op.arithmetic is not None}
+    limits = {kind: Limit.multiply(kind) for kind in kinds} | {"read": Limit.read(1 << 18)}
+    taken = measure({name: limit.timer for name, limit in limits.items()})
+    each = {name: min(taken[name]) / limit.work for name, limit in limits.items()}  # seconds of an operation or a byte
+    rows: dict[str, dict[str, Any]] = {}
+    for op in operations:
+        row = rows.setdefault(op.name, {"operation": op.name, "times": 0, "seconds": 0.0, "limit": 0.0})
+        multiplying = 0.0 if op.arithmetic is None else op.operations * each[op.arithmetic]
+        row["times"] += 1
+        row["seconds"] += op.seconds
+        row["limit"] += max(multiplying, op.moved * each["read"])
+    return sorted(rows.values(), key=lambda row: -row["seconds"])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as text, with their sum."""
+    total = sum(row["seconds"] for row in rows)
+    least = sum(row["limit"] for row in rows)
+    times = sum(row["times"] for row in rows)
+    every = [*rows, {"operation": "all", "times": times, "seconds": total, "limit": least}]
+    lines = [f"{'operation':28}{'times':>6}{'ms':>10}{'share %':>9}{'of its limit %':>16}"]
+    lines += [
+        f"{row['operation']:28}{row['times']:6}{row['seconds'] * 1e3:10.3f}{100 * row['seconds'] / total:9.1f}"
+        f"{100 * row['limit'] / row['seconds']:16.0f}"
+        for row in every
+    ]
+    return "\n".join(lines)
+
+
+def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Draw a bar for each row: its milliseconds, and those of its limit."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("--plot needs matplotlib: install mp-core[plot]") from error
+    figure = Figure(figsize=(8, 0.4 * len(rows) + 1.2), layout="constrained")
+    axes = figure.add_subplot()
+    names = [f"{row['operation']} x{row['times']}" for row in rows]
+    axes.barh(names, [row["seconds"] * 1e3 for row in rows], color="#a9c9e8", label="taken")
+    axes.barh(names, [row["limit"] * 1e3 for row in rows], color="#4a7fb0", height=0.4, label="limit")
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds")
+    axes.legend()
+    figure.savefig(path)

@@ -1,0 +1,9 @@
+from typing import Any
+
+import numpy as np
+
+_Array = np.ndarray[Any, Any]
+
+POOLINGS: dict[str, int]
+
+def pool(fmt: int, how: int, x: _Array, offsets: _Array, weights: _Array, skipped: int, out: _Array) -> None: ...

@@ -1,0 +1,213 @@
+"""Running what a tape has noted: copies of the contexts of its steps, whose pointers lead to the memory of a run.
+
+A :class:`Replay` runs all steps in one go, without the interpreter lock: on one team of threads with a barrier between
+one step and the next (`run`), or as one of several passes, each on a thread of its own (`run_passes`).
+"""
+
+cimport numpy as cnp
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from mp_core.core.cpu cimport parallel_for, run_steps
+from mp_core.core.header cimport mp_progress, mp_step
+from mp_core.core.steps cimport NO_ROW, Note, preparation
+
+from time import perf_counter
+
+cdef extern from "<stdlib.h>" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+cdef extern from * nogil:
+    int __atomic_exchange_n(int *at, int value, int order)
+    void __atomic_store_n(int *at, int value, int order)
+    int __ATOMIC_ACQUIRE, __ATOMIC_RELEASE
+
+cnp.import_array()
+
+cdef struct Fixup:          # a pointer in a context that leads into a buffer
+    char **pointer
+    Py_ssize_t buffer, delta
+
+cdef struct Steps:
+    Py_ssize_t count
+    mp_step *steps
+    mp_progress *progress
+    preparation *prepare
+    int *size               # which of the sizes each step follows, or -1
+    int **failed
+    char *contexts
+    Fixup *fixups
+    Py_ssize_t fixup_count
+
+
+cdef void make_ready(Steps *s, char **bases, const Py_ssize_t *rows, int threads) noexcept nogil:
+    """Lead all pointers to the buffers at `bases`, and plan the steps for so many rows and threads."""
+    cdef Py_ssize_t index
+    for index in range(s.fixup_count):
+        s.fixups[index].pointer[0] = bases[s.fixups[index].buffer] + s.fixups[index].delta
+    for index in range(s.count):
+        s.steps[index].tasks = s.prepare[index](
+            s.steps[index].context, -1 if s.size[index] < 0 else rows[s.size[index]], threads)
+
+
+cdef class Replay:
+    """Steps ready to run: for one run at a time.
+
+    Parameters
+    ----------
+    notes : list of Note
+    sizes : tuple of int
+        Numbers of rows: a step with as many as one of them has as many as a run says in that place.
+    """
+
+    cdef readonly list notes
+    cdef Steps steps
+
+    def __cinit__(self, list notes not None, tuple sizes not None=()):
+        cdef Py_ssize_t index, end = 0, fixup = 0
+        cdef Note note
+        cdef Steps *s = &self.steps
+        self.notes, s.count = notes, len(notes)
+        s.size = <int *>allocated(s.count * sizeof(int))
+        s.failed = <int **>allocated(s.count * sizeof(int *))
+        s.steps = <mp_step *>allocated(s.count * sizeof(mp_step))
+        s.prepare = <preparation *>allocated(s.count * sizeof(preparation))
+        s.progress = <mp_progress *>allocated(s.count * sizeof(mp_progress))
+        for note in notes:
+            end += (len(note.context) + 63) // 64 * 64
+            s.fixup_count += len(note.pointers)
+        s.contexts = <char *>allocated(end)
+        s.fixups = <Fixup *>allocated(s.fixup_count * sizeof(Fixup))
+        end = 0
+        for index, note in enumerate(notes):
+            memcpy(s.contexts + end, PyBytes_AS_STRING(note.context), len(note.context))
+            s.steps[index].run, s.steps[index].context = note.kind.run, s.contexts + end
+            s.prepare[index], s.failed[index] = note.kind.prepare, <int *>(s.contexts + end + note.kind.failed)
+            s.size[index] = sizes.index(note.cost.rows) if note.cost.rows in sizes else -1
+            for offset, buffer, delta in note.pointers:
+                s.fixups[fixup].pointer = <char **>(s.contexts + end + <Py_ssize_t>offset)
+                s.fixups[fixup].buffer, s.fixups[fixup].delta = buffer, delta
+                fixup += 1
+            end += (len(note.context) + 63) // 64 * 64
+
+    def __dealloc__(self):
+        free(self.steps.size)
+        free(self.steps.failed)
+        free(self.steps.steps)
+        free(self.steps.prepare)
+        free(self.steps.progress)
+        free(self.steps.contexts)
+        free(self.steps.fixups)
+
+    cdef int check(self) except -1:
+        """Raise if a task found no memory for its scratch, or an index without a row."""
+        cdef Py_ssize_t index
+        cdef int kind
+        for index in range(self.steps.count):
+            kind, self.steps.failed[index][0] = self.steps.failed[index][0], 0
+            if kind == NO_ROW:
+                raise IndexError("an index of the inputs is outside of the table in which it is looked up")
+            if kind:
+                raise MemoryError(f"no memory for the scratch of {(<Note>self.notes[index]).name}")
+        return 0
+
+    def run(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads):
+        """Run all steps, with a barrier between one and the next.
+
+        Parameters
+        ----------
+        bases : ndarray of intp
+            The address of each buffer.
+        rows : ndarray of intp
+            The number of rows for each of the sizes.
+        threads : int
+        """
+        cdef char **base = <char **>cnp.PyArray_DATA(bases)
+        cdef const Py_ssize_t *row = <const Py_ssize_t *>cnp.PyArray_DATA(rows)
+        with nogil:
+            make_ready(&self.steps, base, row, threads)
+            run_steps(threads, self.steps.steps, self.steps.count, self.steps.progress)
+        self.check()
+
+    def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads):
+        """Run step by step; return the seconds that each took."""
+        cdef Py_ssize_t index
+        make_ready(&self.steps, <char **>cnp.PyArray_DATA(bases), <const Py_ssize_t *>cnp.PyArray_DATA(rows), threads)
+        seconds = []
+        for index in range(self.steps.count):
+            begin = perf_counter()
+            with nogil:
+                run_steps(threads, self.steps.steps + index, 1, self.steps.progress)
+            seconds.append(perf_counter() - begin)
+        self.check()
+        return seconds
+
+
+cdef struct Passes:
+    Steps **replays             # one for each thread
+    int *taken                  # whether a thread uses it now
+    int slots
+    char **bases                # [slots][buffers]
+    const int *given            # numbers of the buffers that differ from pass to pass
+    char **addresses            # [passes][given_count]: these
+    const Py_ssize_t *rows      # [passes][sizes]
+    Py_ssize_t buffers, given_count, sizes
+
+
+cdef void run_pass(void *context, Py_ssize_t index) noexcept nogil:
+    """One task: all steps of a pass on this thread."""
+    cdef Passes *p = <Passes *>context
+    cdef Py_ssize_t i, slot = 0
+    while __atomic_exchange_n(p.taken + slot, 1, __ATOMIC_ACQUIRE):  # there are as many as threads: one is free
+        slot = (slot + 1) % p.slots
+    for i in range(p.given_count):
+        p.bases[slot * p.buffers + p.given[i]] = p.addresses[index * p.given_count + i]
+    make_ready(p.replays[slot], p.bases + slot * p.buffers, p.rows + index * p.sizes, 1)
+    run_steps(1, p.replays[slot].steps, p.replays[slot].count, p.replays[slot].progress)
+    __atomic_store_n(p.taken + slot, 0, __ATOMIC_RELEASE)
+
+
+def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray given not None,
+               cnp.ndarray addresses not None, cnp.ndarray rows not None):
+    """Run passes of a plan side by side, each on one thread: as many at once as there are replays.
+
+    Parameters
+    ----------
+    replays : list of Replay
+    bases : ndarray of intp, shape (replays, buffers)
+        The address of each buffer, for each of the replays.
+    given : ndarray of int32
+        Numbers of the buffers that differ from pass to pass.
+    addresses : ndarray of intp, shape (passes, len(given))
+        Theirs.
+    rows : ndarray of intp, shape (passes, sizes)
+        The number of rows for each of the sizes.
+    """
+    cdef Passes p
+    cdef Py_ssize_t index, passes = cnp.PyArray_DIM(addresses, 0)
+    p.slots = <int>len(replays)
+    p.replays = <Steps **>allocated(p.slots * sizeof(Steps *))
+    p.taken = <int *>allocated(p.slots * sizeof(int))
+    for index in range(p.slots):
+        p.replays[index] = &(<Replay>replays[index]).steps
+    p.bases, p.buffers = <char **>cnp.PyArray_DATA(bases), cnp.PyArray_DIM(bases, 1)
+    p.given, p.given_count = <const int *>cnp.PyArray_DATA(given), cnp.PyArray_DIM(given, 0)
+    p.addresses = <char **>cnp.PyArray_DATA(addresses)
+    p.rows, p.sizes = <const Py_ssize_t *>cnp.PyArray_DATA(rows), cnp.PyArray_DIM(rows, 1)
+    with nogil:
+        parallel_for(p.slots, passes, run_pass, &p)
+    free(p.replays)
+    free(p.taken)
+    for replay in replays:
+        (<Replay>replay).check()
+
+
+cdef void *allocated(size_t size) except NULL:
+    """Zeroed memory that begins with a cache line."""
+    cdef size_t rounded = (size // 64 + 1) * 64
+    cdef void *block = aligned_alloc(64, rounded)
+    if block == NULL:
+        raise MemoryError
+    memset(block, 0, rounded)
+    return block
