@@ -159,7 +159,7 @@ CASES = (
         "epilogue in registers",
         "Scales, bias and narrowing are applied to the accumulators before they are stored.",
         f"products ({FEW}|{MANY}) packed",
-        (Edit(PANEL, ".in_registers = fits_registers(g, kind)", ".in_registers = 0"),),
+        (Edit(PANEL, ".place = place_of_epilogue(g, kind)", ".place = IN_MEMORY"),),
     ),
     Case(
         "zero points first",

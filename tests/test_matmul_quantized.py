@@ -1,6 +1,7 @@
 """Products of codes and scales against integer products in int64, rescaled."""
 
 import dataclasses
+import itertools
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +19,20 @@ def test_quantized_product_is_the_rescaled_integer_product(isa, rng):
     for right in (k, mp.pack(k)):
         assert_same_bits(mp.matmul(q, right, bias=bias), expected)
     assert mp.matmul(q, mp.pack(k), out_dtype="bfloat16").dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("size", [1.0, 2.0**-126])
+def test_narrow_results_of_codes_are_casts_of_the_float32_result(isa, dtype, activation, size, rng):
+    """Subnormal results too: the instruction that rounds to bfloat16 would flush them."""
+    x, w = rng.standard_normal((13, 70)) * size, rng.standard_normal((70, 96))
+    for rows, columns in itertools.product((1, 6, 13), (96, 83)):
+        q, k = mp.quantize(x[:rows], axis=0), mp.pack(mp.quantize(w[:, :columns], axis=1))
+        settings = {"bias": rng.standard_normal(columns) * size, "activation": activation}
+        wide = mp.matmul(q, k, **settings)
+        assert rows == 1 or size == 1 or np.any((wide != 0) & (np.abs(wide) < 2.0**-126))
+        assert_same_bits(mp.matmul(q, k, out_dtype=dtype, **settings), mp.cast(wide, dtype))
 
 
 def test_quantized_batch(rng):

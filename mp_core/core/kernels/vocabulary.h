@@ -156,14 +156,6 @@ V void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
 }
 #endif
 
-V float max_lanes(vf32 x) {
-    float lane[MP_LANES], best;
-    store_f32(lane, x);
-    best = lane[0];
-    for (int i = 1; i < MP_LANES; i++) best = lane[i] > best ? lane[i] : best;
-    return best;
-}
-
 V ptrdiff_t at_most(ptrdiff_t n, ptrdiff_t limit) { return n < limit ? n : limit; }
 
 /* Elements before the first one at a multiple of 64 bytes, or all n where none ever is. */

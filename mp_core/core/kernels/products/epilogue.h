@@ -1,6 +1,10 @@
 /* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators that
  * are in the L1 cache: those of the rows of one register block by a panel (6 x 64 sums: 1.5 KiB), of a transposed B up
- * to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). What is not asked for costs nothing. */
+ * to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). What is not asked for costs nothing. A micro-kernel can do the
+ * first steps, or all of them, in registers. */
+
+/* How much of the epilogue takes place in registers: nothing, scales and bias, or everything. */
+typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
 
 #define MP_EACH_VECTOR                                              \
     for (ptrdiff_t i = 0; i < rows; i++)                          \
@@ -76,6 +80,21 @@ V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t r
     }
 }
 
+/* What is left of the epilogue after scales and bias. */
+V void activate_add_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    const mp_epilogue *const e = &g->epilogue;
+    const ptrdiff_t ld = g->accumulators.ld, first = i0 * e->ldo;
+    if (e->activation != MP_LINEAR) {
+        const int straight = !e->residual && takes_results(e->out_format, g->shape.n);
+        char *const out = (char *)e->out + first * mp_element_bytes[e->out_format];
+        const result_rows here = {MP_F32, sums, ld}, there = {e->out_format, out, e->ldo};
+        const int again = activate(e->activation, sums, ld, rows, g->shape.n, straight ? there : here);
+        if (straight && !again) return;
+    }
+    if (e->residual) add_residual(g, sums, i0, rows);
+    narrow_rows(g, sums, i0, rows);
+}
+
 V void scale_activate_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
     const mp_epilogue *const e = &g->epilogue;
     const int straight = e->out_format == MP_F32 && e->activation == MP_LINEAR && !e->residual;
@@ -83,13 +102,11 @@ V void scale_activate_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff
         scale_and_shift(g, sums, i0, rows, integers, straight);
         if (straight) return;
     }
-    if (e->activation != MP_LINEAR)
-        for (ptrdiff_t i = 0; i < rows; i++) {
-            float *row = (float *)sums + i * g->accumulators.ld;
-            activate(e->activation, row, g->shape.n, row);
-        }
-    if (e->residual) add_residual(g, sums, i0, rows);
-    narrow_rows(g, sums, i0, rows);
+    activate_add_narrow(g, sums, i0, rows);
+}
+
+static __attribute__((noinline)) void epilogue_of_scaled(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+    activate_add_narrow(g, sums, i0, rows);
 }
 
 static __attribute__((noinline)) void epilogue_of_floats(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {

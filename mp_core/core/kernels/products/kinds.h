@@ -121,22 +121,27 @@ V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     return set_f32(0.0f);
 }
 
-/* The epilogue on sums in memory: `rows` rows from number `row` on of the result. */
-V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind) {
-    if (is_integer(kind))
+/* What is left of the epilogue, on sums in memory: `rows` rows from number `row` on of the result. */
+V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind, epilogue_place place) {
+    if (place == SCALED_IN_REGISTERS)
+        epilogue_of_scaled(g, sums, row, rows);
+    else if (is_integer(kind))
         epilogue_of_integers(g, sums, row, rows);
     else
         epilogue_of_floats(g, sums, row, rows);
 }
 
-/* The type other than f32 to which a register block narrows its sums: of wide and pairs. Quads have none. */
-V mp_format narrow_format(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? MP_F16 : MP_BF16; }
+/* Whether a register block narrows its sums to the type: those of wide to f16, of pairs to bf16, of quads to both. */
+V int narrows_to(const mp_format format, const int kind) {
+    return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
+}
 
-/* Whether the epilogue can take place in registers: it has scales and bias only (of integers, zero points only in
- * `init`), n is a multiple of 16, and the result is f32, narrow_format or, of integers, int32. */
-V int fits_registers(const mp_gemm *g, const int kind) {
+/* How much of the epilogue can take place in registers. Scales and bias: n is a multiple of 16, and zero points are only
+ * in `init`. All of it: there is nothing else, and the result is f32, one that narrows_to names or, of integers, int32. */
+V epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
-    if (!g->accumulators.last || g->shape.n % MP_LANES || !is_linear(g)) return 0;
-    if (is_integer(kind)) return (e->out_format == MP_F32 || e->out_format == MP_I32) && !e->col_sum && !e->row_sum;
-    return e->out_format == MP_F32 || e->out_format == narrow_format(kind);
+    if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
+    if (e->out_format == MP_I32) return IN_REGISTERS;
+    if (is_linear(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind))) return IN_REGISTERS;
+    return SCALED_IN_REGISTERS;
 }

@@ -26,7 +26,7 @@ _Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.pyx assu
 typedef struct {
     ptrdiff_t count, row, column; /* how many are left; where the next one begins */
     char *sums;                   /* sums of that block; if g->accumulators.sums is NULL, one buffer for all of them */
-    int in_registers;             /* the epilogue takes place in registers */
+    epilogue_place place;         /* how much of the epilogue takes place in registers */
     prefetch_kind prefetching;    /* what the block prefetches that is being multiplied */
     shared_prefetch next;         /* what is left of g->prefetch.next */
 } block_column;
@@ -138,19 +138,36 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
     }
 }
 
-/* The epilogue in registers: scales, bias, one rounding; int32 results have none of these. */
-V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
-                           const int rows, const int vectors) {
+/* Results of sums, in bf16. The instruction flushes subnormal numbers: if integers, scaled, have any, they go by memory:
+ * bf16_from_f32 takes registers. */
+V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
+                  const int vectors) {
+#ifdef MP_NATIVE_BF16
+    int subnormal = 0;
+    if (is_integer(kind))
+        UNROLL16 for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < vectors; j++) subnormal |= any_subnormal(c[i][j]);
+    if (subnormal) {
+        float x[MP_MR * MP_PANEL];
+        store_sums(c, (char *)x, MP_PANEL * 4, rows, vectors);
+        _Pragma("GCC unroll 1") for (int i = 0; i < rows; i++)
+            _Pragma("GCC unroll 1") for (int j = 0; j < vectors * MP_LANES; j += MP_LANES)
+                store_u16(out + i * ldo + j, bf16_from_f32(load_f32(x + i * MP_PANEL + j)));
+        return;
+    }
+#endif
+    (void)kind;
+    UNROLL16 for (int i = 0; i < rows; i++, out += ldo)
+        UNROLL for (int j = 0; j < vectors; j++) store_u16(out + j * MP_LANES, bf16_of_flushed(c[i][j]));
+}
+
+/* Scales and bias, in registers. */
+V void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
+                          const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
-    const ptrdiff_t out = t->row * e->ldo + t->column;
-    if (is_integer(kind)) {
-        if (e->out_format == MP_I32) {
-            store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
-            return;
-        }
+    if (is_integer(kind))
         UNROLL16 for (int i = 0; i < rows; i++)
             UNROLL for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
-    }
     if (e->row_scale)
         UNROLL16 for (int i = 0; i < rows; i++) {
             const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
@@ -166,11 +183,23 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
             const vf32 bias = load_f32(e->bias + t->column + j * MP_LANES);
             UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = add_f32(c[i][j], bias);
         }
-    if (!is_integer(kind) && e->out_format == narrow_format(kind)) {
+}
+
+/* The part of the epilogue that takes place in registers: scales and bias, and if that is all, one rounding; int32 results
+ * have none of these. */
+V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
+                           const int rows, const int vectors) {
+    const mp_epilogue *const e = &g->epilogue;
+    const ptrdiff_t out = t->row * e->ldo + t->column;
+    if (e->out_format != MP_I32) scale_in_registers(g, t, c, kind, rows, vectors);
+    if (t->place == SCALED_IN_REGISTERS) {
+        store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
+    } else if (e->out_format == MP_BF16 && narrows_to(MP_BF16, kind)) {
+        store_bf16(c, (uint16_t *)e->out + out, e->ldo, kind, rows, vectors);
+    } else if (e->out_format == MP_F16 && narrows_to(MP_F16, kind)) {
         uint16_t *at = (uint16_t *)e->out + out;
         UNROLL16 for (int i = 0; i < rows; i++, at += e->ldo)
-            UNROLL for (int j = 0; j < vectors; j++)
-                store_u16(at + j * MP_LANES, narrow_format(kind) == MP_F16 ? f16_from_f32(c[i][j]) : bf16_of_flushed(c[i][j]));
+            UNROLL for (int j = 0; j < vectors; j++) store_u16(at + j * MP_LANES, f16_from_f32(c[i][j]));
     } else {
         store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
     }
@@ -199,7 +228,7 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
                 continue;
             }
             add_block(g, t, c, start, kind, rows, vectors);
-            if (t->in_registers && end == g->shape.k)
+            if (t->place != IN_MEMORY && end == g->shape.k)
                 finish_in_registers(g, t, c, kind, rows, vectors);
             else
                 store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);

@@ -54,8 +54,8 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
-    block_column t = {.in_registers = fits_registers(g, kind)};
-    const int own_epilogue = g->accumulators.last && !t.in_registers;
+    block_column t = {.place = place_of_epilogue(g, kind)};
+    const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching)
         share_prefetch(&g->prefetch, &t.next, prefetching * widths, g->shape.k / group_of(kind));
     line_cursor rows_of_b = {0};
@@ -74,7 +74,7 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
             kernels[rows - 1][at_most(vectors - v, MP_NR_VECTORS) - 1](g, &t);
         }
-        if (own_epilogue) run_epilogue(g, sums, row, rows, kind);
+        if (own_epilogue) run_epilogue(g, sums, row, rows, kind, t.place);
         row += rows * count;
     }
 }

@@ -136,7 +136,7 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
             add_pieces(g, partial, sums + j, columns, start > 0);
         }
     }
-    run_epilogue(g, sums, 0, g->shape.m, kind);
+    run_epilogue(g, sums, 0, g->shape.m, kind, IN_MEMORY);
 }
 
 V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *), piece_kernels *kernels) {

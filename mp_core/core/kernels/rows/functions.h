@@ -23,7 +23,8 @@ APART vf32 expm1_near_0(vf32 r) {
 V vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
 
 /* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
- * 2^-126). */
+ * 2^-126). For n = -163 the power is 0, and so is the result: arguments whose result is 0 are clamped to one with this
+ * n, since a product that underflows takes 20 cycles or more (Zen 4, November 2026). */
 V vf32 times_power_of_2(vf32 y, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
     return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
@@ -31,7 +32,7 @@ V vf32 times_power_of_2(vf32 y, vu32 n) {
 
 /* e^x for x <= 0; 0 for x <= -104. */
 APART vf32 exp_f32(vf32 x) {
-    const vf32 bounded = max_f32(set_f32(-104.0f), x); /* NaN stays */
+    const vf32 bounded = max_f32(set_f32(-113.0f), x); /* NaN stays */
     const vu32 n = exponent_of(bounded);
     return times_power_of_2(exp_near_0(remainder_of(bounded, n)), n);
 }
@@ -44,10 +45,11 @@ V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
 
 /* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution:
  * no cancellation for negative x. Q(u) = exp(-u^2 / 2) A(u) / B(u), deg A = 4, deg B = 5, relative error 9.3e-9 on
- * 0 <= u <= 14.5, where u Q(u) rounds to 0; all coefficients are positive. u^2 is carried in two parts, since exp turns
- * its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose bits. */
+ * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
+ * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
+ * bits. */
 APART vf32 gelu_f32(vf32 x) {
-    const vf32 u = min_f32(set_f32(14.5f), magnitude_of(x));
+    const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vf32 a = set_f32(0x1.0dc450p-8f);
     a = fma_f32(a, u, set_f32(0x1.4cde20p-5f));
     a = fma_f32(a, u, set_f32(0x1.77440ap-3f));
@@ -81,7 +83,7 @@ APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
 
 /* x sigmoid(x). */
 APART vf32 silu_f32(vf32 x) {
-    const vf32 below = max_f32(set_f32(-112.0f), minus(magnitude_of(x)));
+    const vf32 below = max_f32(set_f32(-113.0f), minus(magnitude_of(x)));
     const vu32 n = exponent_of(below);
     return gated_f32(x, below, remainder_of(below, n), n);
 }
@@ -91,7 +93,7 @@ APART vf32 silu_f32(vf32 x) {
  * bits behind the point, so that c1 - q is exact. */
 APART vf32 gelu_tanh_f32(vf32 x) {
     const vf32 c1 = set_f32(0x1.98846p+0f), c2 = set_f32(0x1.2444f2p-4f);
-    const vf32 u = min_f32(set_f32(11.0f), magnitude_of(x));
+    const vf32 u = min_f32(set_f32(11.02f), magnitude_of(x));
     const vf32 square = mul_f32(u, u), square_rest = fma_f32(u, u, minus(square));
     const vf32 constants_rest = fma_f32(square, set_f32(0x1.49b16ap-29f), set_f32(-0x1.985794p-21f));
     const vf32 q = fma_f32(c2, square, c1);
@@ -112,8 +114,7 @@ APART vf32 tanh_f32(vf32 x) {
     return as_f32(or_u32(as_u32(size), and_u32(as_u32(x), set_u32(0x80000000u))));
 }
 
-/* The activation of one vector. It is not inlined, so that there is one copy of it and not one beside each
- * `activate`. */
+/* The activation of one vector. Not inlined: it serves the last, partial vector of rows only. */
 static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf32 x) {
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION) case MP_##NAME: return FUNCTION(x);
@@ -123,16 +124,57 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     return x;
 }
 
-/* out[i] = activation(x[i]), i < n. The switch is outside of the loop, so that each loop holds one function. */
-static void activate(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
-    const ptrdiff_t whole = n / MP_LANES * MP_LANES;
+/* Where results go: rows ld elements apart, in f32; of whole vectors also in f16 or bf16. */
+typedef struct {
+    mp_format format;
+    void *at;
+    ptrdiff_t ld;
+} result_rows;
+
+V int takes_results(mp_format format, ptrdiff_t n) {
+    return format == MP_F32 || (n % MP_LANES == 0 && (format == MP_F16 || format == MP_BF16));
+}
+
+/* y, rounded, to element `at`; if that is no f32, y itself to x. Return whether a subnormal number was flushed, which
+ * bf16_from_f32 would not do: it takes registers that the functions need. */
+APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
+    if (out->format == MP_F32) {
+        store_f32((float *)out->at + at, y);
+        return 0;
+    }
+    store_f32(x, y);
+    store_u16((uint16_t *)out->at + at, out->format == MP_F16 ? f16_from_f32(y) : bf16_of_flushed(y));
+#ifdef MP_NATIVE_BF16
+    return out->format == MP_BF16 && any_subnormal(y);
+#else
+    return 0;
+#endif
+}
+
+/* The activation of n columns of rows of x, ldx elements apart; if the result is no f32, x is overwritten by it. Return
+ * whether it has to be rounded again, from there, because subnormal numbers were flushed. The switch is outside of the
+ * loop, and there is one loop, so that the constants of a function stay in registers. */
+static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n,
+                    result_rows out) {
+    const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;
+    ptrdiff_t i = 0, j = 0;
+    int flushed = 0;
     switch (activation) {
 #define MP_ACTIVATION(NAME, WORD, FUNCTION)                                                                     \
     case MP_##NAME:                                                                                             \
-        for (ptrdiff_t i = 0; i < whole; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i)));          \
+        for (ptrdiff_t left = rows * (whole / MP_LANES); left > 0; left--) {                                    \
+            float *const at = x + i * ldx + j;                                                                  \
+            flushed |= store_rounded(&out, i * out.ld + j, at, FUNCTION(load_f32(at)));                         \
+            j += MP_LANES;                                                                                      \
+            if (j == whole) j = 0, i++;                                                                         \
+        }                                                                                                       \
         break;
 #include "activations.def"
     case MP_LINEAR: break;
     }
-    if (n > whole) storen_f32(out + whole, activate_f32(activation, loadn_f32(x + whole, n - whole)), n - whole);
+    for (i = 0; i < rows && rest; i++) {
+        const vf32 y = activate_f32(activation, loadn_f32(x + i * ldx + whole, rest));
+        storen_f32((float *)out.at + i * out.ld + whole, y, rest);
+    }
+    return flushed;
 }

@@ -196,6 +196,14 @@ V void interleave_rows(const char *src, ptrdiff_t rs, vu32 *quads) {
 }
 
 V uint32_t top_u32(vu32 x) { return _mm512_reduce_max_epu32(x); }
+/* Where one of two numbers is a NaN, vmaxps takes the second: the lower lanes, in which only lane 0 may still be one. */
+V float max_lanes(vf32 x) {
+    const vf32 y = _mm512_mask_max_ps(x, 0xFFFE, x, set_f32(-INFINITY));
+    const __m256 h8 = _mm256_max_ps(_mm512_extractf32x8_ps(y, 1), _mm512_castps512_ps256(y));
+    const __m128 h4 = _mm_max_ps(_mm256_extractf128_ps(h8, 1), _mm256_castps256_ps128(h8));
+    const __m128 h2 = _mm_max_ps(_mm_movehl_ps(h4, h4), h4);
+    return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(h2), h2));
+}
 V float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));

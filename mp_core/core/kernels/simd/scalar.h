@@ -96,6 +96,11 @@ V uint32_t top_u32(vu32 v) {
     for (int i = 1; i < MP_LANES; i++) v.x[0] = v.x[i] > v.x[0] ? v.x[i] : v.x[0];
     return v.x[0];
 }
+V float max_lanes(vf32 v) {
+    float best = v.x[0];
+    for (int i = 1; i < MP_LANES; i++) best = v.x[i] > best ? v.x[i] : best;
+    return best;
+}
 V float sum_f32(vf32 v) {
     for (int half = MP_LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v.x[i] += v.x[i + half];
