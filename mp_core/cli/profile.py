@@ -57,8 +57,9 @@ def _profile(arguments: argparse.Namespace) -> int:
 def rows_of(operations: list[Operation]) -> list[dict[str, Any]]:
     """Return the operations of each name as one row, the slowest first, with the seconds that nothing can beat.
 
-    The limit of a product is its multiplications at the rate of this machine in registers; of all else, and of a product
-    with few rows, the bytes that it moves at the rate at which the second-level cache is read. Both are measured now.
+    The limit of a product is its multiplications at the rate of this machine in registers; of all else, and of a
+    product with few rows, the bytes that it moves at the rate at which the second-level cache is read. Both are
+    measured now.
     """
     kinds = {op.arithmetic for op in operations if op.arithmetic is not None}
     limits = {kind: Limit.multiply(kind) for kind in kinds} | {"read": Limit.read(1 << 18)}

@@ -92,7 +92,7 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray scales not None, cnp.ndarray 
                  activation=None):
     """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 
-    `scales` has the scales and `zeros` the zero points of the elements of a row of `a`. The codes are multiplied as they
+    `scales` and `zeros` are those of the elements of a row of `a`. The codes are multiplied as they
     are. So for ``a @ matrix``, `b` is packed from ``w = scales[:, None] * matrix``, quantized, and ``zeros @ w`` is
     subtracted from `bias`, as a calibrated layer does. The result has the type of `a`.
 
