@@ -1,4 +1,4 @@
-"""``mp-core profile``: where the time of a forward pass goes, operation by operation, and how near each is to its limit."""
+"""``mp-core profile``: where the time of a forward pass goes, operation by operation, and how near its limit each is."""
 
 import argparse
 from pathlib import Path
