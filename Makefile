@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+NNCF := .venv-nncf
+MINILM := build/minilm
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python -m pip install --quiet
@@ -43,6 +45,7 @@ peers: $(PEERS)/.peers
 
 bench-peers: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
+	$(if $(filter minilm,$(SUBJECT)),$(MAKE) $(MINILM)/int8.xml)
 	$(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
 
 docs: $(VENV)/.docs
@@ -52,7 +55,7 @@ wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist docs/_build asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 
@@ -87,4 +90,19 @@ $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
 $(PEERS)/.peers: pyproject.toml
 	$(MAKE) VENV=$(PEERS) $(PEERS)/.build
 	$(INSTALL_PEERS) ".[peers]"
+	$(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-deps $(DEMO_DATA)
 	touch $@
+
+# The models of `bench-peers SUBJECT=minilm`. NNCF, which quantizes for OpenVINO, has an environment of its own, because
+# it limits the versions of packages that the peers need newer.
+$(NNCF)/.nncf:
+	$(MAKE) VENV=$(NNCF) $(NNCF)/.python
+	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
+	touch $@
+
+$(MINILM)/.models: asv_bench/minilm_models.py asv_bench/minilm_inputs.py $(wildcard mp_core/calibration/*.py) $(PEERS)/.peers
+	$(PEERS)/bin/python asv_bench/minilm_models.py $(MINILM)
+	touch $@
+
+$(MINILM)/int8.xml: $(MINILM)/.models asv_bench/minilm_nncf.py $(NNCF)/.nncf
+	CI=true NNCF_CI=1 $(NNCF)/bin/python asv_bench/minilm_nncf.py $(MINILM)  # these variables switch its telemetry off
