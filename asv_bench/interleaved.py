@@ -5,7 +5,7 @@ the machine does meanwhile cancels out. Reported are the median of these ratios,
 and the share of mp_core's best in what nobody can beat.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -34,14 +34,18 @@ class Cell:
     limits: dict[str, tuple[Timer, float]]  # a call takes at least each of these: so many times what the timer takes
     wrong: set[str] = field(default_factory=set)
     sample: float = 200e-6  # seconds of each contender and round
+    unit: float = 1e9  # of rates
+    one_by_one: bool = False  # whether the limits come one after the other: then their times add up
+    timing: Callable[[Mapping[str, Timer]], dict[str, list[float]]] | None = None  # instead of `measure`
 
 
 def compare(cell: Cell) -> dict[str, object]:
     """Measure a cell and return its row, ready for JSON."""
     everyone = cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()}
-    seconds = measure(everyone, sample=cell.sample)
+    seconds = cell.timing(everyone) if cell.timing else measure(everyone, sample=cell.sample)
     taken = {name: seconds[name] for name in cell.contenders}
     least = {name: times * min(seconds[name]) for name, (_, times) in cell.limits.items()}
+    limit = sum(least.values()) if cell.one_by_one else max(least.values())
 
     def ratios(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, float]:
         best = min(ours, key=lambda name: median(taken[name]))
@@ -51,10 +55,10 @@ def compare(cell: Cell) -> dict[str, object]:
         **cell.key,
         "rounds": len(next(iter(taken.values()))),
         "seconds": {name: min(each) for name, each in taken.items()},
-        "rate": {name: cell.work / min(each) / 1e9 for name, each in taken.items()},
+        "rate": {name: cell.work / min(each) / cell.unit for name, each in taken.items()},
         "ratios": {column: ratios(*sides) for column, sides in cell.ratios.items()},
         "least": least,
-        "share_of_limit": max(least.values()) / min(next(iter(taken.values()))),
+        "share_of_limit": limit / min(next(iter(taken.values()))),
         "wrong": sorted(cell.wrong),
     }
 

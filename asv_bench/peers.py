@@ -12,6 +12,7 @@ from pathlib import Path
 
 import peers_casts
 import peers_dynamic
+import peers_minilm
 import peers_products
 import peers_quantize
 import torch
@@ -24,8 +25,9 @@ SUBJECTS = {
     "products": peers_products,
     "quantize": peers_quantize,
     "dynamic": peers_dynamic,
+    "minilm": peers_minilm,
 }
-PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime")
+PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime", "openvino")
 
 
 def main() -> None:
