@@ -1,4 +1,4 @@
-"""``mp-core profile``: where the time of a forward pass goes, operation by operation, and how near its limit each is."""
+"""``mp-core profile``: where the time of a forward pass goes, and how near to its limit each operation is."""
 
 import argparse
 from pathlib import Path
