@@ -245,6 +245,10 @@ class ForwardPlan:
 
     # ---- recording
 
+    def refresh(self) -> None:
+        """Record anew, if something has changed on which the plan depends; otherwise do nothing."""
+        self._current()
+
     def _current(self) -> _Pass:
         """Return the recording, made anew if something has changed on which it depends."""
         if self._changes != count():

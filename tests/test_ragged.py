@@ -173,3 +173,19 @@ def test_prompts_have_plans_of_their_own(folder):
         ids, mask = np.zeros((2, 5), int), np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
         ids[mask] = np.concatenate(rows)
         np.testing.assert_array_equal(texts(np.concatenate(rows), [5, 3]), encoder._embed(ids, mask, skipped))
+
+
+def test_a_network_that_no_plan_has_is_recorded_once_and_then_not_again(folder, monkeypatch):
+    encoder = BertEncoder.from_folder(folder, "float8_e4m3fn/8")
+    expected, made = encoder.encode(TEXTS), []
+    monkeypatch.setattr("mp_core.models.ragged.RaggedTexts", lambda *arguments: made.append(arguments))
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    assert not made
+
+
+def test_a_plan_that_can_no_longer_be_recorded_is_given_up(folder):
+    encoder = BertEncoder.from_folder(folder, "bfloat16")
+    encoder.encode(TEXTS)
+    encoder.model.dtype_policy = "float64"
+    fresh = copy.deepcopy(encoder)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), fresh.encode(TEXTS))

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.pooling import POOLINGS
 from mp_core.forward import ForwardPlan, UnseenError, is_eager
@@ -103,18 +104,22 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str, int], RaggedTexts] = {}
+        self._unseen = -1  # what `count` was when the network could not be recorded
 
     def of(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
         """Return the plan for texts of which so many tokens are skipped; None if the network must run without one."""
-        if is_eager() or len(poolings) != 1 or poolings[0] not in POOLINGS or not model.encoder.takes_ragged:
+        if is_eager() or self._unseen == count() or not model.encoder.takes_ragged:
             return None
-        key = id(model), poolings[0], skipped
+        if len(poolings) != 1 or poolings[0] not in POOLINGS:
+            return None
+        key = id(model), poolings[0], skipped  # the plan holds the model: no other one gets its id
         found = self._kept.pop(key, None)
-        if found is None:
-            try:
-                found = RaggedTexts(model, poolings[0], skipped)
-            except (UnseenError, TypeError):  # of a form or a type that no plan has
-                return None
+        try:
+            found = found or RaggedTexts(model, poolings[0], skipped)
+            found.plan.refresh()
+        except (UnseenError, TypeError):  # of a form or a type that no plan has
+            self._unseen = count()
+            return None
         self._kept = dict([*self._kept.items()][1 - _PLANS :]) | {key: found}
         return found
 
