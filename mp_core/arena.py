@@ -1,5 +1,6 @@
 """Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
 
+import os
 from collections.abc import Sequence
 from threading import Condition
 from typing import Any
@@ -64,6 +65,10 @@ class Arenas:
         self._free: list[np.ndarray[Any, Any]] = []
         self._returned = Condition()
 
+    def forget(self) -> None:
+        """Begin anew in the child of a fork, where nobody gives back what is lent, or the lock."""
+        self._lent, self._free, self._returned = 0, [], Condition()
+
     def take(self, size: int) -> np.ndarray[Any, Any]:
         """Lend a block of at least `size` bytes that begins with a cache line, until it is given back."""
         with self._returned:
@@ -93,3 +98,5 @@ class Arenas:
 
 ARENAS = Arenas(64)
 """The blocks of this process."""
+
+os.register_at_fork(after_in_child=ARENAS.forget)

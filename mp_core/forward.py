@@ -75,14 +75,21 @@ class Operation(NamedTuple):
     moved: int
 
 
+class _Buffer(NamedTuple):
+    """What memory a buffer needs: its contents are those of a run, not of the example."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 @dataclass(frozen=True)
 class _Pass:
     """What one recording gave."""
 
     notes: list[Any]
-    results: dict[int, Array]  # the buffers in which outputs lie, by number: a run makes new ones
+    results: dict[int, _Buffer]  # those in which outputs lie, by number: a run makes new ones
     outputs: Any  # a tree of _Found, and of what is no array
-    held: dict[int, Array]  # the buffers that lie in the arena, by number
+    held: dict[int, _Buffer]  # those that lie in the arena, by number
     lives: dict[int, tuple[int, int]]  # the first and the last step that uses each of them
     buffers: int
     layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
@@ -232,11 +239,10 @@ class ForwardPlan:
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
         if type(part) is not _Found:
             return part
-        buffer, like = made.get(part.buffer), part.like
+        buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
             buffer = arrays[part.buffer].copy()
-        shape = self._resized(like.shape, rows)
-        return np.ndarray(shape, like.dtype, buffer, part.offset, like.strides)
+        return np.ndarray(self._resized(part.shape, rows), part.dtype, buffer, part.offset, part.strides)
 
     def _resized(self, shape: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
         if not rows or shape[0] not in self._sizes:
@@ -266,23 +272,22 @@ class ForwardPlan:
         tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
         outputs = map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1]))
         tape, given = recording.tape, len(self._examples)
-        results = {
-            part.buffer: tape.buffers[part.buffer]
-            for part in leaves(outputs) if type(part) is _Found and part.buffer >= given
-        }  # fmt: skip
+        buffers = [_Buffer(x.shape, x.dtype) for x in tape.buffers]
+        found = [part.buffer for part in leaves(outputs) if type(part) is _Found]
+        results = {number: buffers[number] for number in found if number >= given}
         lives: dict[int, tuple[int, int]] = {}
         for step, note in enumerate(tape.notes):
             for _, number, _ in note.pointers:
                 lives[number] = lives.get(number, (step, step))[0], step
-        held = {number: tape.buffers[number] for number in lives if number >= given and number not in results}
-        return _Pass(tape.notes, results, outputs, held, lives, len(tape.buffers), {}, tape.constants, state, [])
+        held = {number: buffers[number] for number in lives if number >= given and number not in results}
+        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
 
     def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
         """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
         most = tuple(1 << (count - 1).bit_length() for count in rows)
         found = plan.layouts.get(most)
         if found is None:
-            sizes = [math.prod(self._resized(x.shape, most)) * x.itemsize for x in plan.held.values()]
+            sizes = [math.prod(self._resized(x.shape, most)) * x.dtype.itemsize for x in plan.held.values()]
             places, size = place(sizes, [plan.lives[number] for number in plan.held])
             offsets = np.zeros(plan.buffers, np.intp)
             offsets[list(plan.held)] = places
@@ -321,13 +326,15 @@ class ForwardPlan:
         return f"<ForwardPlan of {self._layer!r}: {steps} operations, {memory.arena} bytes for each run>"
 
 
+@dataclass(frozen=True, slots=True)
 class _Found:
-    """Where an output lies: in which buffer, from which byte on, and an array like it."""
+    """Where an output lies: in which buffer, and from which byte on."""
 
-    __slots__ = ("buffer", "like", "offset")
-
-    def __init__(self, buffer: int, offset: int, like: Array) -> None:
-        self.buffer, self.offset, self.like = buffer, offset, like
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
 
 
 def _found(x: Any, recording: Recording) -> Any:
@@ -336,7 +343,7 @@ def _found(x: Any, recording: Recording) -> Any:
     found = recording.tape.find(_address(x._array))
     assert found is not None  # a Recorded is made for memory of the tape only
     buffer, offset = found
-    return _Found(buffer, offset, x._array)
+    return _Found(buffer, offset, x.shape, x.dtype, x._array.strides)
 
 
 def _example(x: Any) -> Any:

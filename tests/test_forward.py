@@ -1,6 +1,7 @@
 """Plans: the bits of the layer, whatever the threads, and an error that names whatever a plan cannot see."""
 
 import gc
+import os
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -314,3 +315,28 @@ def test_what_a_plan_costs_is_told():
     assert plan.memory.arena == 2 * 16 * 64 * 4
     assert plan.memory.constants > 4 * (24 * 64 + 64 * 32)
     assert "3 operations" in repr(plan)
+
+
+def test_a_product_without_a_depth_is_the_epilogue():
+    plan = mp.compile(Function(lambda x: mp.matmul(x, np.zeros((0, 4), np.float32), bias=np.ones(4))), np.ones((3, 0)))
+    np.testing.assert_array_equal(plan(np.ones((3, 0))), np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (2, 0, 6), (1, 6)])
+def test_arrays_without_elements_are_arrays(shape):
+    layer = Sequential([Dense(4, "relu"), LayerNormalization(), Softmax()])
+    plan = mp.compile(layer, np.ones(shape, np.float32))
+    same(plan, layer, np.ones(shape, np.float32))
+
+
+def test_a_child_of_a_fork_runs_plans_too():
+    layer, x = Sequential([Dense(512, "gelu"), Dense(512)]), RNG.standard_normal((64, 512)).astype(np.float32)
+    plan = mp.compile(layer, x)
+    with mp.config.num_threads(2):
+        expected = plan(x)
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if np.array_equal(plan(x), expected) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            np.testing.assert_array_equal(plan(x), expected)

@@ -45,6 +45,8 @@ cdef int note_product(const Product *p, Py_ssize_t matrices) except -1:
     s.product, s.m, s.matrices, s.common, s.sums = p[0], p.m, matrices, p.common, p.b.sums
     for axis in range(p.batch_axes):
         s.batch[axis] = p.batch[axis]
+    if p.k == 0:
+        s.product.a.data = s.product.b.data = NULL  # nothing is read there, and no memory is
     if p.a.quantized_here and p.a.scales == NULL and p.a.row_scale != NULL:
         s.one_scale, s.scale, s.product.a.row_scale = True, p.a.row_scale[0], NULL
     pointers = tuple([
