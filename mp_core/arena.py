@@ -4,12 +4,14 @@ import os
 from collections.abc import Sequence
 from threading import Condition
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 __all__ = ["ARENAS", "Arenas", "place"]
 
 _LINE = 64  # bytes: buffers begin with cache lines
+_PATIENCE = 0.05  # seconds after which those who wait look for leases that have ended without a word
 
 
 def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
@@ -50,8 +52,27 @@ def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[
     return offsets, end
 
 
+class Lease:
+    """A block of memory for one run, from :class:`Arenas`."""
+
+    __slots__ = ("__weakref__", "block")
+
+    def __init__(self) -> None:
+        self.block: np.ndarray[Any, Any] | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the block begins: with a cache line."""
+        assert self.block is not None
+        found: int = self.block.__array_interface__["data"][0]
+        return found
+
+
 class Arenas:
     """Blocks of memory that are lent to runs, and lent again afterwards.
+
+    A run that is broken off, as by an exception of a signal handler, gives nothing back. Its lease ends when it is
+    collected, and the block is freed with it.
 
     Parameters
     ----------
@@ -61,38 +82,37 @@ class Arenas:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lent = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as in the child of a fork, where nobody gives back what is lent, or the lock."""
+        self._lent: WeakSet[Lease] = WeakSet()
         self._free: list[np.ndarray[Any, Any]] = []
         self._returned = Condition()
 
-    def forget(self) -> None:
-        """Begin anew in the child of a fork, where nobody gives back what is lent, or the lock."""
-        self._lent, self._free, self._returned = 0, [], Condition()
-
-    def take(self, size: int) -> np.ndarray[Any, Any]:
-        """Lend a block of at least `size` bytes that begins with a cache line, until it is given back."""
+    def take(self, size: int) -> Lease:
+        """Lend a block of at least `size` bytes, until it is given back."""
+        lease = Lease()
         with self._returned:
-            while self._lent >= self._most:
-                self._returned.wait()
-            self._lent += 1
+            while len(self._lent) >= self._most:
+                self._returned.wait(_PATIENCE)
+            self._lent.add(lease)
             for index in range(len(self._free) - 1, -1, -1):  # the last one given back is the warmest
                 if len(self._free[index]) >= size:
-                    return self._free.pop(index)
+                    lease.block = self._free.pop(index)
+                    return lease
             if self._free:
                 self._free.pop()  # a larger one takes its place
-        try:
-            raw = np.empty(size + _LINE, np.uint8)
-        except MemoryError:
-            self.give(None)
-            raise
-        return raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
+        raw = np.empty(size + _LINE, np.uint8)
+        lease.block = raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
+        return lease
 
-    def give(self, block: np.ndarray[Any, Any] | None) -> None:
+    def give(self, lease: Lease) -> None:
         """Take a block back."""
         with self._returned:
-            self._lent -= 1
-            if block is not None:
-                self._free.append(block)
+            self._lent.discard(lease)
+            if lease.block is not None:
+                self._free.append(lease.block)
             self._returned.notify()
 
 

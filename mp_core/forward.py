@@ -1,11 +1,13 @@
 """Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import Lock
+from operator import is_not
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from mp_core.arena import ARENAS, place
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, asarray, cast, imported
+from mp_core.autocast import AutoCastVariable
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, run_passes
@@ -24,6 +27,18 @@ from mp_core.tree import leaves, map_leaves
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
 
 _eager: ContextVar[bool] = ContextVar("mp_core.eager", default=False)
+_recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
+_locks = [RLock()]  # that of recordings: one at a time
+os.register_at_fork(after_in_child=lambda: _locks.__setitem__(0, RLock()))
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Hold the lock of recordings; raise if it is this thread that records: a layer calls the plan that records it."""
+    if _recording.get():
+        raise UnseenError("a plan was called by a layer that is recorded: call a layer instead")
+    with _locks[0]:
+        yield
 
 
 @contextmanager
@@ -94,7 +109,7 @@ class _Pass:
     buffers: int
     layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
     constants: list[Array]
-    state: Any  # of the layer, when it was recorded
+    state: "_State"  # of the layer, when it was recorded
     replays: list[Replay]  # that no run uses now
 
 
@@ -160,13 +175,18 @@ class ForwardPlan:
     ) -> None:
         self._layer, self._sizes = layer, sizes
         self._tree: Any = map_leaves(_example, (inputs, options))
-        self._examples: list[Array] = [x for x in leaves(self._tree) if isinstance(x, np.ndarray)]
+        self._pass: _Pass | None = None
+        self._changes = -1
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
-        self._names = [name for name, x in self._tree[1].items() if isinstance(x, np.ndarray)]
-        self._recording = Lock()
-        self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels, and raises what is wrong
-        self._changes, self._pass = count(), self._record()
+        self.refresh()
+
+    @property
+    def _examples(self) -> list[Array]:
+        return [x for x in leaves(self._tree) if isinstance(x, np.ndarray)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_pass": None, "_changes": -1}  # a copy records anew, at its first call
 
     # ---- calls
 
@@ -182,14 +202,13 @@ class ForwardPlan:
         IndexError
             An index is outside of the table in which it is looked up.
         """
-        given = list(leaves(inputs)) + [options.pop(name) for name in self._names if name in options]
-        if options or len(given) != len(self._examples):
-            others = f" and {', '.join(options)}" if options else ""
-            raise TypeError(f"the plan takes {len(self._examples)} arrays; received {len(given)}{others}")
-        arrays = [
-            _like(x, example, index) for index, (x, example) in enumerate(zip(given, self._examples, strict=True))
-        ]
-        return self.run_rows(arrays, ())[0]
+        return self.run_rows(self._given(inputs, options), ())[0]
+
+    def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
+        """Return the arrays of a call in the order of the examples, as the steps read them."""
+        wanted = {name: x for name, x in self._tree[1].items() if name in options or _has_array(x)}
+        pairs = list(_pairs((self._tree[0], wanted), (inputs, options)))
+        return [_like(x, example, index) for index, (example, x) in enumerate(pairs)]
 
     def run_rows(self, arrays: list[Array], rows: tuple[int, ...], timed: bool = False) -> tuple[Any, list[float]]:
         """Return the outputs for arrays with so many rows for each of the sizes; if `timed`, the seconds of each step.
@@ -204,7 +223,7 @@ class ForwardPlan:
         seconds: list[float] = []
         arena = ARENAS.take(size)
         try:
-            bases = offsets + _address(arena)
+            bases = offsets + arena.address
             for number, array in (*enumerate(arrays), *made.items()):
                 bases[number] = _address(array)
             replay = _taken(plan, self._sizes)
@@ -229,7 +248,7 @@ class ForwardPlan:
         size = -(-size // 64) * 64
         arena = ARENAS.take(threads * size)  # one for all: who waits for the second of two holds the first
         try:
-            bases = offsets + (_address(arena) + size * np.arange(threads))[:, np.newaxis]
+            bases = offsets + (arena.address + size * np.arange(threads))[:, np.newaxis]
             replays = [_taken(plan, self._sizes) for _ in range(threads)]
             run_passes(replays, bases, given, addresses, np.array([rows for _, rows, _ in passes], np.intp))
             plan.replays.extend(replays)
@@ -257,20 +276,28 @@ class ForwardPlan:
 
     def _current(self) -> _Pass:
         """Return the recording, made anew if something has changed on which it depends."""
-        if self._changes != count():
-            with self._recording:
-                changes = count()
-                if self._changes != changes:
-                    if self._pass.state != _state(self._layer):
-                        self._layer(*self._tree[0], **self._tree[1])
-                        self._pass = self._record()
-                    self._changes = changes
-        return self._pass
+        found = self._pass
+        if found is not None and self._changes == count() and not found.state.moved():
+            return found
+        with _lock():
+            changes, found = count(), self._pass
+            if found is None or found.state.changed():
+                token = _recording.set(True)
+                try:
+                    self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
+                    found = self._record()
+                finally:
+                    _recording.reset(token)
+            self._pass, self._changes = found, changes
+            return found
 
     def _record(self) -> _Pass:
-        state, recording = _state(self._layer), Recording()
+        recording = Recording(checks_offsets=bool(self._sizes))
         tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
-        outputs = map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1]))
+        state = _State(self._layer)
+        with recording.open():
+            outputs = map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1]))
+        state.add(recording.called)
         tape, given = recording.tape, len(self._examples)
         buffers = [_Buffer(x.shape, x.dtype) for x in tape.buffers]
         found = [part.buffer for part in leaves(outputs) if type(part) is _Found]
@@ -280,7 +307,7 @@ class ForwardPlan:
             for _, number, _ in note.pointers:
                 lives[number] = lives.get(number, (step, step))[0], step
         held = {number: buffers[number] for number in lives if number >= given and number not in results}
-        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
+        return _Pass(list(tape.notes), results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
 
     def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
         """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
@@ -299,8 +326,9 @@ class ForwardPlan:
     @property
     def memory(self) -> Memory:
         """The bytes that a run needs, and those that all runs share."""
-        distinct = {_address(x): x.nbytes for x in self._pass.constants}
-        return Memory(self._layout(self._pass, self._sizes)[1], sum(distinct.values()))
+        plan = self._current()
+        distinct = {_address(x): x.nbytes for x in plan.constants}
+        return Memory(self._layout(plan, self._sizes)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10) -> list[Operation]:
         """Return each operation with its time, the median of some runs of it.
@@ -312,17 +340,16 @@ class ForwardPlan:
         repeat : int
             How many runs.
         """
-        given = list(leaves(inputs)) or self._examples
-        arrays = [_like(x, y, index) for index, (x, y) in enumerate(zip(given, self._examples, strict=True))]
+        arrays = self._given(inputs, {}) if inputs else self._examples
         runs = [self.run_rows(arrays, self._sizes, timed=True)[1] for _ in range(positive_integer(repeat, "repeat"))]
         return [
             Operation(note.name, float(seconds), ARITHMETICS.get(note.cost["arithmetic"]), note.cost["operations"],
                       note.cost["moved"])
-            for note, seconds in zip(self._pass.notes, np.median(runs, axis=0), strict=True)
+            for note, seconds in zip(self._current().notes, np.median(runs, axis=0), strict=True)
         ]  # fmt: skip
 
     def __repr__(self) -> str:
-        steps, memory = len(self._pass.notes), self.memory
+        steps, memory = len(self._current().notes), self.memory
         return f"<ForwardPlan of {self._layer!r}: {steps} operations, {memory.arena} bytes for each run>"
 
 
@@ -338,22 +365,49 @@ class _Found:
 
 
 def _found(x: Any, recording: Recording) -> Any:
+    """Return where an output lies; what is no array is an output as it is."""
     if type(x) is not Recorded:
-        return x
+        if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
+            return x
+        recording.refuse(f"a result of type {type(x).__name__}")
     found = recording.tape.find(_address(x._array))
-    assert found is not None  # a Recorded is made for memory of the tape only
-    buffer, offset = found
-    return _Found(buffer, offset, x.shape, x.dtype, x._array.strides)
+    if found is None or x._recording is not recording:
+        recording.refuse("an array of another recording")
+    return _Found(*found, x.shape, x.dtype, x._array.strides)
 
 
 def _example(x: Any) -> Any:
     """Return an example as a contiguous array that nobody else has; what is no array as it is."""
-    if x is None or isinstance(x, bool | int | float | str) or callable(x):
+    if not isinstance(x, np.ndarray) and (x is None or isinstance(x, bool | int | float | str) or callable(x)):
         return x
     array = imported(x, "inputs")
     if array.dtype.kind in "iu" and array.dtype.itemsize > 1:
         return _int32(array)
     return np.array(asarray(array, "inputs"), order="C")
+
+
+def _has_array(tree: Any) -> bool:
+    return any(isinstance(x, np.ndarray) for x in leaves(tree))
+
+
+def _pairs(example: Any, given: Any) -> Iterator[tuple[Array, Any]]:
+    """Yield each array of a tree of examples with what is given in its place; raise TypeError for another tree."""
+    if isinstance(example, dict):
+        if not isinstance(given, dict) or example.keys() != given.keys():
+            names = ", ".join(map(str, given)) if isinstance(given, dict) else repr(given)
+            raise TypeError(f"the plan was made for arguments named {', '.join(map(str, example))}; received {names}")
+        for key, part in example.items():
+            yield from _pairs(part, given[key])
+    elif isinstance(example, tuple | list):
+        if not isinstance(given, tuple | list) or len(example) != len(given):
+            found = len(given) if isinstance(given, tuple | list) else repr(given)
+            raise TypeError(f"the plan takes {len(example)} arguments; received {found}")
+        for part, other in zip(example, given, strict=True):
+            yield from _pairs(part, other)
+    elif isinstance(example, np.ndarray):
+        yield example, given
+    elif given is not example and given != example:
+        raise TypeError(f"the plan was made for the argument {example!r}; received {given!r}")
 
 
 def _int32(x: Array) -> Array:
@@ -383,16 +437,51 @@ def _taken(plan: _Pass, sizes: tuple[int, ...]) -> Replay:
         return Replay(plan.notes, sizes)
 
 
-def _state(layer: Any) -> Any:
-    """Return what the operations of a layer depend on beside its inputs: policies, variables and their versions."""
-    if not isinstance(layer, Layer):
-        return None
-    parts = [part for part in layer.flatten() if isinstance(part, Layer)]
-    variables = [variable for part in parts for variable in part.own_variables()]
-    forms = [vars(part).get("form") for part in parts]
-    variables += [variable for form in forms if form is not None for variable in form.variables.values()]
-    policies = [(id(part), part._policy(), part.autocast, id(form)) for part, form in zip(parts, forms, strict=True)]
-    return policies, [(id(variable), variable.version) for variable in variables]
+class _State:
+    """What a recording depends on beside its inputs: layers with their attributes and variables, lists of layers."""
+
+    def __init__(self, layer: Any) -> None:
+        self._known = isinstance(layer, Layer)
+        self._parts: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._variables: list[tuple[AutoCastVariable, int]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._arrays: list[tuple[Array, Array]] = []  # attributes that are written in place when they are set: x *= 2
+        self.add([layer] if self._known else [])
+
+    def add(self, layers: list[Any]) -> None:
+        """Watch layers, and those below them."""
+        for part in [part for layer in layers for part in layer.flatten()]:
+            if id(part) in self._parts:
+                continue
+            attributes = dict(vars(part))
+            self._parts[id(part)] = part, attributes
+            form = attributes.get("form")
+            variables = [*part.own_variables(), *(() if form is None else form.variables.values())]
+            self._variables += [(variable, variable.version) for variable in variables]
+            owned = [x for x in attributes.values() if isinstance(x, np.ndarray) and x.flags.writeable]
+            self._arrays += [(x, x.copy()) for x in owned]
+            self._lists += [
+                (x, list(x))
+                for x in attributes.values()
+                if isinstance(x, list) and any(isinstance(item, Layer) for item in x)
+            ]
+
+    def moved(self) -> bool:
+        """Whether a list of layers has other members: that changes without being counted."""
+        return any(len(now) != len(before) or any(map(is_not, now, before)) for now, before in self._lists)
+
+    def changed(self) -> bool:
+        """Whether the recording must be made anew. What a function depends on that is no layer, nobody knows."""
+        if not self._known or self.moved():
+            return True
+        if any(variable.version != version for variable, version in self._variables):
+            return True
+        if not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays):
+            return True
+        return any(
+            vars(part).keys() != before.keys() or any(vars(part)[name] is not value for name, value in before.items())
+            for part, before in self._parts.values()
+        )
 
 
 def _address(x: Array) -> int:

@@ -6,66 +6,168 @@ computed from the example.
 """
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core.core.convert import copied
 from mp_core.core.steps import Tape, UnseenError, constant, recorded_on
 from mp_core.tree import leaves, map_leaves
 
-__all__ = ["Recorded", "Recording", "UnseenError", "call_recorded", "constant", "is_recorded", "recordable"]
+__all__ = [
+    "Recorded",
+    "Recording",
+    "UnseenError",
+    "call_recorded",
+    "constant",
+    "is_recorded",
+    "note_call",
+    "recordable",
+    "under_way",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _SHAPE_ONLY = {np.shape, np.ndim, np.size}
+_VIEWS = {
+    np.array_split, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to, np.diagonal, np.dsplit,
+    np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.moveaxis, np.ravel, np.reshape, np.rollaxis,
+    np.rot90, np.split, np.squeeze, np.swapaxes, np.transpose, np.vsplit, sliding_window_view,
+}  # fmt: skip
+"""NumPy's functions that return views, and read no element."""
 _PARTS = ("data", "column_sums", "scale", "zero_point", "values")
 """The arrays of a packed matrix and of a QuantizedArray."""
+
+_under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", default=None)
+
+
+def under_way() -> "Recording | None":
+    """Return the recording that this thread or task makes, if any."""
+    return _under_way.get()
 
 
 class Recording:
     """What notes operations, in one thread.
 
+    Parameters
+    ----------
+    checks_offsets : bool
+        Whether whoever runs the plan checks the offsets of ragged sequences: kernels do not.
+
     Attributes
     ----------
     tape : Tape
         The steps.
+    called : list
+        The layers that were called with recorded arrays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, checks_offsets: bool = False) -> None:
         self.tape = Tape()
+        self.called: list[Any] = []
+        self._checks_offsets = checks_offsets
+        self._refused: UnseenError | None = None
+        self._is_over = False
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Record within a ``with`` block; raise at its end what was refused, though somebody has caught it."""
+        token = _under_way.set(self)
+        try:
+            yield
+        finally:
+            self._is_over = True
+            _under_way.reset(token)
+        if self._refused is not None:
+            raise self._refused
 
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
         self.tape.add_buffer(array)
         return Recorded(self, array)
 
+    def refuse(self, what: str) -> NoReturn:
+        """Raise, and remember to raise again, that there is something which a plan cannot see."""
+        self._refused = UnseenError(
+            f"{what} is not an operation of mp_core: a plan cannot see it, and would return what it returned for the "
+            "example. Use the functions of mp_core, or compute it before the plan"
+        )
+        raise self._refused
+
+    def check_open(self) -> None:
+        """Raise if the recording is over: somebody has kept an array of it."""
+        if self._is_over:
+            raise UnseenError("an array of a recording that is over was used: a layer must not keep its inputs")
+
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Return what an operation returns for arguments among which are recorded arrays, and note it."""
+        self.check_open()
+        if _out_of(function, args, kwargs) is not None:
+            self.refuse(f"{function.__name__} with `out`")
+        if getattr(function, "reads_offsets", False) and not self._checks_offsets:
+            self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
         args, kwargs = map_leaves(self._plain, args), map_leaves(self._plain, kwargs)
-        with recorded_on(self.tape):
-            result = function(*args, **kwargs)
-        return map_leaves(lambda part: self._wrapped(part, function.__name__), result)
+        try:
+            with recorded_on(self.tape):
+                result = function(*args, **kwargs)
+        except UnseenError as error:
+            self._refused = error
+            raise
+        return map_leaves(lambda part: self.wrapped(part, function.__name__), result)
 
     def _plain(self, x: Any) -> Any:
-        """Return an argument without its wrapper; what is no recorded array is a constant."""
+        """Return an argument as operations take it; what is no recorded array is a constant."""
         if type(x) is Recorded:
+            if x.ndim == 0:
+                self.refuse("a number of an input as an argument")
             return x._array
-        parts = [x] if type(x) is np.ndarray else [getattr(x, name, None) for name in _PARTS]
-        for part in parts:
-            if type(part) is np.ndarray and part.size and self.tape.find(_address(part)) is None:
+        if hasattr(x, "read_value"):  # a variable
+            x = x.read_value()
+        if isinstance(x, np.ndarray):
+            x = np.asarray(x)
+            if x.size and self.tape.find(_address(x)) is None:
+                x = x.copy() if _is_writeable(x) else x  # it may be something else at its next use
+                self.tape.add_constant(x)
+            return x
+        for part in (getattr(x, name, None) for name in _PARTS):
+            if type(part) is np.ndarray and part.size:
                 self.tape.add_constant(part)
         return x
 
-    def _wrapped(self, x: Any, name: str) -> Any:
+    def wrapped(self, x: Any, name: str) -> Any:
+        """Return a result as a recorded array; raise if no step has made it."""
         if not isinstance(x, np.ndarray) or x.size == 0:
             return x
         if self.tape.find(_address(x)) is None:
-            raise UnseenError(f"{name} computes by NumPy for these arguments, so a plan cannot repeat it")
+            self.refuse(f"{name} by NumPy, as for these arguments,")
         return Recorded(self, x)
+
+
+def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the argument `out` of a call."""
+    if "out" in kwargs:
+        return kwargs["out"]
+    try:
+        names = list(inspect.signature(function).parameters)
+    except ValueError:  # of a compiled function, whose `out` is a keyword
+        return None
+    return args[names.index("out")] if "out" in names and names.index("out") < len(args) else None
+
+
+def _is_writeable(x: Any) -> bool:
+    """Whether somebody may write into an array."""
+    while isinstance(x, np.ndarray):
+        if x.flags.writeable:
+            return True
+        x = x.base
+    return False
 
 
 class Recorded:
@@ -103,88 +205,87 @@ class Recorded:
 
     # ---- views
 
-    def _view(self, array: Any) -> "Recorded":
-        return Recorded(self._recording, array)
+    def _view(self, array: Any) -> Any:
+        self._recording.check_open()
+        return self._recording.wrapped(array, "a copy")
 
-    def __getitem__(self, index: Any) -> "Recorded":
-        if any(not isinstance(part, (int, slice, type(None), type(Ellipsis))) for part in _parts(index)):
-            _refuse("indexing by arrays")
-        return self._view(np.asarray(self._array[index]))
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(part, bool) or not isinstance(part, _INDICES) for part in parts):
+            self._recording.refuse("indexing by arrays")
+        whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)  # so that no number comes out
+        return self._view(self._array[whole])
 
-    def __iter__(self) -> Iterator["Recorded"]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> "Recorded":
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         """Return the elements in another shape: a view where NumPy has one, otherwise a copy."""
         result = self._array.reshape(*shape, **kwargs)
         if result.size == 0 or np.may_share_memory(result, self._array):
             return self._view(result)
+        self._recording.check_open()
         with recorded_on(self._recording.tape):
             return self._view(copied(self._array).reshape(*shape, **kwargs))
 
-    def transpose(self, *axes: Any) -> "Recorded":
+    def transpose(self, *axes: Any) -> Any:
         """Return a view with permuted axes."""
         return self._view(self._array.transpose(*axes))
 
-    def swapaxes(self, first: int, second: int) -> "Recorded":
+    def swapaxes(self, first: int, second: int) -> Any:
         """Return a view with two axes exchanged."""
         return self._view(self._array.swapaxes(first, second))
 
-    def squeeze(self, axis: Any = None) -> "Recorded":
+    def squeeze(self, axis: Any = None) -> Any:
         """Return a view without axes of length 1."""
         return self._view(self._array.squeeze(axis))
 
     # ---- all else is unseen
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
-        _refuse(f"numpy.{ufunc.__name__}")
+        self._recording.refuse(f"numpy.{ufunc.__name__}")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
+        if function not in _SHAPE_ONLY | _VIEWS:
+            self._recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(lambda x: x._array if type(x) is Recorded else x, (args, kwargs))
         result = function(*plain[0], **plain[1])
-        if function in _SHAPE_ONLY:
-            return result
-        given = [x._array for x in leaves((args, kwargs)) if type(x) is Recorded]
-        for part in leaves(result):
-            if not isinstance(part, np.ndarray) or not any(np.may_share_memory(part, array) for array in given):
-                _refuse(f"numpy.{function.__name__}")
-        return map_leaves(self._view, result)
+        return result if function in _SHAPE_ONLY else map_leaves(self._view, result)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        _refuse(f"a conversion to a NumPy array in {_caller()}")
+        self._recording.refuse(f"a conversion to a NumPy array in {_caller()}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
-        _refuse(f"ndarray.{name}")
+        self._recording.refuse(f"ndarray.{name}")
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
-        _refuse("an assignment to elements")
+        self._recording.refuse("an assignment to elements")
 
     def __bool__(self) -> NoReturn:
-        _refuse("a decision by its elements")
+        self._recording.refuse("a decision by its elements")
 
     __float__ = __int__ = __index__ = __complex__ = __bool__
 
     def _operator(self, *others: Any) -> NoReturn:
-        _refuse(f"an operator in {_caller()}")
+        self._recording.refuse(f"an operator in {_caller()}")
 
     __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = __mul__ = __rmul__ = __imul__ = _operator
-    __truediv__ = __rtruediv__ = __itruediv__ = __floordiv__ = __mod__ = __pow__ = __rpow__ = _operator
-    __neg__ = __pos__ = __abs__ = __invert__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _operator
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _operator
+    __truediv__ = __rtruediv__ = __itruediv__ = __floordiv__ = __rfloordiv__ = __ifloordiv__ = _operator
+    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __ipow__ = _operator
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
+    __neg__ = __pos__ = __abs__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
+    __xor__ = __rxor__ = __ixor__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _operator
+    __str__ = __format__ = __copy__ = __deepcopy__ = __reduce_ex__ = _operator
 
     def __matmul__(self, other: Any) -> Any:
         """Leave products with a packed matrix or a QuantizedArray to their own operators."""
         return self._operator(other) if isinstance(other, np.ndarray) else NotImplemented
 
 
-def _refuse(what: str) -> NoReturn:
-    raise UnseenError(
-        f"{what} is not an operation of mp_core: a plan cannot see it, and would return what it returned for the "
-        "example. Use the functions of mp_core, or compute it before the plan"
-    )
+_INDICES = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
 def _caller() -> str:
@@ -196,10 +297,6 @@ def _caller() -> str:
             return f"{module}.{frame.f_code.co_name}"
         frame = frame.f_back
     return "a function"
-
-
-def _parts(index: Any) -> tuple[Any, ...]:
-    return index if isinstance(index, tuple) else (index,)
 
 
 def _address(x: np.ndarray[Any, Any]) -> int:
@@ -234,3 +331,11 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         if type(x) is Recorded:
             return x._recording.call(function, args, kwargs)
     return None
+
+
+def note_call(layer: Any, arguments: Any) -> None:
+    """Tell the recording, if one of the arguments is an array of one, that a layer is called with it."""
+    for x in leaves(arguments):
+        if type(x) is Recorded:
+            x._recording.called.append(layer)
+            return

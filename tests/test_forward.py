@@ -197,7 +197,7 @@ def test_outputs_that_are_inputs_or_constants():
 def test_wrong_arrays_are_named():
     plan = mp.compile(Dense(2), np.ones((3, 4), np.float32))
     for given in ((), (np.ones((3, 4)),) * 2):
-        with pytest.raises(TypeError, match="takes 1 arrays"):
+        with pytest.raises(TypeError, match="takes 1 arguments"):
             plan(*given)
     with pytest.raises(TypeError, match="training"):
         plan(np.ones((3, 4), np.float32), training=True)

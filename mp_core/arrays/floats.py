@@ -27,7 +27,7 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
     array = as_float(x, argument)
     if array.shape != (n,):
         raise ValueError(f"`{argument}` must have shape {(n,)}; received {array.shape}")
-    return np.require(array, requirements=("C", "A")) if array.dtype is dtype else cast(array, dtype)
+    return np.require(contiguous(array), requirements="A") if array.dtype is dtype else cast(array, dtype)
 
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:

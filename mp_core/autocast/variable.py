@@ -15,6 +15,7 @@ from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import changed
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
+from mp_core.recorded import under_way
 
 __all__ = ["AutoCastVariable", "as_stored"]
 
@@ -128,6 +129,9 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def _set(self, array: Array, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
+        recording = under_way()
+        if recording is not None and version:
+            recording.refuse(f"an assignment to variable '{self.name}'")
         self._state: tuple[Array, dict[Hashable, Any], int] = (frozen(array), {}, version)
         changed()
 

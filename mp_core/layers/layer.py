@@ -39,6 +39,7 @@ from mp_core.layers.configuration import arguments_of, check_without_use
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
 from mp_core.quantizers.quantizer import floating_inputs
+from mp_core.recorded import note_call
 from mp_core.tree import map_leaves
 
 __all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
@@ -131,6 +132,14 @@ class Layer(VariableOwner):
         if "call" in vars(cls) and "_arrays" not in vars(cls):
             cls._arrays = ()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        changed()
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        changed()
+        super().__delattr__(name)
+
     # ---- the policy
 
     @property
@@ -184,7 +193,6 @@ class Layer(VariableOwner):
 
     def _apply_policy(self) -> None:
         """Work out once what every call needs: the dtypes of inputs and outputs, and the scopes of its variables."""
-        changed()
         policy = self._policy()
         self._convert_input = policy.convert_input
         self._casting = self.autocast, policy.compute_dtype
@@ -356,6 +364,7 @@ class Layer(VariableOwner):
             enclosing_path.reset(token)
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        note_call(self, (args, kwargs))
         cast = map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
         given = dict(zip(self._arrays, cast[0], strict=False)) | cast[1]
         for name in self._arrays:

@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
 from mp_core.autocast.memory import is_shared
-from mp_core.core.changes import changed
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
@@ -251,8 +250,6 @@ class MatrixLayer(Layer):
         form = vars(self).get("form")
         if form is not None and name in form.variables:
             raise AttributeError(f"`{name}` of layer '{self.name}' is a variable of its form: assign to it")
-        if name == "form":
-            changed()
         super().__setattr__(name, value)
 
     def _stated_form(self, given: DTypePolicy) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.core.changes import changed
 from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.attention import MultiHeadAttention
@@ -60,7 +59,6 @@ class Sequential(Layer):
         if not isinstance(layer, Layer):
             raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
         self.layers.append(layer)
-        changed()
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Build every layer, by running zeros of this shape through them."""

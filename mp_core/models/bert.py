@@ -205,7 +205,7 @@ class BertEncoder(TextModel):
         if texts is not None and ids.ndim == 2 and 1 <= ids.shape[1] <= self.model.settings.max_length:
             if mask is None:
                 return texts(ids.reshape(-1), [ids.shape[1]] * len(ids))
-            keep = as_mask(mask)
+            keep, ids = as_mask(mask), self.model.checked(ids)
             lengths = keep.sum(axis=1) if keep.shape == ids.shape else np.zeros(1, np.intp)
             if lengths.all() and np.array_equal(keep, np.arange(ids.shape[1]) < lengths[:, np.newaxis]):
                 return texts(ids[keep], lengths.tolist())

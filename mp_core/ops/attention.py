@@ -1,6 +1,8 @@
 """Attention of queries to keys, in all heads at once."""
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +16,15 @@ from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
 from mp_core.recorded import constant, recordable
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 __all__ = ["dot_product_attention", "ragged_attention", "ragged_pool"]
+
+
+def _with_offsets(function: F) -> F:
+    """Say of an operation that it reads offsets, which are checked when it is called, and not in a run of a plan."""
+    function.reads_offsets = True  # type: ignore[attr-defined]
+    return function
 
 
 @recordable
@@ -95,13 +105,14 @@ def dot_product_attention(
     keep = None if keep is None else np.broadcast_to(contiguous(keep), shape)
     scaled = None
     if added is not None:
-        added = np.require(added if added.dtype is F32 else cast(added, F32), requirements=("C", "A"))
+        added = np.require(contiguous(added if added.dtype is F32 else cast(added, F32)), requirements="A")
         scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
     _attention.attention(FORMATS[common], q, k, v, out, factor, keep, scaled)
     return out
 
 
 @recordable
+@_with_offsets
 def ragged_attention(
     query: Array, key: Array, value: Array, offsets: Array, bias: Array | None = None, scale: float | None = None
 ) -> Array:
@@ -170,6 +181,7 @@ _RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16")
 
 
 @recordable
+@_with_offsets
 def ragged_pool(x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None) -> Array:
     """Return one row for each of several sequences: the mean of its rows, or one of them.
 

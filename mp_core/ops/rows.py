@@ -19,7 +19,7 @@ from mp_core.arrays import (
     may_overlap,
 )
 from mp_core.core import pointwise as _pointwise
-from mp_core.core.convert import copy_into
+from mp_core.core.convert import copied, copy_into
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.recorded import recordable
@@ -95,7 +95,7 @@ def softmax(
         x = np.moveaxis(x, axis, -1)
         keep = None if keep is None else np.moveaxis(keep, axis, -1)
     if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, result))):
-        keep = keep.copy()
+        keep = copied(keep)
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
     x, work = _rows(x, view)
     fmt = FORMATS[x.dtype]

@@ -5,7 +5,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core.arrays import F32, F64, I8, I32, U8, Array, as_float, as_vector, asarray, cast, check_out, imported_all
+from mp_core.arrays import (
+    F32,
+    F64,
+    I8,
+    I32,
+    U8,
+    Array,
+    as_float,
+    as_vector,
+    asarray,
+    cast,
+    check_out,
+    contiguous,
+    imported_all,
+)
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.formats import PRODUCTS, RESULT_DTYPES
 from mp_core.products import float64
@@ -204,7 +218,7 @@ def _residual(residual: Any, shape: tuple[int, ...], keep_float64: bool) -> Arra
     x = as_float(residual, "residual")
     if x.shape != shape:
         raise ValueError(f"`residual` must have the result's shape {shape}; received {x.shape}")
-    return np.require(x if keep_float64 or x.dtype is not F64 else cast(x, F32), requirements=("C", "A"))
+    return np.require(contiguous(x if keep_float64 or x.dtype is not F64 else cast(x, F32)), requirements="A")
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
