@@ -498,8 +498,8 @@ def test_a_variable_may_be_an_operand(dtype, read):
 
 
 @pytest.mark.parametrize("function", [
-    lambda x: x[0, 0], lambda x: x[True], lambda x: x.reshape(-1, order="F"), copy.deepcopy, lambda x: x[:0].reshape(-1),
-    lambda x: mp.compile(lambda y: x, X)(X),
+    lambda x: x[0, 0], lambda x: x[True], lambda x: x.reshape(-1, order="F"), copy.deepcopy,
+    lambda x: x[:0].reshape(-1), lambda x: mp.compile(lambda y: x, X)(X),
 ])  # fmt: skip
 def test_what_cannot_be_an_output_is_an_unseen_error(function):
     refused_or_right(function)
