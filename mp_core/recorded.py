@@ -73,6 +73,7 @@ class Recording:
         self.tape = Tape()
         self.called: list[Any] = []
         self._checks_offsets = checks_offsets
+        self._copies: dict[Any, tuple[Any, Any]] = {}
         self._refused: UnseenError | None = None
         self._is_over = False
 
@@ -132,13 +133,21 @@ class Recording:
             x = x.read_value()
         if isinstance(x, np.ndarray):
             x = np.asarray(x)
-            if x.size and self.tape.find(_address(x)) is None:
-                x = x.copy() if _is_writeable(x) else x  # it may be something else at its next use
-                self.tape.add_constant(x)
-            return x
+            return self._constant(x) if x.size and self.tape.find(_address(x)) is None else x
         for part in (getattr(x, name, None) for name in _PARTS):
             if type(part) is np.ndarray and part.size:
                 self.tape.add_constant(part)
+        return x
+
+    def _constant(self, x: Any) -> Any:
+        """Return a constant, as a copy if somebody may write to it: it may be something else at its next use."""
+        if _is_writeable(x):
+            key = _address(x), x.shape, x.strides, x.dtype
+            original, copy = self._copies.get(key, (x, None))
+            if copy is None or copy.tobytes() != x.tobytes():
+                copy = x.copy()
+            self._copies[key], x = (original, copy), copy  # the original is held, so that no other gets its address
+        self.tape.add_constant(x)
         return x
 
     def wrapped(self, x: Any, name: str) -> Any:
