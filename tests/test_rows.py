@@ -117,6 +117,22 @@ def test_a_mask_leaves_the_softmax_of_what_it_keeps(isa, name, dtype, hidden):
             assert abs(wide.sum() - 1) <= n * step(dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", *NARROW])
+@pytest.mark.parametrize("n", [17, 1030])
+def test_no_bit_depends_on_the_rows_beside_a_row(isa, n, dtype, rng):
+    x, residual, mask = values(rng, (2, 7, n), dtype, 1), values(rng, (2, 7, n), dtype, 1), rng.random((2, 7, n)) < 0.5
+    gamma, beta = rng.standard_normal((2, n)).astype(np.float32)
+    soft, whole = mp.softmax(x), mp.softmax(x, mask=mask)
+    shared = mp.softmax(x, mask=mask[:, :1])
+    norm, rms = mp.layer_norm(x, gamma, beta, residual=residual), mp.rms_norm(x, gamma)
+    for i in np.ndindex(2, 7):
+        assert_same_bits(soft[i], mp.softmax(x[i]))
+        assert_same_bits(whole[i], mp.softmax(x[i], mask=mask[i]))
+        assert_same_bits(shared[i], mp.softmax(x[i], mask=mask[i[0], 0]))
+        assert_same_bits(norm[i], mp.layer_norm(x[i], gamma, beta, residual=residual[i]))
+        assert_same_bits(rms[i], mp.rms_norm(x[i], gamma))
+
+
 def test_masks_may_be_integers():
     x = np.float32([1, 1, 5])
     for dtype in ("int64", "int8", "uint8"):

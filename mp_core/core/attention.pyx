@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
-from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels
+from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels, mp_row_block
 from mp_core.core.plan cimport Plan, arithmetic_of, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
 from mp_core.core.steps cimport Cost, Kind, recording
@@ -76,9 +76,9 @@ cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
     cdef Product *products = &t.context
     cdef Py_ssize_t first = index % t.cut.blocks * t.cut.block, rest = index // t.cut.blocks
     cdef Py_ssize_t head = rest % t.heads, sequence = rest // t.heads, shared = head // t.sharing
-    cdef Py_ssize_t row, rows, size = mp_element_bytes[scores.a.format], begin = 0
+    cdef Py_ssize_t rows, begin = 0
     cdef const uint8_t *keep = NULL
-    cdef float *x
+    cdef mp_row_block b
     cdef char *work
     if t.offsets != NULL:
         begin = t.offsets[sequence]
@@ -100,13 +100,12 @@ cdef void run_block(void *context, Py_ssize_t index) noexcept nogil:
     if scores.residual.data != NULL:
         scores.residual.data += offset(&t.bias, sequence, head, first)
     run_here(scores, work + t.cut.work)
-    for row in range(rows):
-        x = <float *>(work + row * scores.out.rs)
-        if t.kept != NULL:
-            keep = t.kept + offset(&t.keep, sequence, head, first + row)
-        t.kernels.rows.softmax(x, keep, t.scale, scores.n, x)
-        if t.cut.narrowed:
-            t.kernels.casts.narrow[scores.a.format](x, work + t.cut.narrowed + row * scores.n * size, scores.n, 0)
+    if t.kept != NULL:
+        keep = t.kept + offset(&t.keep, sequence, head, first)
+    b.rows, b.n, b.x_format, b.out_format = rows, scores.n, MP_F32, <mp_format>scores.a.format
+    b.x, b.work, b.out = work, <float *>work, work + t.cut.narrowed
+    b.ldx = b.ldw = b.ldo = scores.n
+    t.kernels.rows.softmax(&b, keep, t.keep.row, t.scale)
     products.a.data = work + t.cut.narrowed
     products.b.data += offset(&t.value, sequence, shared, begin)
     products.out.data += offset(&t.out, sequence, head, begin + first)

@@ -120,11 +120,20 @@ cdef extern from "mp_core.h" nogil:
         void (*round_odd)(const double *src, float *dst, Py_ssize_t n) noexcept nogil
         int (*all_finite[MP_FLOATS])(const void *x, Py_ssize_t n) noexcept nogil
 
+    ctypedef struct mp_row_block:
+        Py_ssize_t rows, n, ldx, ldw, ldo
+        mp_format x_format, out_format
+        const void *x
+        float *work
+        void *out
+
+    Py_ssize_t mp_rows_together(Py_ssize_t n)
+
     ctypedef struct mp_rows:
-        void (*softmax)(const float *x, const uint8_t *keep, float scale, Py_ssize_t n, float *out) noexcept nogil
-        void (*layer_norm)(const float *x, const float *residual, const float *gamma, const float *beta, float epsilon,
-                           Py_ssize_t n, float *out) noexcept nogil
-        void (*rms_norm)(const float *x, const float *gamma, float epsilon, Py_ssize_t n, float *out) noexcept nogil
+        void (*softmax)(const mp_row_block *b, const uint8_t *keep, Py_ssize_t keep_stride, float scale) noexcept nogil
+        void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
+                           float epsilon) noexcept nogil
+        void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
 
     ctypedef struct mp_quantizers:

@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
-from mp_core.core.header cimport MP_F32, mp_activation, mp_kernels
+from mp_core.core.header cimport MP_F32, mp_activation, mp_format, mp_kernels, mp_row_block, mp_rows_together
 from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 cnp.import_array()
@@ -34,7 +34,7 @@ cdef struct Rows:
     const char *residual
     char *out
     float scale             # of a softmax; epsilon of a norm
-    const float *gamma
+    const float *gamma      # of a norm
     const float *beta
     mp_activation activation
     const uint8_t *keep
@@ -55,40 +55,53 @@ cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
     return at
 
 
+cdef void run_softmax(const Rows *r, mp_row_block *b, Py_ssize_t row) noexcept nogil:
+    """Softmax of the next rows, which are cut where those end whose masks lie a fixed stride apart."""
+    cdef Py_ssize_t stride = 0, period
+    if r.keep != NULL and r.keep_axes > 0:
+        stride, period = r.keep_stride[r.keep_axes - 1], r.keep_shape[r.keep_axes - 1]
+        b.rows = min(b.rows, period - row % period)
+    r.kernels.rows.softmax(b, kept(r, row), stride, r.scale)
+
+
+cdef void run_activation(const Rows *r, const mp_row_block *b) noexcept nogil:
+    cdef Py_ssize_t n = b.rows * b.n
+    cdef const float *x = <const float *>b.x
+    if r.format != MP_F32:
+        r.kernels.casts.widen[r.format](b.x, b.work, n, 0)
+        x = b.work
+    r.kernels.rows.activate(r.activation, x, n, b.work)
+    if r.format != MP_F32:
+        r.kernels.casts.narrow[r.format](b.work, b.out, n, 0)
+
+
 cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: `share` rows. Narrow rows are widened into scratch, which holds x, the residual and the result."""
+    """One task: `share` rows, some at a time. Between the passes over narrow rows, float32 lies in scratch."""
     cdef Rows *r = <Rows *>context
-    cdef bint narrow = r.format != MP_F32
-    cdef float *work = <float *>scratch(3 * narrow * r.length * 4)
-    cdef float *result
-    cdef const float *x
-    cdef const float *residual = NULL
-    cdef Py_ssize_t row, start
+    cdef Py_ssize_t row = index * r.share, end = min(row + r.share, r.rows), together = mp_rows_together(r.length)
+    cdef mp_row_block b
+    cdef const char *residual = NULL
+    cdef void *work = scratch(together * r.length * 4) if r.format != MP_F32 else r.out
     if work == NULL:
         r.failed = True
         return
-    for row in range(index * r.share, min((index + 1) * r.share, r.rows)):
-        start = row * r.length
-        x = <const float *>r.x + start
-        if narrow:
-            r.kernels.casts.widen[r.format](r.x + start * r.size, work, r.length, 0)
-            x = work
-        result = work + 2 * r.length if narrow else <float *>r.out + start
+    b.n = b.ldx = b.ldw = b.ldo = r.length
+    b.x_format = b.out_format = <mp_format>r.format
+    while row < end:
+        b.rows = min(end - row, together)
+        b.x, b.out = r.x + row * r.length * r.size, r.out + row * r.length * r.size
+        b.work = <float *>(b.out if r.format == MP_F32 else work)
         if r.what == SOFTMAX:
-            r.kernels.rows.softmax(x, kept(r, row), r.scale, r.length, result)
+            run_softmax(r, &b, row)
         elif r.what == ACTIVATE:
-            r.kernels.rows.activate(r.activation, x, r.length, result)
+            run_activation(r, &b)
         elif r.what == RMS_NORM:
-            r.kernels.rows.rms_norm(x, r.gamma, r.scale, r.length, result)
+            r.kernels.rows.rms_norm(&b, r.gamma, r.scale)
         else:
-            if r.residual != NULL and narrow:
-                r.kernels.casts.widen[r.format](r.residual + start * r.size, work + r.length, r.length, 0)
-                residual = work + r.length
-            elif r.residual != NULL:
-                residual = <const float *>r.residual + start
-            r.kernels.rows.layer_norm(x, residual, r.gamma, r.beta, r.scale, r.length, result)
-        if narrow:
-            r.kernels.casts.narrow[r.format](result, r.out + start * r.size, r.length, 0)
+            if r.residual != NULL:
+                residual = r.residual + row * r.length * r.size
+            r.kernels.rows.layer_norm(&b, residual, r.gamma, r.beta, r.scale)
+        row += b.rows
 
 
 cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads) noexcept nogil:

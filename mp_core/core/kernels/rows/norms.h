@@ -1,0 +1,122 @@
+/* layer_norm in three passes: the sum, the squared deviations, the result; rms_norm in two: the squares, the result. */
+
+/* x + residual to y; return the sum of y, or of y^2 if `squared`: each square is added by a fused multiply-add. */
+V float widen_and_sum(mp_format format, const void *x, const void *residual, const int squared, ptrdiff_t n,
+                      float *y) {
+    row_sum sum;
+    start_sum(&sum, n);
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t end = i + at_most(n - i, MP_BLOCK_ROW);
+        vf32 total = set_f32(0.0f);
+#define ADD(I, N)                                                              \
+    do {                                                                       \
+        vf32 v = read_row(format, x, I, N); /* lanes beyond N hold 0 */        \
+        if (residual) v = add_f32(v, read_row(format, residual, I, N));        \
+        write_row(MP_F32, y, I, v, N);                                         \
+        total = squared ? fma_f32(v, v, total) : add_f32(total, v);            \
+    } while (0)
+        FOR_VECTORS(i, end, ADD)
+        add_block(&sum, total);
+    }
+    return sum_of_blocks(&sum);
+}
+
+/* The sum of (x - from)^2; each square is added by a fused multiply-add. */
+V float sum_of_squares(const float *x, float from, ptrdiff_t n) {
+    const vf32 mean = set_f32(from);
+    row_sum sum;
+    start_sum(&sum, n);
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t end = i + at_most(n - i, MP_BLOCK_ROW);
+        vf32 total = set_f32(0.0f);
+#define SQUARES(I, N)                                                          \
+    do {                                                                       \
+        const vf32 d = sub_f32(read_row(MP_F32, x, I, N), mean);               \
+        total = first_of(N, fma_f32(d, d, total), total);                      \
+    } while (0)
+        FOR_VECTORS(i, end, SQUARES)
+        add_block(&sum, total);
+    }
+    return sum_of_blocks(&sum);
+}
+
+/* (x - mean) * factor * gamma + beta */
+V void scale(mp_format format, const float *x, float mean, float factor, const float *gamma, const float *beta,
+             ptrdiff_t n, void *out) {
+    const vf32 from = set_f32(mean), by = set_f32(factor);
+    ptrdiff_t i = 0;
+#define SHIFT(I, N)                                                            \
+    do {                                                                       \
+        vf32 y = mul_f32(sub_f32(read_row(MP_F32, x, I, N), from), by);        \
+        if (gamma) y = mul_f32(y, read_row(MP_F32, gamma, I, N));              \
+        if (beta) y = add_f32(y, read_row(MP_F32, beta, I, N));                \
+        write_row(format, out, I, y, N);                                       \
+    } while (0)
+    FOR_VECTORS(i, n, SHIFT)
+}
+
+static float sum_of_row(const mp_row_block *b, ptrdiff_t row, const void *residual) {
+    const void *const x = row_of_x(b, b->x, row), *const other = residual ? row_of_x(b, residual, row) : NULL;
+    switch (b->x_format) {
+#define MP_FLOAT(FORMAT, ...) \
+    case MP_##FORMAT: return widen_and_sum(MP_##FORMAT, x, other, 0, b->n, row_of_work(b, row));
+#include "formats.def"
+    default: return 0.0f;
+    }
+}
+
+/* The row as f32: where it lies, or in `work`, once squares_of_row has widened it. */
+V const float *widened_row(const mp_row_block *b, ptrdiff_t row) {
+    return b->x_format == MP_F32 ? row_of_x(b, b->x, row) : row_of_work(b, row);
+}
+
+static float squares_of_row(const mp_row_block *b, ptrdiff_t row) {
+    const void *const x = row_of_x(b, b->x, row);
+    if (b->x_format == MP_F32) return sum_of_squares(x, 0.0f, b->n);
+    switch (b->x_format) {
+#define MP_FLOAT(FORMAT, ...) \
+    case MP_##FORMAT: return widen_and_sum(MP_##FORMAT, x, NULL, 1, b->n, row_of_work(b, row));
+#include "formats.def"
+    default: return 0.0f;
+    }
+}
+
+static void scale_row(const mp_row_block *b, ptrdiff_t row, const float *y, float mean, float factor,
+                      const float *gamma, const float *beta) {
+    switch (b->out_format) {
+#define MP_FLOAT(FORMAT, ...) \
+    case MP_##FORMAT: scale(MP_##FORMAT, y, mean, factor, gamma, beta, b->n, row_of_out(b, row)); break;
+#include "formats.def"
+    default: break;
+    }
+}
+
+/* (y - mean y) / sqrt(var y + epsilon) * gamma + beta, y = x + residual, var = mean (y - mean y)^2 in a second pass. */
+static void layer_norm(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
+                       float epsilon) {
+    const ptrdiff_t together = mp_rows_together(b->n);
+    for (ptrdiff_t first = 0; first < b->rows; first += together) {
+        const ptrdiff_t rows = at_most(b->rows - first, together);
+        float mean[MP_ROWS_TOGETHER], factor[MP_ROWS_TOGETHER];
+        for (ptrdiff_t i = 0; i < rows; i++) mean[i] = sum_of_row(b, first + i, residual) / (float)b->n;
+        for (ptrdiff_t i = 0; i < rows; i++) {
+            const float variance = sum_of_squares(row_of_work(b, first + i), mean[i], b->n) / (float)b->n;
+            factor[i] = 1.0f / sqrtf(variance + epsilon);
+        }
+        for (ptrdiff_t i = 0; i < rows; i++)
+            scale_row(b, first + i, row_of_work(b, first + i), mean[i], factor[i], gamma, beta);
+    }
+}
+
+/* x / sqrt(mean x^2 + epsilon) * gamma */
+static void rms_norm(const mp_row_block *b, const float *gamma, float epsilon) {
+    const ptrdiff_t together = mp_rows_together(b->n);
+    for (ptrdiff_t first = 0; first < b->rows; first += together) {
+        const ptrdiff_t rows = at_most(b->rows - first, together);
+        float factor[MP_ROWS_TOGETHER];
+        for (ptrdiff_t i = 0; i < rows; i++)
+            factor[i] = 1.0f / sqrtf(squares_of_row(b, first + i) / (float)b->n + epsilon);
+        for (ptrdiff_t i = 0; i < rows; i++)
+            scale_row(b, first + i, widened_row(b, first + i), 0.0f, factor[i], gamma, NULL);
+    }
+}
