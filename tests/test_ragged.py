@@ -13,7 +13,7 @@ import mp_core as mp
 from mp_core import calibrate, ops
 from mp_core.models import BertEncoder
 from mp_core.models.pooling import pool
-from mp_core.models.ragged import RaggedTexts, cut
+from mp_core.models.ragged import Plans, cut
 
 RNG = np.random.default_rng(0)
 TYPES = ("float32", "float16", "bfloat16")
@@ -169,7 +169,7 @@ def test_prompts_have_plans_of_their_own(folder):
     encoder = BertEncoder.from_folder(folder)
     rows = [np.array([2, 3, 4, 5, 6]), np.array([2, 7, 8])]
     for skipped in (0, 1, 2):
-        texts = RaggedTexts(encoder.model, "mean", skipped)
+        texts = Plans().vectors(encoder.model, ["mean"], skipped)
         ids, mask = np.zeros((2, 5), int), np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
         ids[mask] = np.concatenate(rows)
         np.testing.assert_array_equal(texts(np.concatenate(rows), [5, 3]), encoder._embed(ids, mask, skipped))

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mp_core as mp
 from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.forward import eager
 from mp_core.models import Reranker
 
 WORDS = random_models.WORDS
@@ -313,3 +314,17 @@ def test_positions_that_were_changed_are_not_saved_without_their_types(tmp_path)
     with pytest.raises(ValueError, match="embeddings/position was changed; files hold positions and types apart"):
         reranker.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet"])
+def test_pairs_have_the_same_scores_alone_by_a_plan_and_padded(name, tmp_path):
+    written(tmp_path, name, labels=2)
+    reranker = Reranker.from_folder(tmp_path)
+    with eager():
+        padded = reranker.predict(PAIRS)
+    for threads in (1, 2):
+        with mp.config.num_threads(threads):
+            np.testing.assert_array_equal(reranker.predict(PAIRS), padded)
+            np.testing.assert_array_equal(reranker.predict(PAIRS * 50, batch_size=200), np.tile(padded, (50, 1)))
+            np.testing.assert_array_equal([reranker.predict([pair])[0] for pair in PAIRS], padded)
+    assert reranker._plans._kept

@@ -201,7 +201,7 @@ class BertEncoder(TextModel):
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":
             raise TypeError(f"`ids` must be integers; received {ids.dtype}")
-        texts = self._plans.of(self.model, self._modules.poolings, 0)
+        texts = self._plans.vectors(self.model, self._modules.poolings, 0)
         if texts is not None and ids.ndim == 2 and 1 <= ids.shape[1] <= self.model.settings.max_length:
             if mask is None:
                 return texts(ids.reshape(-1), [ids.shape[1]] * len(ids))
@@ -213,7 +213,7 @@ class BertEncoder(TextModel):
 
     def _pooled(self, rows: list[Array], unpooled: int) -> Array:
         """Return the pooled vectors of the tokens of texts, by a plan if there is one."""
-        texts = self._plans.of(self.model, self._modules.poolings, unpooled)
+        texts = self._plans.vectors(self.model, self._modules.poolings, unpooled)
         if texts is None:
             return self._embed(*pad(rows), unpooled)
         return texts(np.concatenate(rows), [len(row) for row in rows])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core import ops
 from mp_core.arrays import Array, as_mask
 from mp_core.models.blocks import Part, Shape
 from mp_core.models.model import Model
@@ -135,16 +136,30 @@ class Classifier(Model):
         """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
         return super().names(prefix) | dict(self._head.tensors)
 
-    def call(  # type: ignore[override]
-        self, ids: Array, mask: Any = None, types: Array | None = None
+    @property
+    def pooling(self) -> str:
+        """The name of the pooling that makes one vector of those of the tokens."""
+        return self._head.pooling
+
+    def call(
+        self,
+        ids: Array,
+        mask: Any = None,
+        types: Array | None = None,
+        places: Array | None = None,
+        offsets: Array | None = None,
     ) -> Array:
         """Return the scores before any activation, shape (n, labels).
 
         Parameters
         ----------
-        ids, mask, types
+        ids, mask, types, places, offsets
             Those of :meth:`Model.call`.
         """
+        if offsets is not None:
+            hidden, longest = super().call(ids, places=places, offsets=offsets), self.settings.max_length
+            ragged: Array = self.head(ops.ragged_pool(hidden, offsets, self.pooling, longest=longest))
+            return ragged
         hidden = super().call(ids, mask=mask, types=types)
         kept = np.ones(ids.shape, bool) if mask is None else as_mask(mask)
         outputs: Array = self.head(pool((self._head.pooling,), hidden, kept, kept))

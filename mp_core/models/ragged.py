@@ -1,6 +1,6 @@
 """Texts of different lengths, one behind the other: no padding is computed, and a plan runs without Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,57 +36,71 @@ class _Pooled(Layer):
         return pooled
 
 
+class _Scored(Layer):
+    """A network with a head, and its scores in float32."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(autocast=False)
+        self.model = model
+
+    def call(self, ids: Array, places: Array, offsets: Array) -> Array:
+        """Return the scores of ragged texts, float32, shape (texts, labels)."""
+        scores: Array = ops.cast(self.model(ids, places=places, offsets=offsets), "float32")
+        return scores
+
+
 class RaggedTexts:
-    """One vector for each of several texts, by a plan.
+    """Some numbers for each of several texts, by a plan.
 
     Parameters
     ----------
     model : Model
         One whose encoder :attr:`takes_ragged`.
-    pooling : str
-        One of those of :func:`mp_core.ops.ragged_pool`.
-    skipped : int
-        How many tokens at the beginning of each text, those of a prompt, count for none.
+    layer : Layer
+        What is computed: of the ids of tokens, their places and the offsets of texts, float32 of shape (texts, width).
+    width : int
+    shortest : int
+        How many tokens a text has at least.
     """
 
-    def __init__(self, model: Model, pooling: str, skipped: int) -> None:
-        self._model = model
-        tokens, texts = _EXAMPLE
-        share = min(max(tokens // texts, 1 + skipped), model.settings.max_length)
-        lengths = [share] * (texts - 1) + [
-            min(max(tokens - share * (texts - 1), 1 + skipped), model.settings.max_length)
-        ]
+    def __init__(self, model: Model, layer: Layer, width: int, shortest: int = 1) -> None:
+        self._model, self._width = model, width
+        (tokens, texts), longest = _EXAMPLE, model.settings.max_length
+        share = min(max(tokens // texts, shortest), longest)
+        lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), shortest), longest)]
         ids, offsets = np.zeros(sum(lengths), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
-        example = ids, self._places(ids, offsets), offsets
-        self.plan = ForwardPlan(_Pooled(model, pooling, skipped), example, {}, (len(ids), texts))
+        example = ids, model.embeddings.position.places(ids, offsets), offsets
+        self.plan = ForwardPlan(layer, example, {}, (len(ids), texts))
 
-    def __call__(self, ids: Array, lengths: Sequence[int]) -> Array:
-        """Return the vectors of texts, float32, shape (texts, width).
+    def __call__(self, ids: Array, lengths: Sequence[int], types: Array | None = None) -> Array:
+        """Return the numbers of texts, float32, shape (texts, width).
 
         Parameters
         ----------
         ids : ndarray of int, shape (tokens,)
             The tokens of the texts, one behind the other.
         lengths : sequence of int
-            How many each text has: more than are skipped, and no more than the network takes.
+            How many each text has: at least `shortest`, and no more than the network takes.
+        types : ndarray of int, shape (tokens,), optional
+            The type of each token. Default: 0.
 
         Raises
         ------
         ValueError
             A token is outside the vocabulary.
         """
+        out = np.empty((len(lengths), self._width), np.float32)
         if not len(lengths):
-            return np.empty((0, self._model.settings.hidden_size), np.float32)
+            return out
         ids = self._model.checked(ids).astype(np.int32, copy=False)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        places = self._places(ids, offsets)
+        places = self._model.embeddings.position.places(ids, offsets, types)
         cuts = cut(lengths, get_num_threads())
         if len(cuts) == 1:
-            pooled: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))[0]
-            return pooled
+            found: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))[0]
+            return found
         passes: list[Any] = []
-        out = np.empty((len(lengths), self._model.settings.hidden_size), np.float32)
         for first, last in cuts:
             begin, end = offsets[first], offsets[last]
             arrays = [ids[begin:end], places[begin:end], offsets[first : last + 1] - begin]
@@ -94,33 +108,40 @@ class RaggedTexts:
         self.plan.run_passes(passes)
         return out
 
-    def _places(self, ids: Array, offsets: Array) -> Array:
-        places: Array = self._model.embeddings.position.places(ids, offsets)
-        return places
-
 
 class Plans:
-    """The plans of an encoder: some of those that it used last. A copy of it begins with none."""
+    """The plans of an encoder or reranker: those that it made last. A copy of it begins with none."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str, int], RaggedTexts] = {}
         self._unseen = -1  # what `count` was when the network could not be recorded
 
-    def of(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
-        """Return the plan for texts of which so many tokens are skipped; None if the network must run without one."""
-        if is_eager() or self._unseen == count() or not model.encoder.takes_ragged:
-            return None
+    def vectors(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
+        """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
         if len(poolings) != 1 or poolings[0] not in POOLINGS:
             return None
-        key = id(model), poolings[0], skipped  # the plan holds the model: no other one gets its id
-        found = self._kept.pop(key, None)
+        (pooling,), width = poolings, model.settings.hidden_size
+        key = id(model), pooling, skipped  # the plan holds the model: no other one gets its id
+        return self._of(key, model, lambda: RaggedTexts(model, _Pooled(model, pooling, skipped), width, 1 + skipped))
+
+    def scores(self, model: Model, pooling: str, labels: int) -> RaggedTexts | None:
+        """Return the plan for the scores of texts by a network whose head pools so; None as for :meth:`vectors`."""
+        if pooling not in POOLINGS:
+            return None
+        return self._of((id(model), pooling, 0), model, lambda: RaggedTexts(model, _Scored(model), labels))
+
+    def _of(self, key: tuple[int, str, int], model: Model, make: Callable[[], RaggedTexts]) -> RaggedTexts | None:
+        if is_eager() or self._unseen == count() or not model.encoder.takes_ragged:
+            return None
+        found = self._kept.get(key)
         try:
-            found = found or RaggedTexts(model, poolings[0], skipped)
+            if found is None:
+                found = make()
+                self._kept = dict([*self._kept.items()][1 - _PLANS :]) | {key: found}
             found.plan.refresh()
         except (UnseenError, TypeError):  # of a form or a type that no plan has
             self._unseen = count()
             return None
-        self._kept = dict([*self._kept.items()][1 - _PLANS :]) | {key: found}
         return found
 
     def __reduce__(self) -> tuple[type["Plans"], tuple[()]]:

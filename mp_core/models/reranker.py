@@ -143,11 +143,19 @@ class Reranker(TextModel):
                 raise ValueError(f"`pairs[{position}]` must have a token; the model's tokenizer gives it none")
         scores = np.empty((len(rows), self.model.labels), F32)
         for batch in batches(rows, batch_size, show_progress):
-            ids, mask = pad([rows[index] for index in batch])
-            kinds = pad([types[index] for index in batch])[0] if self.model.types > 1 else None
-            scores[batch] = ops.cast(self.model(ids, mask=mask, types=kinds), F32)
+            kinds = [types[index] for index in batch] if self.model.types > 1 else None
+            scores[batch] = self._scores([rows[index] for index in batch], kinds)
         scores = np.asarray(apply(scores))
         return scores[:, 0] if self.model.labels == 1 else scores
+
+    def _scores(self, rows: list[Array], types: list[Array] | None) -> Array:
+        """Return the scores of pairs, by a plan if there is one."""
+        texts = self._plans.scores(self.model, self.model.pooling, self.model.labels)
+        if texts is None:
+            ids, mask = pad(rows)
+            return ops.cast(self.model(ids, mask=mask, types=None if types is None else pad(types)[0]), F32)
+        kinds = None if types is None else np.concatenate(types)
+        return texts(np.concatenate(rows), [len(row) for row in rows], kinds)
 
     def rank(self, query: str, documents: Iterable[str], top_k: int | None = None) -> list[tuple[int, float]]:
         """Return the positions of documents and their scores for a query, the best first.
