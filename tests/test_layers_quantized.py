@@ -447,7 +447,9 @@ def test_a_copy_of_a_subclass_is_as_if_it_had_been_made_so(mode):
     copied = layer.with_policy(f"{mode}_from_float32")
     assert copied.quantized and copied.dtype_policy.name == f"{mode}_from_float32" and not layer.quantized
     layer.quantize(mode, type_check=False)
-    np.testing.assert_allclose(copied(x), layer(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        copied(x), layer(x), rtol=1e-6, atol=1e-6
+    )  # random weights, two formulas: sums may cancel
 
 
 def test_a_copy_of_a_layer_with_its_own_call_stays_in_floats():
