@@ -116,9 +116,10 @@ class _Pass:
 def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "ForwardPlan":
     """Return a plan of the call ``layer(*inputs, **options)``: what it computes, for other inputs of the same shapes.
 
-    The layer is run once, and each operation of mp_core that it calls is noted with the memory that it reads and
-    writes. A call of the plan runs the same kernels again on new inputs: by compiled code, without the interpreter
-    lock, and with one team of threads for the whole pass. The bits are those of the layer.
+    The layer is run twice: as it is, so that it is built and its kernels are packed, and once more to note each
+    operation of mp_core that it calls, with the memory that this reads and writes. A call of the plan runs the same
+    kernels again on new inputs: by compiled code, without the interpreter lock, and with one team of threads for the
+    whole pass. The bits are those of the layer.
 
     Parameters
     ----------
