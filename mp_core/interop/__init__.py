@@ -1,0 +1,5 @@
+"""Doors to other programs: arrays without copies, and models of Keras and torch.
+
+Each module imports its library only when it is imported itself: ``mp_core.interop.keras`` and ``mp_core.interop.torch``
+bring models in, ``mp_core.interop.dask`` spreads work over machines, ``mp_core.interop.sklearn`` is an estimator.
+"""
