@@ -104,7 +104,7 @@ def test_quantization_has_the_rows_that_its_script_prints(monkeypatch):
 
 
 def test_stated_block_lengths_are_those_of_the_header(benchmarks):
-    header = (ROOT / "mp_core/core/include/mp_core.h").read_text()
+    header = (ROOT / "mp_core/core/kernels/kernels.h").read_text()
     blocks = {name.lower(): int(length) for name, length in re.findall(r"MP_BLOCK_(\w+) = (\d+)", header)}
     page = (ROOT / "docs/numerics.md").read_text()
     stated = re.findall(r"^\| (wide|pairs).*\| float32 \| (\d+) \|$", page, re.MULTILINE)

@@ -2,7 +2,7 @@
 #ifndef MP_LOOPS_H
 #define MP_LOOPS_H
 
-#include "mp_core.h"
+#include "kernels.h"
 
 enum { MP_LOOP_VECTORS = 32 }; /* at least the accumulators of a product on any instruction set */
 

@@ -1,21 +1,28 @@
-# A cast of contiguous elements, as the entry point of casts describes it.
+# library/cast.h as Cython sees it, and casts as steps of a recording.
 cimport numpy as cnp
 
-from mp_core.core.header cimport MP_I32, mp_kernels
+from mp_core.core.header cimport mp_kernels
 
-cdef enum:
-    F64 = MP_I32 + 1  # the format of float64, a source only
-    COPY = -1         # as src_format: elements are copied as they are
-    CHUNK = 1024      # elements that pass through a buffer on the stack at a time, of float64 too
+cdef extern from "library/cast.h" nogil:
+    enum:
+        F64 "MP_F64"
+        COPY "MP_COPY"
+        CHUNK "MP_CAST_CHUNK"
+        CAST_WORK "MP_CAST_WORK"
+        STREAMED "MP_STREAMED"
 
-cdef struct Cast:
-    const mp_kernels *kernels
-    const char *src
-    char *dst
-    Py_ssize_t n, share
-    int src_format, dst_format, src_size, dst_size, mode
+    ctypedef struct Cast "mp_cast":
+        const mp_kernels *kernels
+        const char *src
+        char *dst
+        Py_ssize_t n, share
+        int src_format, dst_format, src_size, dst_size, mode
+
+    void cast_share "mp_cast_share"(void *cast, Py_ssize_t index) noexcept
+    Py_ssize_t share_cast "mp_share_cast"(Cast *c, int threads)
+    void run_cast "mp_run_cast"(Cast *c, int threads)
+    void cast_line "mp_cast_line"(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst,
+                                  Py_ssize_t dst_stride, Py_ssize_t n)
 
 cdef int contiguous(Cast *c) except -1
 cdef int note_cast(const Cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=*) except -1
-cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
-                   Py_ssize_t n) noexcept nogil

@@ -1,102 +1,25 @@
-"""Casts between float formats: array loops around the kernels."""
+"""Casts of arrays between float formats; library/cast.c does the work."""
 
 cimport numpy as cnp
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from mp_core.core.cpu cimport STREAMED, is_recording, kernels, parallel_for, threads_for
-from mp_core.core.header cimport (
-    MP_BF16, MP_F8_E4M3FN, MP_F8_E5M2, MP_F32, MP_SATURATE, MP_STREAM, mp_chunk_floats,
-)
+from mp_core.core.cpu cimport is_recording, kernels, threads_for
+from mp_core.core.header cimport MP_SATURATE, MP_STREAM
 from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 import numpy as np
 
 cnp.import_array()
 
-# Elements from which a second thread pays: a fraction of a millisecond of memory traffic.
-cdef double WORTHWHILE = 1 << 18
-
-
-cdef void run_contiguous(const Cast *c, const char *src, char *dst, Py_ssize_t n) noexcept nogil:
-    """n contiguous elements: straight to or from float32, or through it chunk by chunk (one rounding either way)."""
-    cdef mp_chunk_floats buffer
-    cdef float *middle = buffer.at
-    cdef Py_ssize_t i = 0, count
-    if c.src_format == MP_F32:
-        c.kernels.casts.narrow[c.dst_format](<const float *>src, dst, n, c.mode)
-        return
-    if c.dst_format == MP_F32 and c.src_format != F64 and not c.mode & MP_SATURATE:
-        c.kernels.casts.widen[c.src_format](src, <float *>dst, n, c.mode)
-        return
-    if c.dst_format == MP_BF16 and c.src_format in (MP_F8_E4M3FN, MP_F8_E5M2) and not c.mode & MP_SATURATE:
-        c.kernels.casts.to_bf16[c.src_format](src, dst, n)
-        return
-    while i < n:
-        count = min(n - i, <Py_ssize_t>CHUNK)
-        if c.src_format != F64:
-            c.kernels.casts.widen[c.src_format](src + i * c.src_size, middle, count, 0)
-        else:
-            c.kernels.casts.round_odd(<const double *>(src + i * c.src_size), middle, count)
-        c.kernels.casts.narrow[c.dst_format](middle, dst + i * c.dst_size, count, c.mode & MP_SATURATE)
-        i += count
-
-
-cdef void run_strided(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
-                      Py_ssize_t n) noexcept nogil:
-    """n elements at any strides: gathered and scattered chunk by chunk where they are not contiguous."""
-    cdef char source[CHUNK * 8]
-    cdef char result[CHUNK * 8]
-    cdef Py_ssize_t i = 0, j, count
-    cdef const char *at
-    cdef char *to
-    if src_stride == c.src_size and dst_stride == c.dst_size:
-        run_contiguous(c, src, dst, n)
-        return
-    while i < n:
-        count = min(n - i, <Py_ssize_t>CHUNK)
-        at = src + i * src_stride
-        to = dst + i * dst_stride
-        if src_stride != c.src_size:
-            for j in range(count):
-                memcpy(source + j * c.src_size, at + j * src_stride, c.src_size)
-            at = source
-        if dst_stride == c.dst_size:
-            run_contiguous(c, at, to, count)
-        else:
-            run_contiguous(c, at, result, count)
-            for j in range(count):
-                memcpy(to + j * dst_stride, result + j * c.dst_size, c.dst_size)
-        i += count
-
-
-cdef void run_share(void *context, Py_ssize_t index) noexcept nogil:
-    cdef const Cast *c = <const Cast *>context
-    cdef Py_ssize_t first = index * c.share
-    run_contiguous(c, c.src + first * c.src_size, c.dst + first * c.dst_size, min(c.share, c.n - first))
-
-
-cdef Py_ssize_t share_out(Cast *c, int threads) noexcept nogil:
-    """Share the elements out among threads where that pays; return the number of shares."""
-    if c.n < WORTHWHILE:
-        threads = 1
-    elif c.n * c.dst_size >= STREAMED:
-        c.mode |= MP_STREAM
-    c.share = (c.n + threads - 1) // threads
-    c.share = (c.share + CHUNK - 1) // CHUNK * CHUNK
-    return (c.n + c.share - 1) // c.share
-
-
 cdef int contiguous(Cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
     cdef int threads
-    cdef Py_ssize_t shares
-    if c.n < WORTHWHILE:
-        run_contiguous(c, c.src, c.dst, c.n)
+    if c.n < CAST_WORK:  # too short to give the interpreter lock back
+        run_cast(c, 1)
         return 0
-    threads = threads_for(<double>c.n, WORTHWHILE)
-    shares = share_out(c, threads)
+    threads = threads_for(<double>c.n, CAST_WORK)
     with nogil:
-        parallel_for(threads, shares, run_share, c)
+        run_cast(c, threads)
     return 0
 
 
@@ -145,7 +68,7 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const Cast *c) except -1:
     count = cnp.NpyIter_GetInnerLoopSizePtr(iterator)
     with nogil:
         while True:
-            run_strided(c, data[0], steps[0], data[1], steps[1], count[0])
+            cast_line(c, data[0], steps[0], data[1], steps[1], count[0])
             if not advance(iterator):
                 break
     if cnp.NpyIter_Deallocate(iterator) != cnp.NPY_SUCCEED:

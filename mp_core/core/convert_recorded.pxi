@@ -13,33 +13,21 @@ cdef struct CastStep:
     bint failed
 
 
-cdef void run_line(const Cast *c, const char *src, Py_ssize_t src_stride, char *dst, Py_ssize_t dst_stride,
-                   Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    if c.src_format != COPY:
-        run_strided(c, src, src_stride, dst, dst_stride, n)
-    elif src_stride == c.src_size and dst_stride == c.dst_size:
-        memcpy(dst, src, n * c.src_size)
-    else:
-        for i in range(n):
-            memcpy(dst + i * dst_stride, src + i * src_stride, c.src_size)
-
-
 cdef void run_lines(const CastStep *s, const char *src, char *dst, int axis) noexcept nogil:
     """The elements of an array from `axis` on, line by line."""
     cdef Py_ssize_t i
     if axis == s.axes - 1:
-        run_line(&s.cast, src, s.src_stride[axis], dst, s.dst_stride[axis], s.shape[axis])
+        cast_line(&s.cast, src, s.src_stride[axis], dst, s.dst_stride[axis], s.shape[axis])
         return
     for i in range(s.shape[axis]):
         run_lines(s, src + i * s.src_stride[axis], dst + i * s.dst_stride[axis], axis + 1)
 
 
-cdef void run_cast(void *context, Py_ssize_t index) noexcept nogil:
+cdef void run_cast_step(void *context, Py_ssize_t index) noexcept nogil:
     """One task: a share of contiguous elements, or one index of the first axis of others."""
     cdef CastStep *s = <CastStep *>context
     if s.axes == 0:
-        run_share(&s.cast, index)
+        cast_share(&s.cast, index)
     elif s.axes == 1:
         run_lines(s, s.cast.src, s.cast.dst, 0)
     else:
@@ -52,7 +40,7 @@ cdef Py_ssize_t prepare_cast(void *context, Py_ssize_t rows, int threads) noexce
         rows = s.rows
     s.cast.kernels, s.cast.n, s.cast.mode = kernels(), rows * s.row, s.cast.mode & ~MP_STREAM
     if s.axes == 0:
-        return share_out(&s.cast, threads)
+        return share_cast(&s.cast, threads)
     return 1 if s.axes == 1 else rows
 
 
@@ -76,7 +64,7 @@ cdef int note_cast(const Cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=
         recording().add_buffer(dst)
     recording().note(
         "copy" if c.src_format == COPY else "cast",
-        Kind(prepare_cast, run_cast, sizeof(s), <Py_ssize_t>&s.failed - base), &s,
+        Kind(prepare_cast, run_cast_step, sizeof(s), <Py_ssize_t>&s.failed - base), &s,
         (<Py_ssize_t>&s.cast.src - base, <Py_ssize_t>&s.cast.dst - base),
         Cost(s.rows, 0, NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
     return 0

@@ -2,10 +2,6 @@
 from mp_core.core.header cimport mp_kernels, mp_progress, mp_step
 
 cdef enum:
-    # Bytes of a result from which it is written by non-temporal stores: so large a result is taken to leave the caches
-    # before it is read. A cast of 2^25 elements takes 0.6 of the time by these from float16 to float32, and 0.7 back
-    # (one Zen 4 core with 32 MiB of L3, November 2026).
-    STREAMED = 1 << 24
     MOST_THREADS = 1024
 
 ctypedef void (*task)(void *context, Py_ssize_t index) noexcept nogil

@@ -1,7 +1,7 @@
-# The C side as Cython sees it: include/mp_core.h, kernels/cpu.h, runtime.h and tuning.h.
+# The C side as Cython sees it: kernels/kernels.h, kernels/cpu.h, library/runtime.h and library/tuning.h.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-cdef extern from "mp_core.h" nogil:
+cdef extern from "kernels.h" nogil:
     ctypedef enum mp_format:
         MP_F32
         MP_F16
@@ -196,7 +196,7 @@ cdef extern from "kernels/cpu.h" nogil:
     mp_cpu_family mp_cpu_family_here()
     Py_ssize_t mp_cpu_cache_bytes(int level)
 
-cdef extern from "runtime.h" nogil:
+cdef extern from "library/runtime.h" nogil:
     const mp_kernels *mp_active()
     void mp_activate(const mp_kernels *kernels)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
@@ -219,7 +219,7 @@ cdef extern from "runtime.h" nogil:
     ctypedef struct mp_chunk_codes:
         uint8_t at[MP_CHUNK]
 
-cdef extern from "tuning.h" nogil:
+cdef extern from "library/tuning.h" nogil:
     ctypedef struct mp_amx_tuning "mp_tuning_amx":
         Py_ssize_t packed_m, made_m, range_bytes
 

@@ -4,7 +4,7 @@ cimport numpy as cnp
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.string cimport memset
 
-from mp_core.core.convert cimport CHUNK, Cast, run_line
+from mp_core.core.convert cimport CHUNK, Cast, cast_line
 from mp_core.core.cpu cimport is_recording, kernels
 from mp_core.core.header cimport mp_chunk_floats
 from mp_core.core.steps cimport NO_ARITHMETIC, NO_ROW, Cost, Kind, recording
@@ -47,7 +47,7 @@ cdef void gather_share(void *context, Py_ssize_t index) noexcept nogil:
         if g.scale != NULL:
             gather_codes(g, <const int8_t *>(g.table + row * g.row_bytes), g.scale[row], to)
         else:
-            run_line(&g.cast, g.table + row * g.row_bytes, g.cast.src_size, to, g.cast.dst_size, g.cast.n)
+            cast_line(&g.cast, g.table + row * g.row_bytes, g.cast.src_size, to, g.cast.dst_size, g.cast.n)
 
 
 cdef Py_ssize_t prepare_gather(void *context, Py_ssize_t rows, int threads) noexcept nogil:

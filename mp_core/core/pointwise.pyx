@@ -1,6 +1,7 @@
 """Operations on rows: softmax, layer norm, RMS norm, activations.
 
-Elements are widened to float32, computed in float32 and rounded once. `x` and `out` have the format `fmt`.
+Elements are widened to float32, computed in float32 and rounded once; library/rows.c does the work. `x` and `out` have
+the format `fmt`.
 """
 
 cimport numpy as cnp
@@ -8,100 +9,14 @@ from libc.math cimport M_SQRT1_2, erfc
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
-from mp_core.core.header cimport MP_F32, mp_activation, mp_format, mp_kernels, mp_row_block, mp_rows_together
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, threads_for
+from mp_core.core.header cimport mp_activation, mp_kernels
+from mp_core.core.rows cimport ACTIVATE, LAYER_NORM, RMS_NORM, ROWS_WORK, SOFTMAX, Rows, run_rows, share_rows
 from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
 cnp.import_array()
 
-cdef double WORTHWHILE = 1 << 15  # elements, each about an exponential, from which a second thread pays
-
-cdef enum:
-    SOFTMAX
-    LAYER_NORM
-    ACTIVATE
-    RMS_NORM
-
-cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm")
-
-# One call: `rows` rows of `length` elements each, C-contiguous. The row index has keep_axes axes; `keep` (the mask, one
-# byte per element) has a stride in bytes for each of them, 0 where it is broadcast.
-cdef struct Rows:
-    const mp_kernels *kernels
-    int what, format, size  # of the elements of x, residual and out
-    Py_ssize_t rows, length, share
-    const char *x
-    const char *residual
-    char *out
-    float scale             # of a softmax; epsilon of a norm
-    const float *gamma      # of a norm
-    const float *beta
-    mp_activation activation
-    const uint8_t *keep
-    int keep_axes
-    Py_ssize_t keep_shape[64]
-    Py_ssize_t keep_stride[64]
-    bint failed
-
-
-cdef const uint8_t *kept(const Rows *r, Py_ssize_t row) noexcept nogil:
-    """The mask of a row, or NULL."""
-    cdef const uint8_t *at = r.keep
-    cdef int axis
-    if at != NULL:
-        for axis in range(r.keep_axes - 1, -1, -1):
-            at += row % r.keep_shape[axis] * r.keep_stride[axis]
-            row //= r.keep_shape[axis]
-    return at
-
-
-cdef void run_softmax(const Rows *r, mp_row_block *b, Py_ssize_t row) noexcept nogil:
-    """Softmax of the next rows, which are cut where those end whose masks lie a fixed stride apart."""
-    cdef Py_ssize_t stride = 0, period
-    if r.keep != NULL and r.keep_axes > 0:
-        stride, period = r.keep_stride[r.keep_axes - 1], r.keep_shape[r.keep_axes - 1]
-        b.rows = min(b.rows, period - row % period)
-    r.kernels.rows.softmax(b, kept(r, row), stride, r.scale)
-
-
-cdef void run_activation(const Rows *r, const mp_row_block *b) noexcept nogil:
-    cdef Py_ssize_t n = b.rows * b.n
-    cdef const float *x = <const float *>b.x
-    if r.format != MP_F32:
-        r.kernels.casts.widen[r.format](b.x, b.work, n, 0)
-        x = b.work
-    r.kernels.rows.activate(r.activation, x, n, b.work)
-    if r.format != MP_F32:
-        r.kernels.casts.narrow[r.format](b.work, b.out, n, 0)
-
-
-cdef void run_rows(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: `share` rows, some at a time. Between the passes over narrow rows, float32 lies in scratch."""
-    cdef Rows *r = <Rows *>context
-    cdef Py_ssize_t row = index * r.share, end = min(row + r.share, r.rows), together = mp_rows_together(r.length)
-    cdef mp_row_block b
-    cdef const char *residual = NULL
-    cdef void *work = scratch(together * r.length * 4) if r.format != MP_F32 else r.out
-    if work == NULL:
-        r.failed = True
-        return
-    b.n = b.ldx = b.ldw = b.ldo = r.length
-    b.x_format = b.out_format = <mp_format>r.format
-    while row < end:
-        b.rows = min(end - row, together)
-        b.x, b.out = r.x + row * r.length * r.size, r.out + row * r.length * r.size
-        b.work = <float *>(b.out if r.format == MP_F32 else work)
-        if r.what == SOFTMAX:
-            run_softmax(r, &b, row)
-        elif r.what == ACTIVATE:
-            run_activation(r, &b)
-        elif r.what == RMS_NORM:
-            r.kernels.rows.rms_norm(&b, r.gamma, r.scale)
-        else:
-            if r.residual != NULL:
-                residual = r.residual + row * r.length * r.size
-            r.kernels.rows.layer_norm(&b, residual, r.gamma, r.beta, r.scale)
-        row += b.rows
+cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm")  # by Operation
 
 
 cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads) noexcept nogil:
@@ -110,17 +25,14 @@ cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads) noexce
     r.kernels = kernels()
     if rows >= 0:
         r.rows = rows
-    if <double>r.rows * r.length < WORTHWHILE:
-        threads = 1
-    r.share = max(1, (r.rows + 4 * threads - 1) // (4 * threads)) if threads > 1 else r.rows
-    return (r.rows + r.share - 1) // r.share
+    return share_rows(r, threads)
 
 
 cdef int note_rows(const Rows *r, cnp.ndarray out) except -1:
     cdef Rows s = r[0]
     cdef Py_ssize_t base = <Py_ssize_t>&s
     pointers = (<Py_ssize_t>&s.x - base, <Py_ssize_t>&s.residual - base, <Py_ssize_t>&s.out - base,
-                <Py_ssize_t>&s.gamma - base, <Py_ssize_t>&s.beta - base, <Py_ssize_t>&s.keep - base)
+                <Py_ssize_t>&s.gamma - base, <Py_ssize_t>&s.beta - base, <Py_ssize_t>&s.mask.keep - base)
     recording().add_buffer(out)
     recording().note(NAMES[r.what], Kind(prepare_rows, run_rows, sizeof(s), <Py_ssize_t>&s.failed - base), &s, pointers,
                      Cost(r.rows, 0, NO_ARITHMETIC, r.rows * r.length * r.size * (3 if r.residual != NULL else 2)))
@@ -128,9 +40,10 @@ cdef int note_rows(const Rows *r, cnp.ndarray out) except -1:
 
 
 cdef int run(Rows *r, int fmt, cnp.ndarray x, cnp.ndarray out) except -1:
-    cdef int threads = threads_for(<double>r.rows * r.length, WORTHWHILE)
+    cdef int threads = threads_for(<double>r.rows * r.length, ROWS_WORK)
     cdef Py_ssize_t tasks
     r.format, r.size = fmt, cnp.PyArray_ITEMSIZE(x)
+    r.ldx = r.ldo = r.length
     r.x, r.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
     if r.rows == 0 or r.length == 0:
         return 0
@@ -153,9 +66,9 @@ def softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float sca
     r.length = cnp.PyArray_DIM(x, ndim - 1)
     r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
     if keep is not None:
-        r.keep, r.keep_axes = <const uint8_t *>cnp.PyArray_DATA(keep), ndim - 1
+        r.mask.keep, r.mask.axes = <const uint8_t *>cnp.PyArray_DATA(keep), ndim - 1
         for axis in range(ndim - 1):
-            r.keep_shape[axis], r.keep_stride[axis] = cnp.PyArray_DIM(keep, axis), cnp.PyArray_STRIDE(keep, axis)
+            r.mask.shape[axis], r.mask.stride[axis] = cnp.PyArray_DIM(keep, axis), cnp.PyArray_STRIDE(keep, axis)
     run(&r, fmt, x, out)
 
 

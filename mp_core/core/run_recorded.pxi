@@ -17,24 +17,18 @@ cdef Py_ssize_t prepare_product(void *context, Py_ssize_t rows, int threads) noe
     """Plan the product for so many rows of A and threads; return the number of tasks."""
     cdef ProductStep *s = <ProductStep *>context
     cdef Product *p = &s.product
-    cdef double work
     p.m = s.m if rows < 0 else rows
     p.batch, p.b.sums, p.common = s.batch, s.sums, s.common
     if s.one_scale:
         p.a.row_scale = &s.scale
-    work = <double>s.matrices * p.m * p.n * max(p.k, <Py_ssize_t>1)
     p.kernels = kernels()
     memset(&p.plan, 0, sizeof(Plan))
-    plan_product(p, s.matrices, threads if work >= MACHINE.tuning.thread_work else 1)
-    return 1 if p.plan.small else s.matrices * p.plan.row_tasks * p.plan.panel_tasks
+    plan_product(p, s.matrices, threads)
+    return tasks_of(p, s.matrices)
 
 
 cdef void run_recorded(void *context, Py_ssize_t index) noexcept nogil:
-    cdef Product *p = &(<ProductStep *>context).product
-    if p.plan.small:
-        run_small(p)
-    else:
-        run_pooled(p, index)
+    run_task(&(<ProductStep *>context).product, index)
 
 
 cdef int note_product(const Product *p, Py_ssize_t matrices) except -1:

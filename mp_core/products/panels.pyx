@@ -1,4 +1,4 @@
-"""Right operands of products, packed: the layout of include/mp_core.h in immutable objects."""
+"""Right operands of products, packed: the layout of core/kernels/kernels.h in immutable objects."""
 
 from math import prod
 from operator import index as whole_number

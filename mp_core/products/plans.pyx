@@ -8,7 +8,7 @@ from mp_core.core.plan cimport (
     A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, machine_of, make_plan, this_machine,
 )
 
-from mp_core.core.cpu import cache_bytes, cpu_family
+from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
 from mp_core.formats import PANELS
 
 ARITHMETICS = ("wide", "pairs", "quads")
@@ -91,7 +91,8 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     cdef Machine machine = this_machine()[0]
     s = _checked((m, k, n), dtype, settings)
     if s["cpu"] is not None or s["caches"] is not None:
-        machine = machine_of(s["cpu"] or cpu_family(), s["caches"] or cache_bytes())
+        l1d, l2 = (s["caches"] or cache_bytes())[:2]
+        machine = machine_of(CPU_FAMILIES[s["cpu"] or cpu_family()], l1d, l2)
     memset(&p, 0, sizeof(p))
     q.kernels = kernels() if s["isa"] is None else kernels_of(s["isa"])
     q.machine, q.matrices, q.m, q.k, q.n, q.group = &machine, s["matrices"], m, k, n, s["group"]

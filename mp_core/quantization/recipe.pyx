@@ -5,9 +5,9 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 
 from mp_core.core.arrays cimport apart
-from mp_core.core cimport quantize
-from mp_core.core.quantize cimport ASYMMETRIC, POSITIVE, SYMMETRIC, Quantization
-from mp_core.core.cpu cimport STREAMED, kernels
+from mp_core.core.convert cimport STREAMED
+from mp_core.core.cpu cimport kernels, threads_for
+from mp_core.core.quantize cimport ASYMMETRIC, POSITIVE, QUANTIZE_WORK, SYMMETRIC, Quantization, ScalesFrom, run_quantization
 from mp_core.core.header cimport (
     MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_WITHIN, mp_kernels,
 )
@@ -83,16 +83,24 @@ cdef class Recipe:
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
                         bint given, bint back, bint packed) except -1:
         cdef Quantization z = self.prepared
+        cdef double elements
+        cdef int threads, failed
         z.kernels, z.format, z.size, z.x = kernels(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
         z.q, z.scale = <uint8_t *>cnp.PyArray_BYTES(values), <float *>cnp.PyArray_DATA(scale)
         z.zero_point = NULL if zero_point is None else <int32_t *>cnp.PyArray_DATA(zero_point)
         z.codes.packed, z.back = packed, back
         if not given:
-            z.how, z.codes.qmin = self.how, self.qmin
+            z.how, z.codes.qmin = <ScalesFrom>self.how, self.qmin
         z.mode = MP_WITHIN if z.how == SYMMETRIC else 0
         if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(values)) >= STREAMED:
             z.mode |= MP_STREAM
-        return quantize.run(&z)
+        elements = <double>cnp.PyArray_SIZE(x)
+        threads = threads_for(elements, QUANTIZE_WORK)
+        with nogil:
+            failed = run_quantization(&z, threads)
+        if failed:
+            raise MemoryError("no memory for the ranges of an array that is quantized")
+        return 0
 
     def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray values not None, Parts q not None, bint given,
                 bint back, bint packed):

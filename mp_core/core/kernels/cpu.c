@@ -3,6 +3,10 @@
 #endif
 #include "cpu.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
     extern const mp_casts mp_casts_##MOST; \
     extern const mp_rows mp_rows_##MOST; \
@@ -42,7 +46,6 @@ const char *const mp_feature_names[] = {
 #if defined(__x86_64__)
 
 #include <cpuid.h>
-#include <string.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -113,7 +116,7 @@ mp_cpu_family mp_cpu_family_here(void) {
 }
 
 /* CPUID's leaves 4 (Intel) and 0x8000001D (AMD) describe one cache in each subleaf, in the same bits. */
-ptrdiff_t mp_cpu_cache_bytes(int level) {
+static ptrdiff_t cache_by_cpuid(int level) {
     enum { END = 0, INSTRUCTIONS = 2, MOST_CACHES = 16 };
     uint32_t a, b, c, d;
     const uint32_t leaf = vendor_is("AuthenticAMD") || vendor_is("HygonGenuine") ? 0x8000001Du : 4;
@@ -131,6 +134,42 @@ ptrdiff_t mp_cpu_cache_bytes(int level) {
 
 uint32_t mp_cpu_features(void) { return 0; }
 mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_OTHER; }
-ptrdiff_t mp_cpu_cache_bytes(int level) { return 0 * level; }
+static ptrdiff_t cache_by_cpuid(int level) { return 0 * level; }
 
 #endif
+
+/* The first word of a file that describes cache number `index` of the first CPU; empty if there is none. */
+static void read_cache_file(int index, const char *name, char word[32]) {
+    char path[80];
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
+    FILE *file = fopen(path, "r");
+    word[0] = 0;
+    if (!file) return;
+    if (fscanf(file, "%31s", word) != 1) word[0] = 0;
+    fclose(file);
+}
+
+/* What Linux says; 0 if it says nothing. */
+static ptrdiff_t cache_by_sysfs(int level) {
+    enum { MOST_CACHES = 16 };
+    char word[32];
+    for (int index = 0; index < MOST_CACHES; index++) {
+        read_cache_file(index, "level", word);
+        if (!word[0]) break;
+        if (word[0] - '0' != level || word[1]) continue;
+        read_cache_file(index, "type", word);
+        if (strcmp(word, "Instruction") == 0) continue;
+        read_cache_file(index, "size", word);
+        char *unit;
+        const long kibibytes = strtol(word, &unit, 10);
+        if (*unit == 'K' && kibibytes > 0) return (ptrdiff_t)kibibytes << 10;
+    }
+    return 0;
+}
+
+ptrdiff_t mp_cpu_cache_bytes(int level) {
+    static const ptrdiff_t usual[] = {0, 1 << 15, 1 << 19, 1 << 23};
+    ptrdiff_t bytes = cache_by_cpuid(level);
+    if (!bytes) bytes = cache_by_sysfs(level);
+    return bytes ? bytes : usual[level];
+}

@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mp_core.h"
+#include "kernels.h"
+
+#pragma GCC visibility push(default)
 
 /* The features that isa.def lists, in its order: number i is bit 1 << i. */
 enum {
@@ -28,12 +30,14 @@ extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with
 
 uint32_t mp_cpu_features(void);
 
-/* CPUs that share tuned constants (core/tuning.h). */
+/* CPUs that share tuned constants (core/library/tuning.h). */
 typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_FAMILIES } mp_cpu_family;
 
 mp_cpu_family mp_cpu_family_here(void);
 
-/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU; 0 where the CPU does not say. */
+/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU. The CPU says it (CPUID), or else Linux (sysfs). If
+ * neither does, they are 32 KiB, 512 KiB and 8 MiB. */
 ptrdiff_t mp_cpu_cache_bytes(int level);
 
+#pragma GCC visibility pop
 #endif

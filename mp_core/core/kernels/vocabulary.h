@@ -102,7 +102,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mp_core.h"
+#include "kernels.h"
 
 #define V static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8") /* in products: no loop over vectors in registers is left */

@@ -1,4 +1,4 @@
-/* Packing and unpacking, in the layout that mp_core.h describes. size: bytes of an element; group: neighbours along
+/* Packing and unpacking, in the layout that kernels.h describes. size: bytes of an element; group: neighbours along
  * K. */
 
 #define MP_PAGE 4096

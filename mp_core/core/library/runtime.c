@@ -44,3 +44,19 @@ void *mp_scratch(size_t bytes) {
     scratch.bytes = rounded;
     return block;
 }
+
+char *mp_take_slot(mp_slots *slots) {
+    uint_least64_t free = atomic_load_explicit(&slots->free, memory_order_relaxed);
+    for (;;) { /* one is free, or another thread gives one back */
+        const uint_least64_t lowest = free & -free;
+        if (!lowest) free = atomic_load_explicit(&slots->free, memory_order_relaxed);
+        else if (atomic_compare_exchange_weak_explicit(&slots->free, &free, free ^ lowest, memory_order_acquire,
+                                                       memory_order_relaxed))
+            return slots->memory + __builtin_ctzll(lowest) * slots->bytes;
+    }
+}
+
+void mp_give_slot(mp_slots *slots, const char *slot) {
+    const ptrdiff_t number = (slot - slots->memory) / slots->bytes;
+    atomic_fetch_or_explicit(&slots->free, (uint_least64_t)1 << number, memory_order_release);
+}

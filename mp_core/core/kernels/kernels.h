@@ -1,12 +1,12 @@
-/* mp_core: the contract between the kernels (C17, one static library per ISA) and the code that drives them.
+/* The contract between the kernels (C17, one static library per ISA) and the code that drives them.
  *
  * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
  * strides are in elements unless a name or its comment says bytes; pointers may be unaligned; a kernel touches no byte
  * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), but for products of
  * bf16 by AMX tiles, which have an order of their own (mp_tiles).
  */
-#ifndef MP_CORE_H
-#define MP_CORE_H
+#ifndef MP_KERNELS_H
+#define MP_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>

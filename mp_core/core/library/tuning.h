@@ -1,6 +1,6 @@
 /* The constants of a product's plan that were found by measurement, one set per CPU family (kernels/cpu.h).
  *
- * What is a share of a cache is no constant: plan.pyx takes it from the size of the cache that the machine reports. The
+ * What is a share of a cache is no constant: plan.c takes it from the size of the cache that the machine reports. The
  * values were found on Zen 4 and Zen 5 in November 2026, those of AMX tiles on a Xeon, and none was measured again
  * later. What each case gains on one Zen 4 core (AMD EPYC, 32 KiB of L1d, 1 MiB of L2, 32 MiB of L3; November 2026),
  * and the command that measures it, is in docs/tuning.md.
@@ -10,7 +10,7 @@
 #ifndef MP_TUNING_H
 #define MP_TUNING_H
 
-#include "mp_core.h"
+#include "kernels.h"
 #include "kernels/cpu.h"
 
 /* Of products by AMX tiles. */
@@ -25,7 +25,7 @@ typedef struct {
     ptrdiff_t packed_mc;        /* MC at most, in rows of A, of packed panels: these rows over one range of K, and the
                                    panel's range (L2 / 4), fit L2 */
     ptrdiff_t made_mc;          /* MC at most, in rows of A, of made panels: beside so many rows, making a panel costs
-                                   1/100 of its product. plan.pyx doubles it for integers if all of K is one range */
+                                   1/100 of its product. plan.c doubles it for integers if all of K is one range */
     ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1: see range_bytes */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* bounds of the tasks per thread: multiplications of the product / thread_work */

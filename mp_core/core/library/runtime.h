@@ -1,11 +1,13 @@
-/* What the Cython modules share in one process: the kernel tables in use, the threads, and scratch memory. */
+/* What all callers share in one process: the kernel tables in use, the threads, and scratch memory. */
 #ifndef MP_RUNTIME_H
 #define MP_RUNTIME_H
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "mp_core.h"
+#include "kernels.h"
+
+#pragma GCC visibility push(default)
 
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
@@ -46,6 +48,19 @@ int mp_allowed_cpus(void);
  * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
 
+/* Scratch that a caller owns: a slot for each of the threads that may run its tasks at the same time. */
+enum { MP_MOST_SLOTS = 64 };
+typedef struct {
+    char *memory;              /* count slots of `bytes` bytes each */
+    ptrdiff_t bytes;
+    int count;                 /* at most MP_MOST_SLOTS */
+    atomic_uint_least64_t free; /* bit i: slot i is free */
+} mp_slots;
+
+/* Take a slot, of which there is one for each thread, and give it back. */
+char *mp_take_slot(mp_slots *slots);
+void mp_give_slot(mp_slots *slots, const char *slot);
+
 /* Where the tape is kept that the calling thread records on, a Tape of steps.pyx; NULL in it: it does not record. */
 void **mp_recording(void);
 
@@ -55,4 +70,5 @@ enum { MP_CHUNK = 4096 }; /* elements that pass through a buffer at a time */
 typedef struct { _Alignas(64) float at[MP_CHUNK]; } mp_chunk_floats;
 typedef struct { _Alignas(64) uint8_t at[MP_CHUNK]; } mp_chunk_codes;
 
+#pragma GCC visibility pop
 #endif

@@ -1,0 +1,25 @@
+/* The machine that runs this, as far as plans depend on it. */
+#include <pthread.h>
+
+#include "library/plan.h"
+
+/* The largest power of two that is at most n: ranges of K that are shares of a cache then divide K blocks. */
+static ptrdiff_t power_of_two(ptrdiff_t n) {
+    ptrdiff_t power = 1;
+    while (2 * power <= n) power *= 2;
+    return power;
+}
+
+mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2) {
+    return (mp_machine){&mp_tunings[family], power_of_two(l1d), power_of_two(l2)};
+}
+
+static mp_machine here;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void look(void) { here = mp_machine_of(mp_cpu_family_here(), mp_cpu_cache_bytes(1), mp_cpu_cache_bytes(2)); }
+
+const mp_machine *mp_this_machine(void) {
+    pthread_once(&once, look);
+    return &here;
+}

@@ -1,0 +1,263 @@
+/* The plan of a product: the way in which kernels read B, tasks for the threads, ranges of K for the caches.
+ *
+ * mp_make_plan is a pure function: it reads an mp_problem (shape, layouts, formats, kernels, caches, threads) and no
+ * elements, and fills an mp_plan, which product.c executes. Constants found by measurement are in tuning.h; shares of a
+ * cache are here. Every element of a product is computed by the same operations in the same order, whatever the plan: the
+ * K blocks depend only on the types, on scale groups and, for bfloat16, on whether the instruction set has an order of its
+ * own.
+ *
+ *     for each task                        MC rows of A by some panels of B          (a thread takes one at a time)
+ *         for each NC columns of the task
+ *             for each KC elements of K
+ *                 for each panel of the NC columns                                   (64 columns)
+ *                     one call of a kernel: MC rows x KC x 64 columns
+ *
+ * In place, if MC <= MR, one call takes all NC columns instead. A transposed B has one call for each panel, over all of
+ * K. */
+#include "library/plan.h"
+
+enum {
+    PAGE = 4096,   /* bytes: between two mapped bytes that are less than a page apart, all bytes are mapped */
+    AMX_ROWS = 32, /* rows of A that the AMX tiles of one register block hold */
+    AMX_K = 64,    /* integers along K that fill an AMX tile; if K is less, vectors multiply them */
+};
+
+#define ALL ((ptrdiff_t)1 << 40) /* the K block that is all of K: of integers and of AMX tiles */
+
+/* By arithmetic: the format of B that it multiplies, the elements of its K blocks. */
+static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
+static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL};
+
+/* Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it. */
+static ptrdiff_t panel_bytes(const mp_problem *q, int format, ptrdiff_t k) {
+    return mp_round_up(mp_column_bytes(format, k) * mp_min(q->n, MP_PANEL) + MP_SLACK, 64);
+}
+
+/* Whether B is packed, and kernels read its panels as they are: not decoded into scratch. */
+static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
+
+/* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */
+static void choose_kernel(const mp_problem *q, mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
+    const mp_products *kernels = q->kernels->products[p->arithmetic];
+    const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
+    if (p->arithmetic == MP_QUADS) {
+        p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
+        p->sums_wanted = (q->a.format != MP_A_U8 && !p->amx) || q->row_zero;
+    } else if (q->group == 0) { /* AMX tiles add floats in another order, so the shape must not decide */
+        p->amx = q->kernels->own_order && has_tiles;
+    }
+    p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
+    p->decoded = kernels->decode[q->b.format] != NULL && (p->amx || q->m > kernels->few_rows[q->b.format]);
+    p->format = p->decoded ? native[p->arithmetic] : q->b.format;
+    p->direct = (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
+                && (q->a.format == native[p->arithmetic] || p->arithmetic == MP_QUADS);
+    p->small = mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group && !q->zero_point
+               && (p->direct || (q->a.cs == q->a.size && !q->quantized_here));
+}
+
+/* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
+static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->made_mc;
+    if (!as_packed(q, p) && p->arithmetic == MP_QUADS && q->k * MP_PANEL <= q->machine->l2 / 4)
+        mc *= 2; /* all of K is one range, so that no accumulators in scratch take a share of L2 */
+    if (!p->direct) {
+        const ptrdiff_t row_bytes = mp_max(q->k * mp_a_bytes(p->arithmetic), 1);
+        mc = mp_min(mc, mp_max(t->copy_bytes / row_bytes / MP_ROWS * MP_ROWS, MP_ROWS));
+    }
+    return mc;
+}
+
+/* Cut the product into tasks: each is MC rows of A by `task_panels` panels of B, of one matrix.
+ *
+ *     tasks = matrices * row_tasks * panel_tasks
+ *     row_tasks = ceil(M / MC), panel_tasks = ceil(panels / task_panels), panels = ceil(N / 64)
+ *
+ * One thread: the fewest tasks, that is row_tasks = ceil(M / largest_mc) of equal MC, each with all panels.
+ *
+ * T threads: about `wanted` tasks. They are several for each thread, because a product ends when the thread with the last
+ * task does:
+ *     wanted = T * clamp(matrices M N K / thread_work, least_tasks, most_tasks)
+ * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting N
+ * copies them again, or if row-major B may be read in place, whose rows are read best at full length.
+ * N is cut first, since a task that has all rows of A reads its part of B once:
+ *     task_panels = panels * (matrices row_tasks) / wanted, rounded down, at least 1
+ * M is cut too, into at most T parts of at least about 2 MR rows, if cutting N alone gives too few tasks.
+ * If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no row is
+ * quantized twice. */
+static void cut(const mp_problem *q, mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;
+    ptrdiff_t row_tasks = mp_ceil_div(q->m, largest_mc(q, p));
+    p->task_panels = panels;
+    if (threads > 1 && q->quantized_here && q->m >= threads * MP_ROWS) {
+        row_tasks = mp_round_up(row_tasks, threads);
+    } else if (threads > 1) {
+        const double each = mp_multiplications(q) / t->thread_work;
+        ptrdiff_t wanted = threads * (ptrdiff_t)(each < t->least_tasks  ? t->least_tasks
+                                                 : each > t->most_tasks ? t->most_tasks
+                                                                        : each);
+        if (!q->packed && q->b.cs == q->b.size && q->m <= t->in_place_mc[p->arithmetic]) wanted = threads;
+        if (!p->direct) {
+            wanted = threads;
+            row_tasks = row_tasks > 1 ? mp_round_up(row_tasks, threads) : 1;
+        }
+        if (q->matrices * panels < threads || (as_packed(q, p) && q->matrices * row_tasks * panels < wanted))
+            row_tasks = mp_max(row_tasks, mp_min(mp_ceil_div(q->m, 2 * MP_ROWS), threads));
+        p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
+    }
+    const ptrdiff_t rows = mp_ceil_div(q->m, row_tasks);
+    p->mc = mp_min(mp_round_up(rows, p->amx && rows > 2 * AMX_ROWS ? AMX_ROWS : MP_ROWS), q->m);
+    p->row_tasks = mp_ceil_div(q->m, p->mc);
+    p->panel_tasks = mp_ceil_div(panels, p->task_panels);
+}
+
+/* Whether row-major B is multiplied where it lies: a task has so few rows of A that packing B would cost more.
+ *
+ * Kernels read whole vectors, up to 63 bytes beyond the columns of B: these bytes must be of the next row, or lie in a gap
+ * before it that is less than a page, so that they are mapped. */
+static int fits_in_place(const mp_problem *q, const mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    const int near = p->arithmetic == MP_WIDE && q->n % MP_LANES == 0 && q->k * q->b.rs <= q->machine->l2 / 4;
+    return q->b.cs == q->b.size && q->n >= MP_LANES && q->b.rs >= q->n * q->b.size
+           && (q->n % MP_LANES == 0 || q->b.rs - q->n * q->b.size < PAGE)
+           && p->mc <= (near ? t->in_place_l2_mc : t->in_place_mc[p->arithmetic])
+           && q->kernels->products[p->arithmetic]->in_place[q->b.format] != NULL;
+}
+
+/* Whether transposed B is multiplied where it lies: in transposed pieces or, of int8, by dot products along K. */
+static int fits_transposed(const mp_problem *q, const mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    const int is_short = p->arithmetic == MP_QUADS && q->k < t->transposed_quads_k;
+    return q->b.rs == q->b.size && p->mc <= (is_short ? MP_ROWS : t->transposed_mc[p->arithmetic])
+           && q->kernels->products[p->arithmetic]->transposed[q->b.format] != NULL;
+}
+
+/* Choose what kernels read of B. AMX tiles, a uint8 A, and zero points of A by row need packed panels. */
+static void choose_way(const mp_problem *q, mp_plan *p) {
+    if (q->packed || p->amx || q->k == 0 || q->row_zero || (p->arithmetic == MP_QUADS && q->a.format != MP_I8)) return;
+    if (fits_in_place(q, p)) {
+        p->way = MP_IN_PLACE;
+        const ptrdiff_t group = mp_group[q->b.format];
+        if (q->n % MP_LANES || q->k % group) p->tail = (q->k - 1) % group + 1;
+    } else if (fits_transposed(q, p)) {
+        p->way = MP_TRANSPOSED;
+    }
+}
+
+/* Choose whether B is taken to come from memory, and how it is prefetched.
+ *
+ * A B that is larger than L2 / 2 is taken to come from memory: it is probably the weights of one of many layers, or shares
+ * L2 with other data. */
+static void choose_prefetching(const mp_problem *q, mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    const ptrdiff_t column_bytes = q->packed ? mp_column_bytes(q->b.format, q->k) : q->k * q->b.size;
+    const int plain = q->b.format == native[p->arithmetic];
+    p->from_memory = q->n * column_bytes > q->machine->l2 / 2;
+    if (!q->packed && q->b.cs == q->b.size) {
+        p->prefetch_next = 1;
+    } else if (p->amx && as_packed(q, p)) {
+        /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows in
+         * the own panel is prefetched, just before its use, and not a whole range. */
+        p->prefetch_within = p->from_memory && p->mc <= 2 * t->small_mc;
+        p->prefetch_next = p->from_memory && !p->prefetch_within;
+    } else if (p->mc > t->small_mc) {
+        p->prefetch_next = q->packed || q->b.rs == q->b.size;
+    } else if (q->packed && p->from_memory) {
+        p->prefetch_next = p->mc >= (plain ? t->prefetch_mc : t->prefetch_decoded_mc);
+        /* Beside one row, and if nothing is decoded, the hardware prefetchers keep up. */
+        p->prefetch_within = as_packed(q, p) && !p->prefetch_next && (p->mc > 1 || !plain);
+    }
+}
+
+/* KC and NC of row-major B beside at most small_mc rows of A: a short range of K over many panels, then the next.
+ *
+ * So the rows of B are read in long pieces. The accumulators of the NC columns, and their partial sums if K has several K
+ * blocks, take at most L2 / 4. */
+static void interleave_panels(const mp_problem *q, mp_plan *p) {
+    const mp_tuning *t = q->machine->tuning;
+    const int many = p->mc > MP_ROWS;
+    p->nc_panels = mp_max(1, q->machine->l2 / 4 / (p->mc * MP_PANEL * 4 * (q->k > p->k_block ? 2 : 1)));
+    if (many && p->from_memory)
+        p->nc_panels = mp_min(p->nc_panels, mp_max(1, t->memory_row_bytes / (MP_PANEL * q->b.size)));
+    if (p->way != MP_IN_PLACE || p->mc == 1)
+        p->kc = many && p->from_memory && !p->amx ? t->packing_memory_k : t->packing_k;
+    else if (many)
+        p->kc = t->in_place_again_k;
+    else
+        p->kc = p->from_memory && p->arithmetic != MP_QUADS ? t->in_place_memory_k : t->in_place_k;
+}
+
+/* Bytes of a panel's range of K.
+ *
+ * It stays in L2 if more than small_mc rows of A read it again and again, or if panels are read as they are and the next
+ * range is not prefetched. Else it stays in L1, beside the next range if packed panels are prefetched. */
+static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
+    const mp_machine *machine = q->machine;
+    if (p->mc > machine->tuning->small_mc || (as_packed(q, p) && !p->prefetch_next))
+        return p->amx ? machine->tuning->amx.range_bytes : machine->l2 / 4;
+    return q->packed && p->prefetch_next ? machine->l1d / 2 : machine->l1d;
+}
+
+/* Choose KC and NC. KC is whole K blocks, or divides one, or is all of K.
+ *
+ * If B has a tail, the range before the tail may end within a K block. So KC is then at most one K block. */
+static void choose_ranges(const mp_problem *q, mp_plan *p) {
+    const ptrdiff_t block = p->k_block, small_mc = q->machine->tuning->small_mc;
+    const int one_panel = q->n <= MP_PANEL;
+    p->nc_panels = 1;
+    if (p->way == MP_TRANSPOSED || (p->mc <= (p->amx ? small_mc : MP_ROWS)
+                                    && (as_packed(q, p) || (p->way == MP_IN_PLACE && one_panel))))
+        p->kc = p->tail ? block : q->k; /* every range of B is read once, so that none must stay in a cache */
+    else if (p->mc <= small_mc && !q->packed && p->prefetch_next && (p->way == MP_IN_PLACE || !one_panel))
+        interleave_panels(q, p);
+    else
+        p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format]) * mp_group[p->format];
+    if (p->kc >= q->k)
+        p->kc = mp_max(q->k, 1);
+    else if (p->kc >= block)
+        p->kc = p->kc / block * block;
+    else if (block != ALL && block % p->kc)
+        p->kc = block;
+    p->nc_panels = mp_min(p->nc_panels, p->task_panels);
+}
+
+/* Set the bytes of each part of a task's scratch. */
+static void size_scratch(const mp_problem *q, mp_plan *p) {
+    mp_task_scratch *s = &p->scratch;
+    const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
+    s->row_scales = q->own_scales ? mp_round_up(p->mc * 4, 64) : 0;
+    s->a_copy = p->direct ? 0 : mp_round_up(p->mc * q->k * mp_a_bytes(p->arithmetic), 64);
+    if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
+    else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
+    if (q->zero_point || (p->arithmetic == MP_QUADS && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
+    s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
+    s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
+    if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;
+    else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, q->b.format, p->kc);
+    s->decoded = p->decoded ? panel_bytes(q, p->format, p->kc) : 0;
+    s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
+    s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
+    s->total = s->row_scales + s->a_copy + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums + s->made
+               + s->decoded + s->column_sums + s->group_scales;
+}
+
+void mp_make_plan(const mp_problem *q, mp_plan *p) {
+    p->threads = q->threads;
+    choose_kernel(q, p);
+    if (p->small) {
+        p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;
+        p->row_tasks = p->panel_tasks = 1, p->task_panels = mp_ceil_div(q->n, MP_PANEL);
+        p->scratch.a_copy = p->direct ? 0 : mp_round_up(q->m * q->k * mp_a_bytes(p->arithmetic), 64);
+        p->scratch.decoded = p->decoded ? panel_bytes(q, p->format, p->kc) : 0;
+        p->scratch.total = p->scratch.a_copy + p->scratch.decoded;
+        return;
+    }
+    cut(q, p);
+    choose_way(q, p);
+    choose_prefetching(q, p);
+    choose_ranges(q, p);
+    size_scratch(q, p);
+}

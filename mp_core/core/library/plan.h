@@ -1,0 +1,115 @@
+/* How a product is computed, as data: the way in which kernels read B, the tasks and ranges of K into which it is cut, and
+ * the scratch that it needs. One call of a kernel multiplies MC rows of A by a range of K of one panel, or of rows or
+ * columns of B where they lie; see mp_products in kernels/kernels.h. */
+#ifndef MP_PLAN_H
+#define MP_PLAN_H
+
+#include "library/tuning.h"
+
+#pragma GCC visibility push(default)
+
+enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
+
+/* What kernels read of B. `decoded` and `amx` of mp_plan, and `packed` of mp_problem, say the rest of the way. */
+typedef enum {
+    MP_PANELS,     /* packed panels: of a packed B, or packed into scratch one range of K at a time */
+    MP_IN_PLACE,   /* rows of a row-major B, where they lie */
+    MP_TRANSPOSED, /* columns of a transposed B, where they lie */
+} mp_way;
+
+/* The machine, as far as a plan depends on it. */
+typedef struct {
+    const mp_tuning *tuning;
+    ptrdiff_t l1d, l2; /* bytes of these caches, rounded down to powers of two */
+} mp_machine;
+
+/* An operand as the caller has it. */
+typedef struct {
+    int format;
+    ptrdiff_t size;   /* bytes of an element */
+    ptrdiff_t rs, cs; /* bytes from one row, one column to the next; a packed one has none */
+} mp_layout;
+
+/* All that a plan depends on. */
+typedef struct {
+    const mp_kernels *kernels;
+    const mp_machine *machine;
+    ptrdiff_t matrices, m, n, k; /* products of the batch; the shape of each */
+    int threads;                 /* that run its tasks */
+    mp_layout a, b;
+    int packed;                  /* B is packed panels */
+    int quantized_here;          /* A is float, and its rows become int8 during the product */
+    int own_scales;              /* ... by scales that are found: each row's amax / 127 */
+    int row_zero;                /* A has zero points by row */
+    int zero_point;              /* B has zero points */
+    ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
+} mp_problem;
+
+/* Bytes of the parts of a task's scratch, in the order in which they lie there. */
+typedef struct {
+    ptrdiff_t row_scales;   /* scales of the rows of A that the task quantizes */
+    ptrdiff_t a_copy;       /* rows of A as the kernels read them */
+    ptrdiff_t a_gathered;   /* the same rows before: contiguous in their own type, or float32 that is to be quantized */
+    ptrdiff_t row_sums;     /* of A */
+    ptrdiff_t accumulators; /* of NC columns */
+    ptrdiff_t partial_sums; /* of a K block that ends in a later call */
+    ptrdiff_t made;         /* a panel's range of K, packed on the fly; in place: the last rows of B, zero padded */
+    ptrdiff_t decoded;      /* a panel's range of K, decoded */
+    ptrdiff_t column_sums;  /* of B, of NC columns */
+    ptrdiff_t group_scales; /* the scales of all scale groups of a panel */
+    ptrdiff_t total;
+} mp_task_scratch;
+
+typedef struct {
+    int arithmetic;
+    int format;            /* of the panels that are multiplied: after decoding, if they are decoded */
+    ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
+    mp_way way;
+    int small;             /* one call of a kernel for each panel, on the caller's thread, without tasks */
+    int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
+    int amx;               /* panels are multiplied by AMX tiles */
+    int decoded;           /* panels are decoded into scratch before they are multiplied */
+    int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
+    int from_memory;       /* B is taken to come from memory, not from a cache */
+    int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.own) */
+    int prefetch_next;     /* kernels prefetch the next range of K of B while they multiply one (mp_prefetch.next) */
+    int threads;           /* at most so many run its tasks */
+    ptrdiff_t mc;          /* MC: rows of A in a task; all of them meet one panel before the next */
+    ptrdiff_t row_tasks;   /* tasks along M */
+    ptrdiff_t task_panels; /* panels of B in a task */
+    ptrdiff_t panel_tasks; /* tasks along N */
+    ptrdiff_t kc;          /* KC: elements of K in one call of a kernel: whole K blocks, or a part of one */
+    ptrdiff_t nc_panels;   /* NC in panels: those multiplied over one range of K before the next range begins */
+    ptrdiff_t tail;        /* in place: the last rows of B, which are read from a copy */
+    mp_task_scratch scratch;
+} mp_plan;
+
+static inline ptrdiff_t mp_min(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t mp_max(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline ptrdiff_t mp_ceil_div(ptrdiff_t n, ptrdiff_t by) { return (n + by - 1) / by; }
+static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_ceil_div(n, unit) * unit; }
+
+/* Bytes of an element of A as kernels read it: 4 (wide), 2 (pairs), 1 (quads). */
+static inline ptrdiff_t mp_a_bytes(int arithmetic) { return 4 >> arithmetic; }
+
+/* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
+static inline int mp_arithmetic_of(int a_format, int b_format) {
+    return a_format >= MP_FLOATS ? MP_QUADS : a_format >= MP_BF16 && b_format >= MP_BF16 ? MP_PAIRS : MP_WIDE;
+}
+
+/* Multiplications of all products of the batch. */
+static inline double mp_multiplications(const mp_problem *q) {
+    return (double)q->matrices * (double)q->m * (double)q->n * (double)mp_max(q->k, 1);
+}
+
+/* A machine whose CPUs are of that family, with caches of so many bytes. */
+mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2);
+
+/* The machine that runs this; read at the first call. */
+const mp_machine *mp_this_machine(void);
+
+/* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */
+void mp_make_plan(const mp_problem *q, mp_plan *p);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,172 @@
+/* Included by product.c: the loops of a task over columns and ranges of K, down to the calls of a kernel. */
+
+/* Set g to the range of K that starts at `first`; return its length: KC, or what is left. */
+static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first) {
+    const ptrdiff_t before_tail = p->k - p->plan.tail, block = g->shape.k_block;
+    const ptrdiff_t length = mp_min((first < before_tail ? before_tail : p->k) - first, p->plan.kc);
+    g->shape.k = length, g->operands.a = a + first * mp_a_bytes(p->plan.arithmetic);
+    g->accumulators.first = first < block, g->accumulators.last = first + length == p->k;
+    g->accumulators.resume = first % block != 0;
+    g->accumulators.suspend = !g->accumulators.last && (first + length) % block != 0;
+    return length;
+}
+
+/* Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on. */
+static const char *packed_range(const mp_product *p, const place *at, ptrdiff_t first, ptrdiff_t column, ptrdiff_t n) {
+    const int format = p->b.format;
+    return at->b + column * mp_column_bytes(format, p->k) + first / mp_group[format] * mp_group_bytes[format] * n;
+}
+
+/* The columns that a task goes through at a time: NC, or what is left. */
+typedef struct {
+    ptrdiff_t first, last;
+} columns;
+
+/* Let g prefetch what follows the panel of `column`.
+ *
+ * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the rows that
+ * the panels of the NC columns read next, of which each panel has its share. */
+static void prefetch_next(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
+    const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
+    mp_prefetch *f = &g->prefetch;
+    first += g->shape.k;
+    if (first >= p->k) first = 0, column = c.last, c = (columns){c.last, 2 * c.last - c.first};
+    f->next = NULL;
+    if (column >= p->n) return;
+    const ptrdiff_t rows = mp_min(p->k - first, p->plan.kc);
+    if (p->b.packed) {
+        const ptrdiff_t width = mp_min(p->n - column, MP_PANEL);
+        f->next = packed_range(p, at, first, column, width);
+        f->rows = 1, f->row_bytes = f->row_stride = mp_column_bytes(p->b.format, rows) * width;
+    } else if (p->plan.way == MP_TRANSPOSED || p->b.cs != mp_element_bytes[p->b.format]) {
+        f->next = at->b + first * p->b.rs + column * p->b.cs;
+        f->rows = mp_min(p->n - column, MP_PANEL), f->row_bytes = rows * p->b.rs, f->row_stride = p->b.cs;
+    } else {
+        const ptrdiff_t begin = panel * rows / panels;
+        f->rows = (panel + 1) * rows / panels - begin;
+        if (f->rows <= 0) return;
+        f->next = at->b + (first + begin) * p->b.rs + c.first * p->b.cs;
+        f->row_bytes = (mp_min(c.last, p->n) - c.first) * p->b.cs, f->row_stride = p->b.rs;
+    }
+}
+
+/* Set the epilogue to the columns from `column` on. */
+static void set_columns(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column) {
+    mp_epilogue *e = &g->epilogue;
+    e->out = at->out + column * p->out.size;
+    e->residual = at->residual ? at->residual + column * p->residual.size : NULL;
+    e->bias = p->bias ? p->bias + column : NULL;
+    e->col_scale = p->b.scale ? p->b.scale + column : NULL;
+    e->col_zero = p->b.zero_point ? p->b.zero_point + column : NULL;
+    e->col_sum = at->sums ? at->sums + column : NULL;
+}
+
+/* Multiply NC columns of a row-major B in place: KC rows of B at a time, so that memory is read in order.
+ *
+ * The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
+ * (`tail`) have no row after them, so they are copied into scratch first. */
+static void run_in_place(const mp_product *p, mp_gemm *g, const place *at, columns c, char *work) {
+    const mp_task_scratch *parts = &p->plan.scratch;
+    const ptrdiff_t size = mp_element_bytes[p->b.format], all = c.last - c.first, group = mp_group[p->b.format];
+    const ptrdiff_t row_bytes = mp_round_up(all, MP_LANES) * size;
+    /* If several register blocks read the same columns, one panel of them stays in L1. */
+    const ptrdiff_t width = g->shape.m > MP_ROWS ? MP_PANEL : all;
+    char *copy = work + parts->accumulators + parts->partial_sums;
+    const char *b = at->b + c.first * size;
+    ptrdiff_t first = 0;
+    g->accumulators.ld = mp_round_up(all, MP_LANES), g->operands.b_stride = group * p->b.rs;
+    g->epilogue.b_zero = 128; /* integers of b are read as b ^ 0x80 */
+    do {
+        const ptrdiff_t length = advance(p, g, at->a, first);
+        if (first == p->k - p->plan.tail) {
+            memset(copy, 0, (size_t)(group * row_bytes));
+            for (ptrdiff_t row = 0; row < p->plan.tail; row++)
+                memcpy(copy + row * row_bytes, b + (first + row) * p->b.rs, (size_t)(all * size));
+            b = copy - first * p->b.rs, g->operands.b_stride = group * row_bytes;
+        }
+        for (ptrdiff_t column = c.first; column < c.last; column += width) {
+            const ptrdiff_t done = column - c.first;
+            g->shape.n = mp_min(width, c.last - column);
+            g->accumulators.partial = work + (parts->partial_sums ? parts->accumulators : 0) + done * 4;
+            g->accumulators.sums = parts->accumulators ? work + done * 4 : g->accumulators.partial;
+            g->operands.b = b + first * p->b.rs + done * size;
+            set_columns(p, g, at, column);
+            if (g->shape.m > MP_ROWS) prefetch_next(p, g, at, first, column, c);
+            p->kernels->products[p->plan.arithmetic]->in_place[p->b.format](g);
+        }
+        first += length;
+    } while (first < p->k);
+}
+
+/* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
+static void set_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t first, ptrdiff_t column, char *made,
+                      int32_t *own_sums) {
+    const ptrdiff_t k = g->shape.k, n = g->shape.n;
+    if (p->b.packed) {
+        g->operands.b = packed_range(p, at, first, column, n);
+        return;
+    }
+    g->operands.b = made;
+    p->kernels->packing->pack[p->b.format](k, n, at->b + first * p->b.rs + column * p->b.cs, p->b.rs, p->b.cs, made);
+    if (p->plan.scratch.column_sums) {
+        g->epilogue.col_sum = own_sums;
+        p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
+    }
+}
+
+/* Copy the scales of the K blocks from `first` on: kernels read whole vectors, beyond the last column too. */
+static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
+    const ptrdiff_t block = g->shape.k_block;
+    for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++)
+        memcpy(scales + group * MP_PANEL, p->b.group_scale + (first / block + group) * p->n + column,
+               (size_t)g->shape.n * sizeof(float));
+    g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = MP_PANEL;
+}
+
+/* If all rows have one zero point, and the column sums of B are complete: let the integer sums start at -a_zero * col_sum
+ * instead of 0, so that the epilogue need not subtract it. */
+static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
+    mp_epilogue *e = &g->epilogue;
+    if (!e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
+    for (ptrdiff_t i = 0; i < g->shape.n; i++) init[i] = -e->a_zero * e->col_sum[i];
+    g->accumulators.init = init, e->col_sum = NULL;
+}
+
+/* Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary. */
+static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns c, char *work) {
+    const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
+    const mp_task_scratch *parts = &p->plan.scratch;
+    const ptrdiff_t panel_bytes = g->shape.m * MP_PANEL * 4;
+    char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *decoded = made + parts->made;
+    int32_t init[MP_PANEL], *own_sums = (int32_t *)(decoded + parts->decoded);
+    float *scales = (float *)((char *)own_sums + parts->column_sums);
+    ptrdiff_t first = 0;
+    if (parts->column_sums) memset(own_sums, 0, (size_t)parts->column_sums);
+    g->accumulators.ld = MP_PANEL;
+    do {
+        const ptrdiff_t length = advance(p, g, at->a, first);
+        for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
+            g->shape.n = mp_min(p->n - column, MP_PANEL);
+            g->accumulators.sums = parts->accumulators ? work + panel * panel_bytes : NULL;
+            g->accumulators.partial = parts->partial_sums ? partial + panel * panel_bytes : NULL;
+            set_columns(p, g, at, column);
+            if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) prefetch_next(p, g, at, first, column, c);
+            if (p->plan.way == MP_TRANSPOSED) {
+                g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs, g->epilogue.b_zero = 128;
+                kernels->transposed[p->b.format](g);
+                continue;
+            }
+            set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL);
+            if (p->plan.decoded) {
+                kernels->decode[p->b.format](length, g->shape.n, g->operands.b, decoded);
+                g->operands.b = decoded;
+            }
+            if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
+            start_sums(p, g, init);
+            g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
+            if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+            else kernels->gemm[p->plan.format](g);
+        }
+        first += length;
+    } while (first < p->k);
+}
