@@ -6,6 +6,7 @@ layers that Keras users know.
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ __all__ = [
     "einsum",
     "forms",
     "gelu",
+    "get_include",
     "interop",
     "layer_norm",
     "layers",
@@ -151,6 +153,18 @@ __all__ = [
     "tanh",
     "tf_keras",
 ]
+
+
+def get_include() -> str:
+    """Return the folder of ``mp_core.h`` and ``mp_core_python.h``, for compilers: ``-I$(python -c ...)``.
+
+    Examples
+    --------
+    >>> import os
+    >>> sorted(os.listdir(get_include()))
+    ['mp_core.h', 'mp_core_python.h']
+    """
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
 def __getattr__(name: str) -> Any:

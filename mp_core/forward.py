@@ -18,7 +18,7 @@ from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.core.replay import Replay, run_passes
+from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.dtypes import is_float
 from mp_core.layers import Layer
 from mp_core.recorded import Recorded, Recording, UnseenError
@@ -321,6 +321,44 @@ class ForwardPlan:
             offsets[list(plan.held)] = places
             found = plan.layouts[most] = offsets, size
         return found
+
+    # ---- for C
+
+    def c_plan(self) -> object:
+        """Return the plan as it is now as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
+
+        It keeps the weights, the policy and the instruction set with which it was recorded, and has its own memory.
+        Arrays that C gives it are C-contiguous; integers of the inputs are int32.
+
+        Returns
+        -------
+        object
+            A capsule, which one thread at a time may run, for as long as it lives.
+
+        Raises
+        ------
+        ValueError
+            An output is an input, or no whole C-contiguous array of its own (a view of one, or two views of one).
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> plan = compile(Dense(2), np.ones((3, 5), np.float32))
+        >>> type(plan.c_plan()).__name__
+        'PyCapsule'
+        """
+        plan = self._current()
+        outputs = [part for part in leaves(plan.outputs) if type(part) is _Found]
+        for part in outputs:
+            buffer = plan.results.get(part.buffer)
+            whole = np.empty(part.shape, part.dtype).strides if buffer is not None else None
+            if buffer is None or part.offset or part.strides != whole or math.prod(buffer.shape) != math.prod(part.shape):
+                raise ValueError(f"an output of shape {part.shape} is a view of another array: C cannot be given it")
+        offsets, size = self._layout(plan, ())
+        memory = np.empty(size + 64, np.uint8)
+        bases = offsets + (_address(memory) + 63) // 64 * 64
+        results = np.array([part.buffer for part in outputs], np.int32)
+        return c_plan(Replay(plan.notes), bases, len(self._examples), results, (memory, plan.constants))
 
     # ---- what it costs
 

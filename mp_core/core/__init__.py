@@ -1,3 +1,14 @@
 """Everything compiled. Nothing above this package knows an instruction set, nothing in it knows a policy."""
 
+from typing import Any
+
 from mp_core.core import cpu as cpu
+
+
+def __getattr__(name: str) -> Any:
+    """Import the table of C functions at its first use."""
+    if name == "_C_API":
+        from mp_core.core.capi import _C_API
+
+        return _C_API
+    raise AttributeError(f"module 'mp_core.core' has no attribute {name!r}")

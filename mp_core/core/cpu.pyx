@@ -15,10 +15,10 @@ from mp_core.core.header cimport (
     mp_recording, mp_run_steps, mp_scratch,
 )
 
-cdef extern from *:
-    const char *MP_CORE_VERSION
+cdef extern from "include/mp_core.h":
+    const char *mp_core_version()
 
-__version__ = MP_CORE_VERSION.decode()
+__version__ = mp_core_version().decode()
 
 
 # ---- instruction set

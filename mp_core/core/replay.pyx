@@ -6,6 +6,8 @@ one step and the next (`run`), or as one of several passes, each on a thread of 
 
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -201,6 +203,76 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     free(p.taken)
     for replay in replays:
         (<Replay>replay).check()
+
+
+# ---- a plan that C runs: include/mp_core.h
+
+cdef extern from "library/api.h" nogil:
+    enum:
+        MP_CORE_OK, MP_CORE_INVALID, MP_CORE_NO_MEMORY, MP_CORE_NO_ROW
+
+    struct mp_core_plan:
+        int (*run)(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) noexcept nogil
+
+cdef struct CPlan:
+    mp_core_plan head           # C sees this part
+    Steps *steps
+    char **bases
+    int inputs, outputs         # the first buffers are the inputs
+    const int *results          # the buffers of the outputs
+
+
+cdef int run_c_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) noexcept nogil:
+    cdef CPlan *p = <CPlan *>plan
+    cdef int i, failed = 0
+    for i in range(p.inputs):
+        if inputs == NULL or inputs[i] == NULL:
+            return MP_CORE_INVALID
+        p.bases[i] = <char *>inputs[i]
+    for i in range(p.outputs):
+        if outputs == NULL or outputs[i] == NULL:
+            return MP_CORE_INVALID
+        p.bases[p.results[i]] = <char *>outputs[i]
+    make_ready(p.steps, p.bases, NULL, threads)
+    run_steps(threads, p.steps.steps, p.steps.count, p.steps.progress)
+    for i in range(<int>p.steps.count):
+        if failed == 0:
+            failed = p.steps.failed[i][0]
+        p.steps.failed[i][0] = 0
+    return MP_CORE_OK if failed == 0 else MP_CORE_NO_ROW if failed == NO_ROW else MP_CORE_NO_MEMORY
+
+
+cdef void free_c_plan(object capsule) noexcept:
+    cdef PyObject *kept = <PyObject *>PyCapsule_GetContext(capsule)
+    free(PyCapsule_GetPointer(capsule, "mp_core.plan"))
+    if kept != NULL:
+        Py_DECREF(<object>kept)
+
+
+def c_plan(Replay replay not None, cnp.ndarray bases not None, int inputs, cnp.ndarray results not None, tuple kept):
+    """Return a plan as a capsule "mp_core.plan", which include/mp_core.h runs.
+
+    Parameters
+    ----------
+    replay : Replay
+        One without sizes, that nobody else runs.
+    bases : ndarray of intp
+        The address of each buffer; those of inputs and results do not matter.
+    inputs : int
+        How many inputs there are.
+    results : ndarray of int32
+        The number of the buffer of each output.
+    kept : tuple
+        What must live as long as the capsule.
+    """
+    cdef CPlan *p = <CPlan *>allocated(sizeof(CPlan))
+    cdef tuple all_kept = (replay, bases, results, kept)
+    p.head.run, p.steps, p.bases = run_c_plan, &replay.steps, <char **>cnp.PyArray_DATA(bases)
+    p.inputs, p.outputs, p.results = inputs, <int>cnp.PyArray_SIZE(results), <const int *>cnp.PyArray_DATA(results)
+    capsule = PyCapsule_New(p, "mp_core.plan", free_c_plan)
+    Py_INCREF(all_kept)
+    PyCapsule_SetContext(capsule, <void *>all_kept)
+    return capsule
 
 
 cdef void *allocated(size_t size) except NULL:

@@ -1,0 +1,136 @@
+/* The public functions, but for products and quantization: the library, casts, rows, plans, and the table of all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "library/api.h"
+#include "library/cast.h"
+#include "library/rows.h"
+
+const char *mp_core_version(void) { return MP_CORE_VERSION; }
+
+const char *mp_core_status_text(int status) {
+    static const char *const texts[] = {
+        [MP_CORE_OK] = "it is done",
+        [MP_CORE_INVALID] = "an argument is not allowed; mp_core.h says what is",
+        [MP_CORE_NO_MEMORY] = "there is no memory for scratch",
+        [MP_CORE_BAD_ISA] = "the instruction set is unknown, or this machine cannot use it",
+        [MP_CORE_NO_ROW] = "an index is outside of the table in which it is looked up",
+    };
+    return status >= 0 && status <= MP_CORE_NO_ROW ? texts[status] : "an unknown status";
+}
+
+/* ---- the instruction set */
+
+/* Use the set of that name or, without a name, the best one that has no order of its own. */
+static int use(const char *name) {
+    const uint32_t have = mp_cpu_features();
+    for (const mp_isa *isa = mp_isas; isa->name; isa++) {
+        if (isa->needs & ~have || (name ? strcmp(name, isa->name) != 0 : isa->kernels->own_order)) continue;
+        mp_activate(isa->kernels);
+        return MP_CORE_OK;
+    }
+    return MP_CORE_BAD_ISA;
+}
+
+const mp_kernels *mp_kernels_in_use(void) {
+    if (!mp_active()) {
+        const char *name = getenv("MP_CORE_ISA");
+        if (use(name && *name ? name : NULL)) return NULL;
+    }
+    return mp_active();
+}
+
+const char *mp_core_isa(void) {
+    const mp_kernels *kernels = mp_kernels_in_use();
+    return kernels ? kernels->isa : NULL;
+}
+
+int mp_core_set_isa(const char *name) { return name ? use(name) : MP_CORE_INVALID; }
+
+int mp_core_cpus(void) {
+    const int cpus = mp_allowed_cpus();
+    return cpus > 0 ? cpus : 1;
+}
+
+/* ---- casts */
+
+int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int dst_type, void *dst, int saturate, int threads) {
+    static const int sizes[] = {4, 2, 2, 1, 1, 8};
+    const int is_double = src_type == MP_CORE_FLOAT64;
+    mp_cast c = {.kernels = mp_kernels_in_use(), .src = src, .dst = dst, .n = n, .src_format = src_type,
+                 .dst_format = dst_type, .mode = saturate ? MP_SATURATE : 0};
+    if (!c.kernels) return MP_CORE_BAD_ISA;
+    if (!mp_is_count(n) || !(mp_is_float(src_type) || is_double) || !mp_is_float(dst_type) || !mp_are_threads(threads)
+        || (n && (!src || !dst)))
+        return MP_CORE_INVALID;
+    c.src_size = sizes[src_type], c.dst_size = sizes[dst_type];
+    if (!is_double) {
+        mp_run_cast(&c, threads);
+    } else if (dst_type != MP_CORE_FLOAT32) {
+        c.src_format = MP_F64;
+        mp_run_cast(&c, threads);
+    } else {
+        for (ptrdiff_t i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+    }
+    return MP_CORE_OK;
+}
+
+/* ---- rows */
+
+static int run_rows(const mp_core_rows *rows, mp_row_call *r, int threads) {
+    r->kernels = mp_kernels_in_use();
+    if (!r->kernels) return MP_CORE_BAD_ISA;
+    if (!rows || rows->size != sizeof(*rows) || !mp_is_float(rows->type) || !mp_is_count(rows->rows)
+        || !mp_is_count(rows->n) || rows->ldx < rows->n || rows->ldo < rows->n || !mp_are_threads(threads))
+        return MP_CORE_INVALID;
+    if (rows->rows == 0 || rows->n == 0) return MP_CORE_OK;
+    if (!rows->x || !rows->out) return MP_CORE_INVALID;
+    r->format = rows->type, r->size = (int)mp_element_bytes[rows->type];
+    r->rows = rows->rows, r->length = rows->n, r->ldx = rows->ldx, r->ldo = rows->ldo;
+    r->x = rows->x, r->out = rows->out;
+    mp_parallel_for(threads, mp_share_rows(r, threads), mp_run_rows_task, r);
+    return r->failed ? MP_CORE_NO_MEMORY : MP_CORE_OK;
+}
+
+int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads) {
+    mp_row_call r = {.what = MP_SOFTMAX, .scale = scale, .mask = {.keep = keep, .axes = 1}};
+    if (!rows || (keep && keep_stride != 0 && keep_stride < rows->n)) return MP_CORE_INVALID;
+    r.mask.shape[0] = rows->rows, r.mask.stride[0] = keep_stride;
+    return run_rows(rows, &r, threads);
+}
+
+int mp_core_layer_norm(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta, float epsilon,
+                       int threads) {
+    mp_row_call r = {.what = MP_LAYER_NORM, .residual = residual, .gamma = gamma, .beta = beta, .scale = epsilon};
+    return run_rows(rows, &r, threads);
+}
+
+int mp_core_rms_norm(const mp_core_rows *rows, const float *gamma, float epsilon, int threads) {
+    mp_row_call r = {.what = MP_RMS_NORM, .gamma = gamma, .scale = epsilon};
+    return run_rows(rows, &r, threads);
+}
+
+int mp_core_activate(const mp_core_rows *rows, int activation, int threads) {
+    mp_row_call r = {.what = MP_ACTIVATE, .activation = (mp_activation)activation};
+    if (activation <= MP_CORE_LINEAR || activation > MP_CORE_TANH) return MP_CORE_INVALID;
+    return run_rows(rows, &r, threads);
+}
+
+/* ---- plans */
+
+int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) {
+    return plan && mp_are_threads(threads) ? plan->run(plan, inputs, outputs, threads) : MP_CORE_INVALID;
+}
+
+/* ---- the table */
+
+const mp_core_table *mp_core_functions(void) {
+    static const mp_core_table table = {
+        MP_CORE_ABI_VERSION, MP_CORE_API_VERSION,
+        mp_core_version, mp_core_status_text, mp_core_isa, mp_core_set_isa, mp_core_cpus,
+        mp_core_cast, mp_core_packed_bytes, mp_core_pack, mp_core_product_scratch, mp_core_multiply,
+        mp_core_quantize, mp_core_dequantize,
+        mp_core_softmax, mp_core_layer_norm, mp_core_rms_norm, mp_core_activate, mp_core_run_plan,
+    };
+    return &table;
+}

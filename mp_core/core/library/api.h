@@ -1,0 +1,35 @@
+/* What the files of the public functions (../../include/mp_core.h) share: checks of arguments. */
+#ifndef MP_API_H
+#define MP_API_H
+
+#include "include/mp_core.h"
+#include "library/plan.h"
+#include "library/runtime.h"
+
+enum { MP_MOST_THREADS = 1024 };
+#define MP_MOST ((ptrdiff_t)1 << 50) /* elements: beyond it, sizes of scratch might overflow */
+
+_Static_assert((int)MP_CORE_FLOAT32 == MP_F32 && (int)MP_CORE_FLOAT16 == MP_F16 && (int)MP_CORE_BFLOAT16 == MP_BF16
+               && (int)MP_CORE_FLOAT8_E4M3FN == MP_F8_E4M3FN && (int)MP_CORE_FLOAT8_E5M2 == MP_F8_E5M2,
+               "the floats have the same numbers as mp_core_type and as mp_format");
+_Static_assert((int)MP_CORE_RELU == MP_RELU && (int)MP_CORE_GELU == MP_GELU && (int)MP_CORE_SILU == MP_SILU
+               && (int)MP_CORE_RELU6 == MP_RELU6 && (int)MP_CORE_GELU_TANH == MP_GELU_TANH
+               && (int)MP_CORE_SIGMOID == MP_SIGMOID && (int)MP_CORE_TANH == MP_TANH,
+               "activations have the same numbers as mp_core_activation and as mp_activation");
+
+/* Whether it is a float type that kernels read and write. */
+static inline int mp_is_float(int type) { return type >= 0 && type < MP_FLOATS; }
+
+static inline int mp_is_count(ptrdiff_t n) { return n >= 0 && n <= MP_MOST; }
+
+static inline int mp_are_threads(int threads) { return threads >= 1 && threads <= MP_MOST_THREADS; }
+
+/* The kernels in use, chosen at the first call; NULL if MP_CORE_ISA names none that this machine can use. */
+const mp_kernels *mp_kernels_in_use(void);
+
+/* What Python gives to C as a plan: how it is run, then what that needs. */
+struct mp_core_plan {
+    int (*run)(struct mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
+};
+
+#endif

@@ -1,0 +1,167 @@
+/* The public functions for packed matrices and products (../../include/mp_core.h). */
+#include <string.h>
+
+#include "library/api.h"
+#include "library/product.h"
+
+/* ---- packed matrices: the panels, MP_SLACK bytes, and the sums of the columns of int8 */
+
+/* Elements of a matrix from which a second thread pays for packing it. */
+enum { PACKING_WORK = 1 << 20 };
+
+/* The format of panels of a type; -1 if it has none. */
+static int panel_format(int type) {
+    return mp_is_float(type) ? type : type == MP_CORE_INT8 ? MP_I8 : type == MP_CORE_INT4 ? MP_I4 : -1;
+}
+
+/* Bytes of the panels, up to where sums of columns may follow them. */
+static ptrdiff_t panels_bytes(int format, ptrdiff_t k, ptrdiff_t n) {
+    return mp_round_up(mp_column_bytes(format, k) * n + MP_SLACK, 64);
+}
+
+ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n) {
+    const int format = panel_format(type);
+    ptrdiff_t bytes;
+    if (format < 0 || !mp_is_count(k) || !mp_is_count(n) || __builtin_mul_overflow(mp_column_bytes(format, k) + 4, n, &bytes)
+        || bytes > PTRDIFF_MAX / 2)
+        return -1;
+    return panels_bytes(format, k, n) + (format == MP_I8 ? n * 4 : 0);
+}
+
+typedef struct {
+    const mp_kernels *kernels;
+    int format;
+    ptrdiff_t k, n, rs, cs; /* strides in bytes */
+    const char *src;
+    char *dst;
+    int32_t *sums;
+} packing;
+
+static void pack_panel(void *context, ptrdiff_t index) {
+    const packing *p = context;
+    const ptrdiff_t column = index * MP_PANEL, n = mp_min(p->n - column, MP_PANEL);
+    char *dst = p->dst + column * mp_column_bytes(p->format, p->k);
+    p->kernels->packing->pack[p->format](p->k, n, p->src + column * p->cs, p->rs, p->cs, dst);
+    if (p->sums) p->kernels->products[MP_QUADS]->column_sums(p->k, n, dst, p->sums + column);
+}
+
+int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed, int threads) {
+    const ptrdiff_t bytes = mp_core_packed_bytes(type, k, n);
+    packing p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
+    if (!p.kernels) return MP_CORE_BAD_ISA;
+    if (bytes < 0 || !packed || (!b && k && n) || !mp_are_threads(threads)) return MP_CORE_INVALID;
+    const ptrdiff_t panels = panels_bytes(p.format, k, n), used = mp_column_bytes(p.format, k) * n;
+    p.rs = rs * mp_element_bytes[p.format], p.cs = cs * mp_element_bytes[p.format];
+    memset(p.dst + used, 0, (size_t)(bytes - used));
+    if (p.format == MP_I8) p.sums = (int32_t *)(p.dst + panels);
+    if (k) mp_parallel_for((double)k * (double)n < PACKING_WORK ? 1 : threads, mp_ceil_div(n, MP_PANEL), pack_panel, &p);
+    return MP_CORE_OK;
+}
+
+/* ---- products */
+
+/* Float types beside which other types are scaled numbers. */
+static int is_wide(int type) { return mp_is_float(type) && type <= MP_CORE_BFLOAT16; }
+
+static int is_integer(int type) { return type == MP_CORE_INT8 || type == MP_CORE_UINT8; }
+
+static int types_multiply(const mp_core_product *q) {
+    if (q->quantize_a) return is_wide(q->a_type) && q->b_type == MP_CORE_INT8;
+    if (is_integer(q->a_type)) return q->b_type == MP_CORE_INT8;
+    if (is_wide(q->a_type)) return panel_format(q->b_type) >= 0;
+    return mp_is_float(q->a_type) && q->a_type == q->b_type;
+}
+
+/* Whether no sum of products of integers exceeds int32. */
+static int sums_fit(const mp_core_product *q) {
+    const int is_unsigned = q->a_type == MP_CORE_UINT8 || (q->a_zero_point && !q->quantize_a);
+    return q->k <= INT32_MAX / ((is_unsigned ? 255 : 128) * (q->b_zero_point ? 255 : 128));
+}
+
+static int scales_are_allowed(const mp_core_product *q) {
+    const int integers = q->quantize_a || is_integer(q->a_type);
+    if (!integers && (q->a_scale || q->a_zero_point || q->b_zero_point)) return 0;
+    if (!integers && q->b_scale && (!is_wide(q->a_type) || is_wide(q->b_type))) return 0;
+    if (q->quantize_a && (q->a_zero_point || (q->a_scale && !q->a_shared))) return 0;
+    return q->b_group == 0 || (q->b_group > 0 && q->b_group % 8 == 0 && q->b_scale && !q->b && !integers);
+}
+
+static int result_is_allowed(const mp_core_product *q) {
+    const int integers = q->quantize_a || is_integer(q->a_type);
+    if (q->activation < MP_CORE_LINEAR || q->activation > MP_CORE_TANH) return 0;
+    if (q->residual && (!mp_is_float(q->residual_type) || q->ldr < q->n)) return 0;
+    if (q->out_type != MP_CORE_INT32) return mp_is_float(q->out_type);
+    return integers && !q->quantize_a && !q->a_scale && !q->b_scale && !q->bias && !q->residual
+           && q->activation == MP_CORE_LINEAR;
+}
+
+static int is_valid(const mp_core_product *q) {
+    if (!q || q->size != sizeof(*q) || !mp_is_count(q->m) || !mp_is_count(q->n) || !mp_is_count(q->k)) return 0;
+    const int empty = q->m == 0 || q->n == 0, has_b = q->b || q->packed;
+    return q->lda >= q->k && q->ldo >= q->n && (empty || (q->out && (q->k == 0 || (q->a && has_b))))
+           && types_multiply(q) && (q->b_type != MP_CORE_INT4 || !q->b) && scales_are_allowed(q) && result_is_allowed(q)
+           && (!(q->quantize_a || is_integer(q->a_type)) || sums_fit(q));
+}
+
+static void describe_left(const mp_core_product *q, mp_left *a, mp_epilogue *e) {
+    a->data = q->a;
+    a->format = q->a_type == MP_CORE_INT8 ? MP_I8 : q->a_type == MP_CORE_UINT8 ? (int)MP_A_U8 : q->a_type;
+    a->size = mp_element_bytes[a->format], a->rs = q->lda * a->size, a->cs = a->size;
+    a->quantized_here = q->quantize_a, a->row_scale = q->a_scale, a->row_zero = q->a_zero_point;
+    e->row_stride = (q->a_scale || q->a_zero_point) && !q->a_shared;
+}
+
+static void describe_right(const mp_core_product *q, mp_right *b) {
+    b->format = panel_format(q->b_type), b->packed = !q->b, b->zero_point = q->b_zero_point;
+    b->data = q->b ? q->b : q->packed;
+    b->rs = q->b_rs * mp_element_bytes[b->format], b->cs = q->b_cs * mp_element_bytes[b->format];
+    if (b->packed && b->format == MP_I8) b->sums = (const int32_t *)(b->data + panels_bytes(MP_I8, q->k, q->n));
+    if (q->b_group) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(mp_max(q->k, 1), 8));
+    else b->scale = q->b_scale;
+}
+
+/* Describe and plan a valid product; return how many threads may run its tasks. */
+static int plan(const mp_core_product *q, mp_product *p, const mp_kernels *kernels, int threads) {
+    mp_epilogue *e = &p->common.epilogue;
+    *p = (mp_product){.kernels = kernels, .m = q->m, .n = q->n, .k = q->k, .bias = q->bias};
+    describe_left(q, &p->a, e);
+    describe_right(q, &p->b);
+    e->out_format = q->out_type == MP_CORE_INT32 ? MP_I32 : (mp_format)q->out_type;
+    e->activation = (mp_activation)q->activation;
+    p->out.data = q->out, p->out.size = q->out_type == MP_CORE_INT32 ? 4 : mp_element_bytes[q->out_type];
+    p->out.rs = q->ldo * p->out.size;
+    if (q->residual) {
+        e->residual_format = (mp_format)q->residual_type;
+        p->residual.data = (char *)q->residual, p->residual.size = mp_element_bytes[q->residual_type];
+        p->residual.rs = q->ldr * p->residual.size;
+    }
+    mp_turn_column(p);
+    mp_plan_product(p, 1, threads);
+    return p->plan.small ? 1 : (int)mp_min(p->plan.threads, mp_product_tasks(p, 1));
+}
+
+ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
+    const mp_kernels *kernels = mp_kernels_in_use();
+    mp_product p;
+    if (!kernels || !is_valid(q) || !mp_are_threads(threads)) return -1;
+    if (q->m == 0 || q->n == 0) return 0;
+    const int used = plan(q, &p, kernels, threads < MP_MOST_SLOTS ? threads : MP_MOST_SLOTS);
+    return used * mp_round_up(p.plan.scratch.total, 64);
+}
+
+int mp_core_multiply(const mp_core_product *q, void *scratch, int threads) {
+    const mp_kernels *kernels = mp_kernels_in_use();
+    mp_product p;
+    if (!kernels) return MP_CORE_BAD_ISA;
+    if (!is_valid(q) || !mp_are_threads(threads)) return MP_CORE_INVALID;
+    if (q->m == 0 || q->n == 0) return MP_CORE_OK;
+    if (scratch && threads > MP_MOST_SLOTS) threads = MP_MOST_SLOTS;
+    const int used = plan(q, &p, kernels, threads);
+    mp_slots slots = {.memory = scratch, .bytes = mp_round_up(p.plan.scratch.total, 64), .count = used};
+    if (scratch && p.plan.scratch.total) {
+        atomic_init(&slots.free, used == MP_MOST_SLOTS ? ~(uint_least64_t)0 : ((uint_least64_t)1 << used) - 1);
+        p.slots = &slots;
+    }
+    mp_parallel_for(used, mp_product_tasks(&p, 1), mp_run_product_task, &p);
+    return p.failed ? MP_CORE_NO_MEMORY : MP_CORE_OK;
+}

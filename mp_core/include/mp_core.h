@@ -1,0 +1,247 @@
+/* mp_core for C and C++: mixed-precision casts, matrix products, quantization, softmax and norms on CPUs.
+ *
+ * There are two ways to these functions, with the same names and bits:
+ *   - without Python: link libmp_core (meson setup -Dpython=false; pkg-config mp_core) and call mp_core_cast(...);
+ *   - beside Python: nothing is linked; mp_core_python.h imports a table of them from the installed package, and the call
+ *     is mp_core_api->cast(...).
+ *
+ * What holds for all of them:
+ *   - Memory is the caller's. Counts and strides are in elements, and not negative, unless it says bytes. Rows have unit
+ *     stride. Pointers may have any alignment that C allows for their type; 64 bytes are fastest.
+ *   - What is written must not overlap what is read, unless it says so.
+ *   - `threads` is the most threads that run a call, the caller's among them, from 1 to 1024. Threads beside the caller's
+ *     are those of one pool of the process; a call that is too small for them runs on the caller's alone. Results do not
+ *     depend on it. Functions may be called from several threads at once, and need no lock of Python.
+ *   - Functions return MP_CORE_OK or what was wrong, and then have written nothing but scratch. None prints, throws or
+ *     ends the process. They read arguments, and no more: a pointer to less memory than told is an error of the caller.
+ *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU; docs/numerics.md
+ *     states the order of sums. float8 and bfloat16 are those of ml_dtypes.
+ *   - Structs begin with their size, which must be sizeof the struct that the caller was compiled with. Fields that are not
+ *     set are 0, so begin with = {.size = sizeof(...)}, or = {} in C++. New fields are appended, and 0 keeps what was before. */
+#ifndef MP_CORE_H
+#define MP_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MP_CORE_PUBLIC __attribute__((visibility("default")))
+#else
+#define MP_CORE_PUBLIC
+#endif
+
+/* Rises when something is appended to this file. */
+#define MP_CORE_API_VERSION 1
+/* Rises when something changes that callers rely on: a caller then must be compiled again. */
+#define MP_CORE_ABI_VERSION 1
+
+typedef enum mp_core_status {
+    MP_CORE_OK = 0,
+    MP_CORE_INVALID = 1,   /* an argument is not allowed: see the comment of the function */
+    MP_CORE_NO_MEMORY = 2, /* there was no memory for scratch */
+    MP_CORE_BAD_ISA = 3,   /* MP_CORE_ISA, or the name given, is none that this machine can use */
+    MP_CORE_NO_ROW = 4     /* an index of a plan's inputs is outside of the table in which it is looked up */
+} mp_core_status;
+
+/* The types of elements. int4 is a value from -8 to 7; how it is stored is told where it is allowed. */
+typedef enum mp_core_type {
+    MP_CORE_FLOAT32 = 0,
+    MP_CORE_FLOAT16 = 1,
+    MP_CORE_BFLOAT16 = 2,
+    MP_CORE_FLOAT8_E4M3FN = 3,
+    MP_CORE_FLOAT8_E5M2 = 4,
+    MP_CORE_FLOAT64 = 5,
+    MP_CORE_INT8 = 6,
+    MP_CORE_UINT8 = 7,
+    MP_CORE_INT32 = 8,
+    MP_CORE_INT4 = 9,
+    MP_CORE_UINT4 = 10
+} mp_core_type;
+
+typedef enum mp_core_activation {
+    MP_CORE_LINEAR = 0, /* none */
+    MP_CORE_RELU = 1,
+    MP_CORE_GELU = 2,   /* by the error function */
+    MP_CORE_SILU = 3,
+    MP_CORE_RELU6 = 4,
+    MP_CORE_GELU_TANH = 5,
+    MP_CORE_SIGMOID = 6,
+    MP_CORE_TANH = 7
+} mp_core_activation;
+
+/* The version of the library, as "1.2.3". */
+MP_CORE_PUBLIC const char *mp_core_version(void);
+
+/* What a status means: a constant text. */
+MP_CORE_PUBLIC const char *mp_core_status_text(int status);
+
+/* The name of the instruction set in use; NULL if MP_CORE_ISA names none that this machine can use. */
+MP_CORE_PUBLIC const char *mp_core_isa(void);
+
+/* Use another instruction set, for the whole process: the bits stay, only speed changes. MP_CORE_BAD_ISA if this machine
+ * cannot use it. */
+MP_CORE_PUBLIC int mp_core_set_isa(const char *name);
+
+/* The number of CPUs on which the calling thread may run: a good number of threads. */
+MP_CORE_PUBLIC int mp_core_cpus(void);
+
+/* Cast n elements. src_type is float64 or narrower, dst_type float32 or narrower, both floats. Each element is rounded once;
+ * NaN stays NaN. Overflow gives infinity, or NaN in float8_e4m3fn, which has no infinity; with `saturate` the largest finite
+ * value. dst may be src if their elements are equally wide. */
+MP_CORE_PUBLIC int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int dst_type, void *dst, int saturate, int threads);
+
+/* ---- packed matrices: the right operand of products, in the layout that kernels read. It is the same on every CPU of this
+ * version of the library, and may be written to a file and mapped.
+ *
+ * Bytes of a packed (k, n) matrix of a type: any float but float64, int8 or int4; -1 for others, or if it is too big. */
+MP_CORE_PUBLIC ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n);
+
+/* Pack b: element (p, j) is rs * p + cs * j elements behind b; rs and cs may be negative. int4 values lie in bytes, one in
+ * each. `packed` takes mp_core_packed_bytes(type, k, n) bytes, best aligned to 64. */
+MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed,
+                                int threads);
+
+/* A product with its epilogue, for i < m and j < n:
+ *     out[i][j] = activation((sum of a[i][p] * b[p][j] for p < k) * a_scale[i] * b_scale[j] + bias[j]) + residual[i][j]
+ * Sums are float32 (of float8 and bfloat16 with each other, by pairs) or, if both operands are integers, exact int32.
+ *
+ * Types of A and B that multiply: float32, float16, bfloat16 with each other; these with a B of float8, int8 or int4; two of
+ * the same float8; int8 or uint8 with int8. int8 and int4 beside floats are numbers that b_scale scales; int4 must be packed.
+ * out_type is any float but float64 or, for integers without the float part, int32. */
+typedef struct mp_core_product {
+    size_t size; /* sizeof(mp_core_product) */
+    ptrdiff_t m, n, k;
+    int a_type, b_type, out_type;
+    const void *a;               /* rows lda >= k elements apart */
+    ptrdiff_t lda;
+    const void *b;               /* as mp_core_pack takes it: b_rs and b_cs are used; or NULL */
+    ptrdiff_t b_rs, b_cs;
+    const void *packed;          /* what mp_core_pack wrote, if b is NULL */
+    void *out;                   /* rows ldo >= n elements apart */
+    ptrdiff_t ldo;
+    const float *b_scale;        /* [n], or NULL: 1. Beside a float A, for a B of int8, int4 or float8 only */
+    ptrdiff_t b_group;           /* > 0: b_scale is [ceil(k / b_group)][n], a scale for each b_group elements of K, a
+                                    multiple of 8; B packed, A float and not quantized here */
+    const int32_t *b_zero_point; /* [n], from -128 to 127, or NULL: 0. Integers only */
+    int quantize_a;              /* a float A becomes int8, a row at a time, by amax / 127 or by a_scale; B is int8 */
+    const float *a_scale;        /* [m], or one if a_shared, or NULL: 1. Of integers, or quantize_a: then a_shared */
+    const int32_t *a_zero_point; /* like a_scale, of integers; or NULL: 0 */
+    int a_shared;
+    const float *bias;           /* [n] or NULL */
+    int activation;
+    const void *residual;        /* rows ldr elements apart, a float type but float64; or NULL. It may be out */
+    int residual_type;
+    ptrdiff_t ldr;
+} mp_core_product;
+
+/* Bytes of scratch of such a product on so many threads (at most 64); -1 if it is not valid. Its pointers are not read, but
+ * whether they are NULL. */
+MP_CORE_PUBLIC ptrdiff_t mp_core_product_scratch(const mp_core_product *product, int threads);
+
+/* Multiply. scratch is NULL, or mp_core_product_scratch bytes, aligned to 64: otherwise each thread allocates its own, which
+ * it keeps. */
+MP_CORE_PUBLIC int mp_core_multiply(const mp_core_product *product, void *scratch, int threads);
+
+/* ---- quantization: x ~ scale * (q - zero_point), by true division, rounded to nearest even */
+
+typedef enum mp_core_scales {
+    MP_CORE_ONE_SCALE = 0,  /* of the whole array; b_group or `group` is not used */
+    MP_CORE_ROW_SCALES = 1, /* [rows][ceil(cols / group)] */
+    MP_CORE_COLUMN_SCALES = 2 /* [ceil(rows / group)][cols] */
+} mp_core_scales;
+
+typedef enum mp_core_scales_from {
+    MP_CORE_SYMMETRIC = 0,  /* scale = amax / the largest code; zero_point is not used */
+    MP_CORE_ASYMMETRIC = 1, /* of the range from min(x, 0) to max(x, 0); int8, uint8, int4 and uint4 only */
+    MP_CORE_GIVEN = 2       /* the caller's */
+} mp_core_scales_from;
+
+/* A C-contiguous array and its codes. */
+typedef struct mp_core_quantization {
+    size_t size; /* sizeof(mp_core_quantization) */
+    ptrdiff_t rows, cols;
+    int x_type;          /* float32, float16 or bfloat16 */
+    int q_type;          /* int8, uint8, int4, uint4, a float8. 4-bit codes lie two to a byte, even columns in the low half;
+                            their rows and groups of columns have even length */
+    void *x;             /* quantize reads it, dequantize writes it */
+    void *q;
+    int scales;          /* mp_core_scales */
+    ptrdiff_t group;     /* elements that share a scale, along a row (ROW_SCALES) or column (COLUMN_SCALES); 0: all */
+    int from;            /* mp_core_scales_from; dequantize takes them as given */
+    float *scale;
+    int32_t *zero_point; /* like scale; NULL: zeros, but not for ASYMMETRIC */
+} mp_core_quantization;
+
+MP_CORE_PUBLIC int mp_core_quantize(const mp_core_quantization *quantization, int threads);
+MP_CORE_PUBLIC int mp_core_dequantize(const mp_core_quantization *quantization, int threads);
+
+/* ---- rows: n elements of a float type but float64 each, computed in float32. x and out may be the same. */
+
+typedef struct mp_core_rows {
+    size_t size; /* sizeof(mp_core_rows) */
+    ptrdiff_t rows, n;
+    int type;
+    const void *x;
+    ptrdiff_t ldx; /* >= n */
+    void *out;
+    ptrdiff_t ldo; /* >= n */
+} mp_core_rows;
+
+/* out = softmax(scale * x). `keep` is NULL, or n bytes for each row, keep_stride apart (0: the same for all): elements whose
+ * byte is 0 are left out. */
+MP_CORE_PUBLIC int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads);
+
+/* out = (y - mean) / sqrt(variance + epsilon) * gamma + beta, y = x + residual. residual is NULL or like x; gamma and beta
+ * are [n] or NULL. */
+MP_CORE_PUBLIC int mp_core_layer_norm(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta,
+                                      float epsilon, int threads);
+
+/* out = x / sqrt(mean of x^2 + epsilon) * gamma; gamma is [n] or NULL. */
+MP_CORE_PUBLIC int mp_core_rms_norm(const mp_core_rows *rows, const float *gamma, float epsilon, int threads);
+
+/* out = activation(x), an mp_core_activation but MP_CORE_LINEAR. */
+MP_CORE_PUBLIC int mp_core_activate(const mp_core_rows *rows, int activation, int threads);
+
+/* ---- plans: forward passes that Python recorded (mp_core.compile). plan.c_plan() is a PyCapsule "mp_core.plan" that holds
+ * one; it may be run by one thread at a time, without the interpreter lock, for as long as the capsule lives. It keeps the
+ * weights that it was made with. */
+typedef struct mp_core_plan mp_core_plan;
+
+/* Run it: inputs[i] and outputs[i] are C-contiguous arrays of the shapes and types of the examples (integers: int32) and of
+ * what they gave, in this order. The operations read and write them where they lie; an output is written before the plan
+ * ends, so it must not overlap an input. */
+MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
+
+/* ---- the table of all of these functions, in the order of their appearance; new ones are appended. */
+typedef struct mp_core_table {
+    int abi_version, api_version;
+    const char *(*version)(void);
+    const char *(*status_text)(int status);
+    const char *(*isa)(void);
+    int (*set_isa)(const char *name);
+    int (*cpus)(void);
+    int (*cast)(ptrdiff_t n, int src_type, const void *src, int dst_type, void *dst, int saturate, int threads);
+    ptrdiff_t (*packed_bytes)(int type, ptrdiff_t k, ptrdiff_t n);
+    int (*pack)(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed, int threads);
+    ptrdiff_t (*product_scratch)(const mp_core_product *product, int threads);
+    int (*multiply)(const mp_core_product *product, void *scratch, int threads);
+    int (*quantize)(const mp_core_quantization *quantization, int threads);
+    int (*dequantize)(const mp_core_quantization *quantization, int threads);
+    int (*softmax)(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads);
+    int (*layer_norm)(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta, float epsilon,
+                      int threads);
+    int (*rms_norm)(const mp_core_rows *rows, const float *gamma, float epsilon, int threads);
+    int (*activate)(const mp_core_rows *rows, int activation, int threads);
+    int (*run_plan)(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
+} mp_core_table;
+
+MP_CORE_PUBLIC const mp_core_table *mp_core_functions(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

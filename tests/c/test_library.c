@@ -1,0 +1,186 @@
+/* The plain library through mp_core.h, without Python. Results are compared with the same formulas in double. */
+#include <mp_core.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(TRUTH) \
+    do { \
+        if (!(TRUTH)) { \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #TRUTH); \
+            failures++; \
+        } \
+    } while (0)
+
+enum { M = 7, N = 130, K = 75 };
+
+static float a[M][K], b[K][N], bias[N], out[M][N], other[M][N];
+
+static float number(void) {
+    static uint32_t state = 1;
+    state = state * 1664525u + 1013904223u;
+    return (float)(int32_t)state / 2147483648.0f;
+}
+
+static void fill(void) {
+    for (int i = 0; i < M * K; i++) (&a[0][0])[i] = number();
+    for (int i = 0; i < K * N; i++) (&b[0][0])[i] = number();
+    for (int j = 0; j < N; j++) bias[j] = number();
+}
+
+static mp_core_product floats(void *packed) {
+    mp_core_product p = {.size = sizeof(p)};
+    p.m = M, p.n = N, p.k = K, p.a_type = p.b_type = p.out_type = MP_CORE_FLOAT32;
+    p.a = a, p.lda = K, p.packed = packed, p.out = out, p.ldo = N, p.bias = bias, p.activation = MP_CORE_RELU;
+    return p;
+}
+
+/* The theorem's bound of sums of K products in float32: K u / (1 - K u) |a| |b|, u = 2^-24. */
+static void test_product(void) {
+    void *packed = aligned_alloc(64, ((size_t)mp_core_packed_bytes(MP_CORE_FLOAT32, K, N) + 63) / 64 * 64);
+    CHECK(mp_core_pack(MP_CORE_FLOAT32, K, N, b, N, 1, packed, 2) == MP_CORE_OK);
+    mp_core_product p = floats(packed);
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double sum = bias[j], size = fabs(bias[j]);
+            for (int q = 0; q < K; q++) sum += (double)a[i][q] * b[q][j], size += fabs((double)a[i][q] * b[q][j]);
+            CHECK(fabs(out[i][j] - fmax(sum, 0)) <= (K + 2) * 0x1p-24 * size);
+        }
+    p.out = other;
+    void *scratch = aligned_alloc(64, (size_t)mp_core_product_scratch(&p, 2) + 64);
+    CHECK(mp_core_multiply(&p, scratch, 2) == MP_CORE_OK);
+    CHECK(memcmp(out, other, sizeof out) == 0);
+    p.packed = NULL, p.b = b, p.b_rs = N, p.b_cs = 1; /* not packed: the same bits */
+    memset(other, 0xFF, sizeof other);
+    CHECK(mp_core_multiply(&p, NULL, 3) == MP_CORE_OK);
+    CHECK(memcmp(out, other, sizeof out) == 0);
+    p.residual = other, p.ldr = N; /* the residual may be out */
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    CHECK(other[0][0] == out[0][0] + out[0][0]);
+    free(packed);
+    free(scratch);
+}
+
+static void test_integers(void) {
+    static uint8_t x[M][K];
+    static int8_t w[K][N];
+    static int32_t sums[M][N];
+    for (int i = 0; i < M * K; i++) (&x[0][0])[i] = (uint8_t)(number() * 127 + 128);
+    for (int i = 0; i < K * N; i++) (&w[0][0])[i] = (int8_t)(number() * 128);
+    void *packed = malloc((size_t)mp_core_packed_bytes(MP_CORE_INT8, K, N));
+    CHECK(mp_core_pack(MP_CORE_INT8, K, N, w, N, 1, packed, 1) == MP_CORE_OK);
+    mp_core_product p = {.size = sizeof(p), .m = M, .n = N, .k = K, .a_type = MP_CORE_UINT8, .b_type = MP_CORE_INT8,
+                         .out_type = MP_CORE_INT32, .a = x, .lda = K, .packed = packed, .out = sums, .ldo = N};
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            int32_t sum = 0;
+            for (int q = 0; q < K; q++) sum += x[i][q] * w[q][j];
+            CHECK(sums[i][j] == sum);
+        }
+    free(packed);
+}
+
+static void test_casts(void) {
+    const double from[] = {1.0, 1.00390625, 1.0 + 0x1p-8 + 0x1p-40, 3e38, -INFINITY, 65520.0};
+    uint16_t narrow[6], half[6];
+    float wide[6];
+    CHECK(mp_core_cast(6, MP_CORE_FLOAT64, from, MP_CORE_BFLOAT16, narrow, 0, 1) == MP_CORE_OK);
+    CHECK(narrow[0] == 0x3F80 && narrow[1] == 0x3F80 && narrow[2] == 0x3F81 && narrow[4] == 0xFF80);
+    CHECK(mp_core_cast(6, MP_CORE_FLOAT64, from, MP_CORE_FLOAT16, half, 1, 1) == MP_CORE_OK);
+    CHECK(half[3] == 0x7BFF && half[4] == 0xFBFF && half[5] == 0x7BFF); /* clamped */
+    CHECK(mp_core_cast(6, MP_CORE_FLOAT64, from, MP_CORE_FLOAT32, wide, 0, 1) == MP_CORE_OK);
+    CHECK(wide[2] == (float)from[2]);
+}
+
+static void test_quantization(void) {
+    static int8_t codes[M][K];
+    static float back[M][K], scale[K];
+    mp_core_quantization q = {.size = sizeof(q), .rows = M, .cols = K, .x_type = MP_CORE_FLOAT32, .q_type = MP_CORE_INT8,
+                              .x = a, .q = codes, .scales = MP_CORE_COLUMN_SCALES, .scale = scale};
+    CHECK(mp_core_quantize(&q, 2) == MP_CORE_OK);
+    for (int j = 0; j < K; j++) {
+        float amax = 0;
+        for (int i = 0; i < M; i++) amax = fmaxf(amax, fabsf(a[i][j]));
+        CHECK(scale[j] == amax / 127);
+        for (int i = 0; i < M; i++) CHECK(codes[i][j] == (int8_t)nearbyintf(a[i][j] / scale[j]));
+    }
+    q.x = back;
+    CHECK(mp_core_dequantize(&q, 1) == MP_CORE_OK);
+    CHECK(back[2][3] == scale[3] * codes[2][3]);
+}
+
+static void test_rows(void) {
+    float x[4][33];
+    double mean = 0, square = 0, sum = 0;
+    memcpy(x, a, sizeof x);
+    mp_core_rows r = {.size = sizeof(r), .rows = 4, .n = 32, .type = MP_CORE_FLOAT32, .x = x, .ldx = 33, .out = x, .ldo = 33};
+    CHECK(mp_core_layer_norm(&r, NULL, NULL, NULL, 0, 1) == MP_CORE_OK);
+    for (int j = 0; j < 32; j++) mean += x[1][j] / 32, square += (double)x[1][j] * x[1][j] / 32;
+    CHECK(fabs(mean) < 1e-6 && fabs(square - 1) < 1e-5 && x[1][32] == (&a[0][0])[65]);
+    CHECK(mp_core_softmax(&r, 1, NULL, 0, 1) == MP_CORE_OK);
+    for (int j = 0; j < 32; j++) sum += x[1][j];
+    CHECK(fabs(sum - 1) < 1e-6);
+    const float before = x[0][0];
+    CHECK(mp_core_activate(&r, MP_CORE_SIGMOID, 1) == MP_CORE_OK);
+    CHECK(fabs(x[0][0] - 1 / (1 + exp(-(double)before))) < 1e-6);
+    CHECK(mp_core_rms_norm(&r, NULL, 0, 1) == MP_CORE_OK);
+}
+
+static void test_refusals(void) {
+    mp_core_product p = floats(NULL);
+    CHECK(mp_core_multiply(NULL, NULL, 1) == MP_CORE_INVALID);
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID); /* no B */
+    p.b = b, p.b_rs = N, p.b_cs = 1;
+    CHECK(mp_core_multiply(&p, NULL, 0) == MP_CORE_INVALID);
+    p.size--;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
+    p.size++, p.lda = K - 1;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID && mp_core_product_scratch(&p, 1) == -1);
+    p.lda = K, p.out_type = MP_CORE_INT32;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
+    CHECK(mp_core_packed_bytes(MP_CORE_FLOAT64, 1, 1) == -1);
+    CHECK(mp_core_packed_bytes(MP_CORE_FLOAT32, (ptrdiff_t)1 << 50, (ptrdiff_t)1 << 50) == -1);
+    CHECK(mp_core_cast(-1, 0, a, 1, out, 0, 1) == MP_CORE_INVALID);
+    CHECK(mp_core_set_isa("abacus") == MP_CORE_BAD_ISA && mp_core_isa());
+    for (int status = -1; status < 9; status++) CHECK(strlen(mp_core_status_text(status)) > 5);
+}
+
+static void *multiply_often(void *result) {
+    mp_core_product p = floats(NULL);
+    p.b = b, p.b_rs = N, p.b_cs = 1, p.out = result;
+    for (int i = 0; i < 200; i++) CHECK(mp_core_multiply(&p, NULL, 2) == MP_CORE_OK);
+    return NULL;
+}
+
+static void test_callers(void) {
+    static float results[4][M][N];
+    pthread_t threads[4];
+    for (int t = 0; t < 4; t++) pthread_create(&threads[t], NULL, multiply_often, results[t]);
+    for (int t = 0; t < 4; t++) pthread_join(threads[t], NULL);
+    for (int t = 0; t < 4; t++) CHECK(memcmp(results[t], out, sizeof out) == 0);
+}
+
+int main(void) {
+    const mp_core_table *table = mp_core_functions();
+    CHECK(table->api_version == MP_CORE_API_VERSION && table->multiply == mp_core_multiply && mp_core_cpus() >= 1);
+    fill();
+    test_product();
+    test_integers();
+    test_casts();
+    test_quantization();
+    test_rows();
+    test_refusals();
+    test_callers();
+    CHECK(mp_core_set_isa("scalar") == MP_CORE_OK && strcmp(mp_core_isa(), "scalar") == 0);
+    memcpy(other, out, sizeof out);
+    test_product(); /* writes out again: the same bits on another instruction set */
+    printf("mp_core %s: %d failures\n", mp_core_version(), failures);
+    return failures != 0;
+}
