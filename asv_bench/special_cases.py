@@ -26,9 +26,10 @@ import mp_core as mp
 
 ROOT = Path(__file__).parents[1]
 KERNELS = "mp_core/core/kernels"
-PLAN, LOOPS = "mp_core/core/plan.pyx", "mp_core/core/run_loops.pxi"
+LIBRARY = "mp_core/core/library"
+PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
-NEXT = "    g.prefetch.next = NULL\n"  # of the function that says what is prefetched
+NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
 FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
 MANY = r"(float32|bfloat16|int8) (64x768x768|128x768x3072|12x128x32x128)"
@@ -54,20 +55,20 @@ CASES = (
         "in place",
         "Up to 24 rows of A (integers: 6) are multiplied by row-major B where it lies; B is not packed first.",
         f"products {FEW} kn",
-        (Edit(PLAN, "if fits_in_place(q, p):", "if False and fits_in_place(q, p):"),),
+        (Edit(PLAN, "if (fits_in_place(q, p)) {", "if (0 && fits_in_place(q, p)) {"),),
     ),
     Case(
         "transposed",
         "For up to 24 rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once; of int8 "
         "(12 rows), dot products along K.",
         f"products {FEW} nk",
-        (Edit(PLAN, "elif fits_transposed(q, p):", "elif False and fits_transposed(q, p):"),),
+        (Edit(PLAN, "else if (fits_transposed(q, p)) {", "else if (0 && fits_transposed(q, p)) {"),),
     ),
     Case(
         "NC of row-major B",
         "Many panels are multiplied over one range of K before the next range, so that rows of B are read whole.",
         f"products {FEW} kn",
-        (Edit(PLAN, "p.nc_panels = min(p.nc_panels, p.task_panels)", "p.nc_panels = 1"),),
+        (Edit(PLAN, "p->nc_panels = mp_min(p->nc_panels, p->task_panels)", "p->nc_panels = 1"),),
     ),
     Case(
         "one row in place",
@@ -79,7 +80,7 @@ CASES = (
         "prefetch packed",
         "The next range of a packed panel is prefetched while one is multiplied.",
         f"products {FEW} packed",
-        (Edit(LOOPS, NEXT, f"{NEXT}    if p.b.packed:\n        return\n"),),
+        (Edit(LOOPS, NEXT, f"{NEXT}    if (p->b.packed) return;\n"),),
     ),
     Case(
         "prefetch rows",
@@ -89,7 +90,7 @@ CASES = (
             Edit(
                 LOOPS,
                 NEXT,
-                f"{NEXT}    if not p.b.packed and p.b.cs == mp_element_bytes[p.b.format]:\n        return\n",
+                f"{NEXT}    if (!p->b.packed && p->b.cs == mp_element_bytes[p->b.format]) return;\n",
             ),
         ),
     ),
@@ -107,7 +108,7 @@ CASES = (
             Edit(
                 LOOPS,
                 NEXT,
-                f"{NEXT}    if not p.b.packed and p.b.cs != mp_element_bytes[p.b.format]:\n        return\n",
+                f"{NEXT}    if (!p->b.packed && p->b.cs != mp_element_bytes[p->b.format]) return;\n",
             ),
         ),
     ),
@@ -115,25 +116,25 @@ CASES = (
         "memory or cache",
         "B that exceeds half of L2 is read in the order that suits memory.",
         f"products {FEW} (kn|nk)",
-        (Edit(PLAN, "p.from_memory = q.n", "p.from_memory = 0 * q.n"),),
+        (Edit(PLAN, "p->from_memory = q->n", "p->from_memory = 0 * q->n"),),
     ),
     Case(
         "decode in registers",
         "Beside at most few_rows rows of A, codes of B are decoded in registers, not into a panel first.",
         r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
-        (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "q.m > 0"),),
+        (Edit(PLAN, "q->m > kernels->few_rows[q->b.format]", "q->m > 0"),),
     ),
     Case(
         "decode into a panel",
         "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn) (64x768x768|512x512x512|16x4096x4096) packed",
-        (Edit(PLAN, "q.m > q.kernels.products[p.arithmetic].few_rows[q.b.format]", "False"),),
+        (Edit(PLAN, "q->m > kernels->few_rows[q->b.format]", "0"),),
     ),
     Case(
         "small calls",
         "A product whose call costs more than its arithmetic goes without a plan.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
-        (Edit(PLAN, "p.small = (", "p.small = (False and "),),
+        (Edit(PLAN, "p->small = ", "p->small = 0 && "),),
     ),
     Case(
         "even heights",
@@ -165,13 +166,13 @@ CASES = (
         "zero points first",
         "Accumulators of int8 begin at the zero points' share of the sums.",
         "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
-        (Edit(LOOPS, "p.a.row_zero == NULL and (p.b.packed or", "False and (p.b.packed or"),),
+        (Edit(LOOPS, "if (!e->col_sum || p->a.row_zero ||", "if (1 || p->a.row_zero ||"),),
     ),
     Case(
         "streaming stores",
         "Results of casts and quantization that no cache can hold are stored past the caches.",
         f"casts {1 << 25} |quantize 4096x8192 .*(given|back)",
-        (Edit("mp_core/core/cpu.pxd", "STREAMED = 1 << 24", "STREAMED = 1 << 30"),),
+        (Edit(f"{LIBRARY}/cast.h", "MP_STREAMED = 1 << 24", "MP_STREAMED = 1 << 30"),),
     ),
     Case(
         "reciprocals",

@@ -60,7 +60,7 @@ CODES = {
 
 
 class Plan(NamedTuple):
-    """How the elements of an array, its scales and the `Layout` of core/quantize.pxd belong together."""
+    """How the elements of an array, its scales and the `mp_scale_layout` of core/library/quantize.h belong together."""
 
     axes: tuple[int, ...]
     group_size: int | None

@@ -1,7 +1,7 @@
 """The formats that kernels read and write: name, number, dtype, and what the product of two gives. The only table.
 
-A number is that of ``mp_format`` in core/kernels/kernels.h. Two more exist only here: float64, a source of casts, and uint8,
-a left operand of products.
+A number is that of ``mp_format`` in core/kernels/kernels.h. Two more exist only here: float64, a source of casts, and
+uint8, a left operand of products.
 """
 
 import sys

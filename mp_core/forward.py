@@ -351,8 +351,12 @@ class ForwardPlan:
         outputs = [part for part in leaves(plan.outputs) if type(part) is _Found]
         for part in outputs:
             buffer = plan.results.get(part.buffer)
-            whole = np.empty(part.shape, part.dtype).strides if buffer is not None else None
-            if buffer is None or part.offset or part.strides != whole or math.prod(buffer.shape) != math.prod(part.shape):
+            whole = np.empty(part.shape, part.dtype)
+            if (
+                buffer is None
+                or (part.offset, part.strides) != (0, whole.strides)
+                or math.prod(buffer.shape) != whole.size
+            ):
                 raise ValueError(f"an output of shape {part.shape} is a view of another array: C cannot be given it")
         offsets, size = self._layout(plan, ())
         memory = np.empty(size + 64, np.uint8)

@@ -1,4 +1,7 @@
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,3 +44,14 @@ def source(tmp_path_factory):
 @pytest.fixture
 def target(tmp_path):
     return tmp_path / "out.safetensors"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout, built anew."""
+    folder = tmp_path_factory.mktemp("wheel")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
+    subprocess.run([*command, "."], cwd=Path(__file__).parents[1], env=environment, check=True)
+    (built,) = folder.glob("*.whl")
+    return built

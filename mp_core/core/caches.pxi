@@ -4,7 +4,7 @@ CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "zen5": MP_CPU_ZEN5, "intel_amx": MP_CPU_IN
 
 
 def cpu_family():
-    """Return the key of `CPU_FAMILIES` for the CPUs with which this one shares tuned constants (core/library/tuning.h)."""
+    """Return the key of `CPU_FAMILIES` for the CPUs with which this one shares tuned constants (library/tuning.h)."""
     return list(CPU_FAMILIES)[<int>mp_cpu_family_here()]
 
 

@@ -36,7 +36,6 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t k_block
         Way way
         bint small, direct, amx, decoded, sums_wanted, from_memory, prefetch_within, prefetch_next
-        int threads
         Py_ssize_t mc, row_tasks, task_panels, panel_tasks, kc, nc_panels, tail
         Scratch scratch
 

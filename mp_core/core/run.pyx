@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, threads_for
-from mp_core.core.header cimport MP_FLOATS, MP_QUADS, mp_column_bytes, mp_gemm
+from mp_core.core.header cimport MP_QUADS, mp_column_bytes, mp_gemm
 from mp_core.core.plan cimport Plan, arithmetic_of, this_machine
 from mp_core.core.steps cimport Cost, Kind, recording
 

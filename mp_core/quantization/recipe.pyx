@@ -7,7 +7,9 @@ from libc.stdint cimport int32_t, uint8_t
 from mp_core.core.arrays cimport apart
 from mp_core.core.convert cimport STREAMED
 from mp_core.core.cpu cimport kernels, threads_for
-from mp_core.core.quantize cimport ASYMMETRIC, POSITIVE, QUANTIZE_WORK, SYMMETRIC, Quantization, ScalesFrom, run_quantization
+from mp_core.core.quantize cimport (
+    ASYMMETRIC, POSITIVE, QUANTIZE_WORK, SYMMETRIC, Quantization, ScalesFrom, run_quantization,
+)
 from mp_core.core.header cimport (
     MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_WITHIN, mp_kernels,
 )

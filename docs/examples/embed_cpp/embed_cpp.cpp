@@ -36,7 +36,7 @@ class Linear {
     }
 
     std::vector<float> operator()(const std::vector<float> &x, int threads) const {
-        const ptrdiff_t m = static_cast<ptrdiff_t>(x.size()) / k_;
+        const ptrdiff_t m = k_ ? static_cast<ptrdiff_t>(x.size()) / k_ : 0;
         std::vector<float> out(static_cast<size_t>(m * n_));
         mp_core_product p{};
         p.size = sizeof(p), p.m = m, p.n = n_, p.k = k_;

@@ -137,7 +137,7 @@ static int plan(const mp_core_product *q, mp_product *p, const mp_kernels *kerne
     }
     mp_turn_column(p);
     mp_plan_product(p, 1, threads);
-    return p->plan.small ? 1 : (int)mp_min(p->plan.threads, mp_product_tasks(p, 1));
+    return p->plan.small ? 1 : (int)mp_min(p->threads, mp_product_tasks(p, 1));
 }
 
 ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {

@@ -245,7 +245,6 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
 }
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {
-    p->threads = q->threads;
     choose_kernel(q, p);
     if (p->small) {
         p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;

@@ -73,7 +73,6 @@ typedef struct {
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.own) */
     int prefetch_next;     /* kernels prefetch the next range of K of B while they multiply one (mp_prefetch.next) */
-    int threads;           /* at most so many run its tasks */
     ptrdiff_t mc;          /* MC: rows of A in a task; all of them meet one panel before the next */
     ptrdiff_t row_tasks;   /* tasks along M */
     ptrdiff_t task_panels; /* panels of B in a task */

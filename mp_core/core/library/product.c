@@ -90,6 +90,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     };
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;
+    p->threads = q.threads;
     mp_make_plan(&q, &p->plan);
     if (p->plan.arithmetic == MP_QUADS) {
         g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
@@ -109,5 +110,5 @@ ptrdiff_t mp_product_tasks(const mp_product *p, ptrdiff_t matrices) {
 void mp_run_product(mp_product *p, ptrdiff_t matrices, int threads) {
     mp_plan_product(p, matrices, threads);
     if (p->plan.small) mp_run_product_task(p, 0);
-    else mp_parallel_for(p->plan.threads, mp_product_tasks(p, matrices), mp_run_product_task, p);
+    else mp_parallel_for(p->threads, mp_product_tasks(p, matrices), mp_run_product_task, p);
 }

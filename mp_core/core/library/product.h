@@ -58,6 +58,7 @@ typedef struct {
     int batch_axes;
     mp_axis *batch;
     mp_plan plan;
+    int threads;     /* at most so many run its tasks */
     mp_slots *slots; /* the scratch of its tasks; NULL: that of the threads that run them */
     int failed;      /* a task got no scratch */
 } mp_product;

@@ -3,9 +3,9 @@
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
- *              one vector: 16 columns                    task: MC rows of A by some panels of B           run.pyx
- *         k    |<------------->|                           NC columns: one panel, or several              run.pyx
- *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    run_loops.pxi
+ *              one vector: 16 columns                    task: MC rows of A by some panels of B           product.c
+ *         k    |<------------->|                           NC columns: one panel, or several              product.c
+ *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    product_loops.h
  *        2 3   b20 b30 b21 b31 ... | ... | ... | ...           MR x NR: a register block                  panel.h
  *        ...                                                     K block: where sums start at +0          micro_kernel
  *                                                                  group: load NR of b, broadcast each   multiply_group
@@ -20,7 +20,7 @@
  * sums c stay in registers.
  */
 enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only the pieces of transposed.h */
-_Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.pyx assumes these bounds");
+_Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.c assumes these bounds");
 
 /* Register blocks of one height, one below the other, in the same columns. */
 typedef struct {

@@ -1,0 +1,244 @@
+"""The doors for C, C++ and Cython: outside projects built against the installed wheel, and the plain library."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import mp_core as mp
+from mp_core.layers import Dense, LayerNormalization, Sequential
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs/examples"
+TOOLS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def run(*command, **options):
+    found = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def outside(wheel, tmp_path_factory):
+    """A Python that has the wheel, NumPy, ml_dtypes and Cython, and knows nothing of this checkout."""
+    folder = tmp_path_factory.mktemp("outside")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    site = Path(run(folder / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'), end='')"))
+    zipfile.ZipFile(wheel).extractall(site)
+    (site / "others.pth").write_text("\n".join({sysconfig.get_path(name) for name in ("purelib", "platlib")}))
+    where = run(folder / "bin/python", "-c", "import mp_core; print(mp_core.__file__, end='')", cwd=folder)
+    assert Path(where).is_relative_to(folder)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def build(outside, tmp_path_factory):
+    """Build an example, copied to a folder of its own; return that folder."""
+
+    def built(name, **variables):
+        folder = tmp_path_factory.mktemp(name) / name
+        shutil.copytree(EXAMPLES / name, folder)
+        given = [f"{key}={value}" for key, value in variables.items()]
+        run("make", f"PYTHON={outside}", *given, cwd=folder, env={"PATH": os.environ["PATH"]})
+        return folder
+
+    return built
+
+
+@pytest.fixture(scope="module")
+def module(build):
+    """Build an example that is an extension module, and import it here: beside the package of this checkout."""
+
+    def imported(name):
+        (path,) = build(name).glob(f"{name}.*.so")
+        spec = importlib.util.spec_from_file_location(name, path)
+        found = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+        return found
+
+    return imported
+
+
+@pytest.fixture(scope="module")
+def embed_c(module):
+    return module("embed_c")
+
+
+@pytest.fixture
+def layer(embed_c, rng):
+    """A layer (k, n) = (200, 130) in C, and its weights and bias."""
+    weights, bias = rng.standard_normal((200, 130), np.float32), rng.standard_normal(130, np.float32)
+    return embed_c.make_layer(weights, bias, 200, 130), weights, bias
+
+
+def bits(x):
+    return x.view(np.uint16)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("m", [1, 6, 64, 300])
+def test_c_gives_the_bits_of_python(embed_c, layer, isa, m, threads, rng):
+    held, weights, bias = layer
+    x = mp.cast(rng.standard_normal((m, 200), np.float32), "bfloat16")
+    out = np.empty((m, 130), BFLOAT16)
+    embed_c.call(held, bits(x), bits(out), threads)
+    packed = mp.pack(mp.cast(weights, "bfloat16"))
+    np.testing.assert_array_equal(bits(out), bits(mp.matmul(x, packed, bias=bias, activation="gelu")))
+
+
+def test_c_refuses_what_it_cannot_do(embed_c, layer):
+    held, weights, bias = layer
+    x, out = np.zeros((2, 200), np.uint16), np.zeros((2, 130), np.uint16)
+    for threads in (0, -1, 1025):
+        with pytest.raises(ValueError, match="an argument is not allowed"):
+            embed_c.call(held, x, out, threads)
+    with pytest.raises(ValueError, match="an argument is not allowed"):
+        embed_c.make_layer(weights, bias, -200, -130)
+
+
+def test_c_runs_a_plan(embed_c, rng):
+    model = Sequential([Dense(64, activation="gelu"), LayerNormalization(), Dense(5)], dtype="float32")
+    x = rng.standard_normal((9, 33), np.float32)
+    plan = mp.compile(model, x)
+    capsule, expected = plan.c_plan(), model(x)
+    del plan  # the capsule is enough
+    for threads in (1, 2, 3):
+        out = np.full((9, 5), np.nan, np.float32)
+        embed_c.run(capsule, x, out, threads)
+        np.testing.assert_array_equal(out, expected)
+    other = rng.standard_normal((9, 33), np.float32)
+    embed_c.run(capsule, other, out, 2)
+    np.testing.assert_array_equal(out, model(other))
+
+
+class Both(mp.layers.Layer):
+    def call(self, inputs):
+        return mp.relu(inputs)[:, :2]
+
+
+def test_an_output_that_is_a_view_is_refused(rng):
+    plan = mp.compile(Both(), rng.standard_normal((3, 4), np.float32))
+    with pytest.raises(ValueError, match=r"an output of shape \(3, 2\) is a view"):
+        plan.c_plan()
+
+
+def test_cython_gives_the_bits_of_python(module, rng):
+    embed = module("embed_cython")
+    x = rng.standard_normal((50, 70), np.float32)
+    out = np.empty_like(x)
+    embed.gate(x, out, 2.0)
+    np.testing.assert_array_equal(out, mp.softmax(np.float32(0.5) * x))
+    for by_column in (False, True):
+        q = mp.quantize(x, axis=int(by_column))
+        y, codes, scale = x.copy(), np.empty(x.shape, np.int8), np.empty(x.shape[by_column], np.float32)
+        embed.round_trip(y, codes, scale, by_column, 2)
+        np.testing.assert_array_equal(codes, q.values)
+        np.testing.assert_array_equal(scale, q.scale.reshape(-1))
+        np.testing.assert_array_equal(y, mp.dequantize(q))
+    with pytest.raises(ValueError, match="`out` must have the shape"):
+        embed.gate(x, out[:3], 1.0)
+
+
+def numbers_of(program, x, weights):
+    (m, k), n = x.shape, weights.shape[1]
+    found = subprocess.run(
+        [program, str(m), str(k), str(n), "2"], input=x.tobytes() + weights.tobytes(), capture_output=True, check=True
+    )
+    return np.frombuffer(found.stdout, np.float32).reshape(m, n)
+
+
+def test_cpp_without_python_gives_the_bits_of_python(build, rng):
+    shutil.which("g++") or pytest.skip("needs a C++ compiler")
+    program = build("embed_cpp") / "embed_cpp"
+    x, weights = rng.standard_normal((33, 200), np.float32), rng.standard_normal((200, 130), np.float32)
+    expected = mp.dynamic_matmul(x, mp.pack(mp.quantize(weights, axis=1)))
+    np.testing.assert_array_equal(numbers_of(program, x, weights), expected)
+    refused = subprocess.run([program, "1", "0", "4", "0"], input=b"", capture_output=True, check=False)
+    assert refused.returncode == 1 and b"an argument is not allowed" in refused.stderr
+
+
+# ---- versions
+
+TABLE = """
+#include <Python.h>
+#include <mp_core.h>
+static const char *version(void) {{ return "9.9"; }}
+static const mp_core_table table = {{{abi}, {api}, version}};
+static struct PyModuleDef module = {{PyModuleDef_HEAD_INIT, "other", NULL, -1}};
+PyMODINIT_FUNC PyInit_other(void) {{
+    PyObject *m = PyModule_Create(&module);
+    PyModule_AddObject(m, "_C_API", PyCapsule_New((void *)&table, "mp_core.core._C_API", NULL));
+    return m;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("abi", "api", "message"),
+    [
+        (2, 1, "compiled for version 1 of the ABI of mp_core, and mp_core 9.9 has version 2: compile the module again"),
+        (1, 0, "needs version 1 of the C API of mp_core, and mp_core 9.9 has version 0: install a newer mp_core"),
+        (1, 7, None),
+    ],
+    ids=["another ABI", "older", "newer"],
+)
+def test_another_table_is_a_clear_error(build, outside, abi, api, message, tmp_path):
+    (path,) = build("embed_c").glob("embed_c.*.so")
+    (tmp_path / "other.c").write_text(TABLE.format(abi=abi, api=api))
+    flags = [f"-I{sysconfig.get_path('include')}", f"-I{mp.get_include()}"]
+    run("cc", "-shared", "-fPIC", *flags, tmp_path / "other.c", "-o", tmp_path / "other.so")
+    code = f"""
+import sys
+sys.path[:0] = [{str(tmp_path)!r}, {str(path.parent)!r}]
+import mp_core.core, other
+mp_core.core._C_API = other._C_API
+try:
+    import embed_c
+except ImportError as error:
+    print(error, end="")
+"""
+    said = run(outside, "-c", code, cwd=tmp_path)
+    assert said == "" if message is None else message in said
+
+
+# ---- the plain library
+
+
+def test_the_plain_library_passes_its_tests_in_c(tmp_path):
+    environment = os.environ | {"PATH": TOOLS}
+    folder = tmp_path / "build"
+    options = ["-Dpython=false", "-Disas=scalar", f"--prefix={tmp_path / 'prefix'}", "--libdir=lib"]
+    run("meson", "setup", *options, folder, ROOT, env=environment)
+    run("meson", "test", "-C", folder, env=environment)
+    run("meson", "install", "--no-rebuild", "-C", folder, env=environment)
+    prefix = tmp_path / "prefix"
+    found = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
+    names = ["libmp_core.a", "libmp_core.so", "libmp_core.so.1", "pkgconfig/mp_core.pc"]
+    assert found == ["include/mp_core.h", *(f"lib/{name}" for name in names)]
+    exported = {
+        line.split()[2] for line in run("nm", "-D", "--defined-only", prefix / "lib/libmp_core.so").splitlines()
+    }
+    assert exported and all(name.startswith("mp_core_") for name in exported)
+    needed = run("ldd", prefix / "lib/libmp_core.so")
+    assert "python" not in needed
+
+
+def test_header_and_declarations_for_cython_name_the_same():
+    header = Path(mp.get_include(), "mp_core.h").read_text()
+    declared = (ROOT / "mp_core/core/__init__.pxd").read_text()
+    constants = re.findall(r"^    (MP_CORE_\w+) = ", header, re.MULTILINE)
+    assert len(constants) == 30 and all(re.search(rf"\b{name}\b", declared) for name in constants)
+    table = header.split("typedef struct mp_core_table {")[1].split("}")[0]
+    functions = re.compile(r"\(\*(\w+)\)\(")
+    assert functions.findall(table) == functions.findall(declared)
