@@ -18,7 +18,8 @@ from mp_core.forms import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MODULES = [info.name for info in pkgutil.walk_packages(mp.__path__, "mp_core.") if info.name != "mp_core.__main__"]
+NO_MODULES = ("mp_core.__main__", "mp_core.core.libmp_core")
+MODULES = [info.name for info in pkgutil.walk_packages(mp.__path__, "mp_core.") if info.name not in NO_MODULES]
 
 
 @pytest.fixture(autouse=True)
