@@ -1,5 +1,6 @@
 /* The machine that runs this, as far as plans depend on it. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "library/plan.h"
 
@@ -17,9 +18,14 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2) {
 static mp_machine here;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void look(void) { here = mp_machine_of(mp_cpu_family_here(), mp_cpu_cache_bytes(1), mp_cpu_cache_bytes(2)); }
+static atomic_int seen;
+
+static void look(void) {
+    here = mp_machine_of(mp_cpu_family_here(), mp_cpu_cache_bytes(1), mp_cpu_cache_bytes(2));
+    atomic_store_explicit(&seen, 1, memory_order_release);
+}
 
 const mp_machine *mp_this_machine(void) {
-    pthread_once(&once, look);
+    if (!atomic_load_explicit(&seen, memory_order_acquire)) pthread_once(&once, look);
     return &here;
 }
