@@ -139,9 +139,9 @@ def num_threads(count):
 def limit_num_threads(count):
     """Use `count` threads from here on, in this thread or task: what ``threadpool_limits`` of threadpoolctl calls.
 
-    It holds to the end of the innermost :func:`num_threads` scope, if there is one. Outside of such scopes it holds until
-    a call with the number that was in use before the first call: from there on :func:`set_num_threads` and the affinity
-    of the thread decide again.
+    It holds to the end of the innermost :func:`num_threads` scope, if there is one. Outside of such scopes it holds
+    until a call with the number that was in use before the first call: from there on :func:`set_num_threads` and the
+    affinity of the thread decide again.
 
     Parameters
     ----------
