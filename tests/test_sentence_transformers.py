@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, BertWordPieceTokenizer, normalizers
 
 from mp_core.models import BertEncoder
+from mp_core.models.sentence_transformers import as_asked
 from mp_core.models.tokenizer import _Shortener
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh:,.![]", "##s", "##a", "##B", "##b", "MASK"]
@@ -223,6 +224,7 @@ def test_a_tokenizer_of_no_stated_case_lowers_it(library, folder):
         ),
         ("config_sentence_transformers.json", {"default_prompt_name": 1}, "expected a string or null"),
         ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim is 0; expected a positive integer"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "expected None or 'cosine' or 'dot'"),
         ("config_sentence_transformers.json", {"truncate_dim": True}, "truncate_dim is True; expected a positive"),
         ("config_sentence_transformers.json", {"whiten": True}, "setting 'whiten' is unknown"),
         ("config.json", {"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'; expected 'gelu' or"),
@@ -275,6 +277,177 @@ def test_a_module_from_elsewhere_is_refused(folder, module, message):
     path.write_text(json.dumps([first | module, *rest]))
     with pytest.raises(ValueError, match=message):
         BertEncoder.from_folder(folder)
+
+
+# ---- the names of the library
+
+
+@pytest.fixture
+def both(library, folder):
+    """Return the library's model of a folder with prompts, and the encoder."""
+    edit(folder / "config_sentence_transformers.json", **PROMPTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return library(str(folder), device="cpu"), BertEncoder.from_folder(folder)
+
+
+def close(received, expected):
+    """Check the bound of float32 sums over a network of this size; embeddings have length 1 here."""
+    np.testing.assert_allclose(received, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"normalize_embeddings": False, "show_progress_bar": None, "device": "cpu", "convert_to_numpy": True},
+        {"normalize_embeddings": True, "truncate_dim": 5, "precision": "float32", "batch_size": 2},
+        {"prompt_name": "query", "output_value": "sentence_embedding"},
+        {"prompt": "passage: ", "precision": None, "show_progress_bar": False},
+    ],
+)
+@pytest.mark.parametrize("name", ["encode", "encode_query", "encode_document"])
+@pytest.mark.parametrize(
+    "texts", [TEXTS, tuple(TEXTS), np.array(TEXTS), TEXTS[0]], ids=["list", "tuple", "array", "str"]
+)
+def test_encode_takes_the_arguments_of_the_library(both, name, texts, arguments):
+    model, encoder = both
+    expected = getattr(model, name)(texts, **arguments)
+    received = getattr(encoder, name)(texts, **arguments)
+    assert type(received) is np.ndarray and received.dtype == np.float32 and received.shape == expected.shape
+    close(received, expected)
+
+
+def test_queries_and_documents_have_the_prompts_of_their_task(both):
+    _, encoder = both
+    np.testing.assert_array_equal(encoder.encode_query(TEXTS), encoder.encode(TEXTS, prompt_name="query"))
+    np.testing.assert_array_equal(encoder.encode_document(TEXTS), encoder.encode(TEXTS))
+    del encoder.prompts["document"]
+    np.testing.assert_array_equal(encoder.encode_document(TEXTS), encoder.encode(TEXTS, prompt_name="passage"))
+
+
+def test_tensors_are_those_of_the_library_and_share_memory(both):
+    import torch
+
+    model, encoder = both
+    for texts in (TEXTS, TEXTS[0]):
+        for arguments in ({"convert_to_tensor": True}, {"convert_to_numpy": False}):
+            expected, received = model.encode(texts, **arguments), encoder.encode(texts, **arguments)
+            assert type(received) is type(expected) and len(received) == len(expected)
+            for row, right in zip(received, expected, strict=True):
+                assert row.dtype == torch.float32 and row.shape == right.shape
+                close(row, right)
+    assert encoder.encode([], convert_to_tensor=True).shape == (0, 16)
+    array = np.ones((2, 3), np.float32)
+    assert as_asked(array, {"convert_to_tensor": True}).data_ptr() == array.ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"device": "cuda"}, ValueError, "`device` must be None or 'cpu'; received 'cuda'"),
+        ({"device": ["cpu", "cpu"]}, ValueError, "`device` must be"),
+        ({"output_value": "token_embeddings"}, ValueError, "`output_value` must be 'sentence_embedding'; received"),
+        ({"output_value": None}, ValueError, "`output_value` must be 'sentence_embedding'; received None"),
+        ({"precision": "ubinary"}, ValueError, "`precision` must be 'float32' or None; received 'ubinary'"),
+        ({"pool": {}}, ValueError, "`pool` must be None"),
+        ({"chunk_size": 8}, ValueError, "`chunk_size` must be None"),
+        ({"normalize_embeddings": 1}, TypeError, "`normalize_embeddings` must be True or False"),
+        ({"convert_to_tensor": "yes"}, TypeError, "`convert_to_tensor` must be True or False"),
+        ({"normalize": False, "normalize_embeddings": True}, ValueError, "`normalize_embeddings` exclude each other"),
+        ({"task": "query"}, TypeError, "unexpected keyword argument 'task'"),
+    ],
+)
+def test_arguments_that_are_not_served_are_refused_by_name(folder, arguments, error, message):
+    encoder = BertEncoder.from_folder(folder)
+    with pytest.raises(error, match=message):
+        encoder.encode(TEXTS, **arguments)
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities(library, folder, name):
+    import torch
+
+    edit(folder / "config_sentence_transformers.json", similarity_fn_name=name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, encoder = library(str(folder), device="cpu"), BertEncoder.from_folder(folder)
+    assert encoder.similarity_fn_name == model.similarity_fn_name == name
+    rng = np.random.default_rng(28)
+    a, b, c = (rng.standard_normal((rows, 16), np.float32) for rows in (4, 7, 4))
+    b[0] = 0
+    for one, other in ((a, b), (a[0], b), (list(a), list(b)), (torch.tensor(a), torch.tensor(b))):
+        received = encoder.similarity(one, other)
+        assert isinstance(received, torch.Tensor) == isinstance(one, torch.Tensor)
+        np.testing.assert_allclose(received, model.similarity(one, other), rtol=1e-5, atol=1e-5)
+    received = encoder.similarity_pairwise(a, c)
+    np.testing.assert_allclose(received, model.similarity_pairwise(a, c), rtol=1e-5, atol=1e-5)
+    assert encoder.similarity(a[:0], b).shape == (0, 7)
+
+
+def test_a_similarity_that_is_set_is_used(folder):
+    from sentence_transformers.util import SimilarityFunction
+
+    encoder = BertEncoder.from_folder(folder)
+    assert encoder.similarity_fn_name == "cosine"
+    for name in ("dot", SimilarityFunction.DOT_PRODUCT):
+        encoder.similarity_fn_name = name
+        assert encoder.similarity([[1.0, 2.0]], [[3.0, 4.0]]).tolist() == [[11.0]]
+    for bad in ("maxsim", 3, []):
+        with pytest.raises(ValueError, match="`similarity_fn_name` must be one of 'cosine', 'dot', 'euclidean', 'man"):
+            encoder.similarity_fn_name = bad
+    with pytest.raises(ValueError, match=r"`embeddings2` must have rows of 2 numbers; received shape \(1, 3\)"):
+        encoder.similarity([[1, 2]], [[1, 2, 3]])
+    with pytest.raises(ValueError, match="`embeddings2` must have the shape of `embeddings1`"):
+        encoder.similarity_pairwise([[1, 2]], [[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match="`embeddings1` must have the shape"):
+        encoder.similarity(np.zeros((1, 2, 3)), [[1, 2, 3]])
+
+
+def test_the_attributes_of_the_library(both):
+    model, encoder = both
+    for name in ("similarity_fn_name", "max_seq_length", "default_prompt_name"):
+        assert getattr(encoder, name) == getattr(model, name), name
+    assert encoder.get_embedding_dimension() == model.get_embedding_dimension() == 16
+    assert encoder.get_sentence_embedding_dimension() == 16
+    assert str(model.device) == encoder.device
+    model.max_seq_length = encoder.max_seq_length = 7
+    assert encoder.max_length == 7
+    close(encoder.encode(TEXTS), model.encode(TEXTS))
+    for bad in (1, 33, 0):
+        with pytest.raises(ValueError, match="`max_seq_length` must be"):
+            encoder.max_seq_length = bad
+
+
+def test_the_evaluators_of_the_library_give_the_same_scores(both):
+    from sentence_transformers.sentence_transformer import evaluation
+
+    first, second = TEXTS[:5], TEXTS[1:]
+    corpus, queries = dict(zip("abcdef", TEXTS, strict=True)), {"q": "hello a b", "r": "caf\u00e9 world"}
+    evaluators = [
+        evaluation.EmbeddingSimilarityEvaluator(first, second, [0.1, 0.9, 0.4, 0.3, 0.7]),
+        evaluation.BinaryClassificationEvaluator(first, second, [0, 1, 0, 1, 1]),
+        evaluation.TripletEvaluator(first, second, TEXTS[:1] * 5),
+        evaluation.InformationRetrievalEvaluator(queries, corpus, {"q": {"a"}, "r": {"d", "b"}}),
+        evaluation.ParaphraseMiningEvaluator(corpus, [("a", "b"), ("c", "d")]),
+        evaluation.RerankingEvaluator([{"query": "hello", "positive": first[:1], "negative": first[1:]}]),
+    ]
+    for evaluator in evaluators:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected, received = evaluator(both[0]), evaluator(both[1])
+        assert received.keys() == expected.keys()
+        for name, value in expected.items():
+            assert received[name] == pytest.approx(value, abs=1e-4), (type(evaluator), name)
+
+
+def test_the_utilities_of_the_library_take_the_encoder_and_its_embeddings(both):
+    from sentence_transformers import util
+
+    mined = [util.paraphrase_mining(model, TEXTS) for model in both]
+    assert [pair[1:] for pair in mined[0]] == [pair[1:] for pair in mined[1]]
+    np.testing.assert_allclose([pair[0] for pair in mined[1]], [pair[0] for pair in mined[0]], atol=1e-5)
+    found = [util.semantic_search(model.encode_query("hello"), model.encode_document(TEXTS))[0] for model in both]
+    assert [hit["corpus_id"] for hit in found[0]] == [hit["corpus_id"] for hit in found[1]]
 
 
 # ---- long texts

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from mp_core.checkpoint.tensors import File, metadata_of
 from mp_core.checkpoint.work import Work, steps
 from mp_core.progress import progress
 
-__all__ = ["MAX_MEMORY", "convert"]
+__all__ = ["MAX_MEMORY", "PlannedShard", "convert", "plan_shards", "row_of", "write_beside", "write_shard"]
 
 MAX_MEMORY = 2**29
 """Default bytes of working memory."""
@@ -130,8 +130,8 @@ def convert(
         checkpoint, target = _fitting(checkpoint, target, as_folder)
         _check_excluded(checkpoint, exclude)
         refuse_tools(checkpoint)
-        shards = _plan(checkpoint, rules)
-        rows = [_row(shard.source, plan) for shard in shards for plan in shard.plans]
+        shards = plan_shards(checkpoint, rules)
+        rows = [row_of(shard.source, plan) for shard in shards for plan in shard.plans]
         report = {
             "source": os.fspath(source),
             "target": os.fspath(target),
@@ -189,7 +189,7 @@ def _check_excluded(checkpoint: Checkpoint, exclude: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
+class PlannedShard:
     """A file to be written."""
 
     source: Shard
@@ -200,7 +200,7 @@ class _Shard:
     entries: dict[str, Entry]
 
 
-def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
+def plan_shards(checkpoint: Checkpoint, rules: Rules) -> list[PlannedShard]:
     """Decide what every file will hold."""
     before = {shard.name: policies_of(shard) for shard in checkpoint.shards.values()}
     known = [
@@ -226,7 +226,7 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
         codings = {plan.tensor.name: plan.new_coding for plan in own if plan.new_coding is not None}
         others = {plan.tensor.name: plan.policy for plan in own if plan.policy not in (None, rules.policy.name)}
         metadata = metadata_of(shard.header.metadata, codings, rules.policy.name, others)
-        shards.append(_Shard(shard, own, others, *write_header(parts, metadata)))
+        shards.append(PlannedShard(shard, own, others, *write_header(parts, metadata)))
     for index in checkpoint.indices:
         names = [name for shard in shards if shard.source.name in index.shards for name in shard.entries]
         for name, times in Counter(names).items():
@@ -237,7 +237,8 @@ def _plan(checkpoint: Checkpoint, rules: Rules) -> list[_Shard]:
     return shards
 
 
-def _row(shard: Shard, plan: Planned) -> dict[str, Any]:
+def row_of(shard: Shard, plan: Planned) -> dict[str, Any]:
+    """Return what a report says of a tensor before it is converted."""
     tensor = plan.tensor
     return {
         "name": tensor.name,
@@ -252,7 +253,7 @@ def _row(shard: Shard, plan: Planned) -> dict[str, Any]:
 
 def _convert(
     checkpoint: Checkpoint,
-    shards: Sequence[_Shard],
+    shards: Sequence[PlannedShard],
     folder: Path,
     rows: Sequence[dict[str, Any]],
     policy: str,
@@ -263,16 +264,28 @@ def _convert(
     remaining = iter(rows)
     for shard in shards:
         path = folder if checkpoint.is_file else folder / shard.source.name
-        with File(shard.source.path) as source, OutFile(path) as out:
-            out.write(shard.head, 0)
-            for plan in shard.plans:
-                sums = Sums()
-                with closing(Work(plan, source, out, shard.entries, saturate).parts(pool)) as parts:
-                    for part in parts:
-                        sums += part
-                        yield
-                next(remaining).update(sums.metrics())
-    beside: dict[str, list[_Shard]] = {}
+        yield from write_shard(shard, path, islice(remaining, len(shard.plans)), saturate, pool)
+    write_beside(checkpoint, shards, folder, policy)
+
+
+def write_shard(
+    shard: PlannedShard, path: Path, rows: Iterable[dict[str, Any]], saturate: bool, pool: Pool
+) -> Iterator[None]:
+    """Write one file, add the measures of its tensors to their rows, and yield after every step."""
+    with File(shard.source.path) as source, OutFile(path) as out:
+        out.write(shard.head, 0)
+        for plan, row in zip(shard.plans, rows, strict=True):
+            sums = Sums()
+            with closing(Work(plan, source, out, shard.entries, saturate).parts(pool)) as parts:
+                for part in parts:
+                    sums += part
+                    yield
+            row.update(sums.metrics())
+
+
+def write_beside(checkpoint: Checkpoint, shards: Sequence[PlannedShard], folder: Path, policy: str) -> None:
+    """Write the files that hold no tensors."""
+    beside: dict[str, list[PlannedShard]] = {}
     for shard in shards:
         beside.setdefault(Path(shard.source.name).with_name("config.json").as_posix(), []).append(shard)
     changes = {name: partial(_config, own, policy) for name, own in beside.items()}
@@ -283,7 +296,7 @@ def _convert(
             out.write(_index(index, own), 0)
 
 
-def _config(shards: Sequence[_Shard], policy: str, content: bytes) -> bytes:
+def _config(shards: Sequence[PlannedShard], policy: str, content: bytes) -> bytes:
     """Return the configuration beside these shards, marked."""
     plans = [plan for shard in shards for plan in shard.plans]
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
@@ -293,7 +306,7 @@ def _config(shards: Sequence[_Shard], policy: str, content: bytes) -> bytes:
     return marked(content, policy, policies, codes=codes, decoded=decoded)
 
 
-def _index(index: Index, shards: Sequence[_Shard]) -> bytes:
+def _index(index: Index, shards: Sequence[PlannedShard]) -> bytes:
     """Return the index of the new shards."""
     files = {name: Path(shard.source.name).name for shard in shards for name in shard.entries}
     size = sum(plan.nbytes for shard in shards for plan in shard.plans)

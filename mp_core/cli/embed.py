@@ -18,6 +18,7 @@ import numpy as np
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.policies import policy, policy_map
+from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
 from mp_core.progress import progress
@@ -48,8 +49,13 @@ def add_command(commands: Any) -> None:
     embed.add_argument(
         "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
     )
-    embed.add_argument("--output", metavar="FILE", help="default: standard output")
-    embed.add_argument("--format", choices=_FORMATS, help="default: by the suffix of --output, else jsonl")
+    embed.add_argument("--output", metavar="FILE", help="default: standard output; with --dask, a folder")
+    embed.add_argument(
+        "--format",
+        choices=(*_FORMATS, "parquet"),
+        help="default: by the suffix of --output, else jsonl; with --dask, npy",
+    )
+    embed.add_argument("--dask", metavar="ADDRESS", help="embed on the workers of this dask cluster (npy or parquet)")
     embed.add_argument("--force", action="store_true", help="replace the output if it exists")
     embed.add_argument("--quiet", action="store_true", help="no progress, no word of texts that were cut off")
     embed.set_defaults(run=_embed)
@@ -78,6 +84,10 @@ class _Tally:
 
 
 def _embed(arguments: argparse.Namespace) -> int:
+    if arguments.dask:
+        return _embed_on_cluster(arguments)
+    if arguments.format == "parquet":
+        raise argparse.ArgumentError(None, "argument --format: parquet needs --dask")
     suffix = Path(arguments.output or "").suffix[1:]
     if arguments.format is None and suffix not in ("", *_FORMATS):
         known = f"none of {', '.join(_FORMATS)}: give --format"
@@ -105,6 +115,40 @@ def _embed(arguments: argparse.Namespace) -> int:
     if tally.cut and not arguments.quiet:
         texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
         print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
+    return DONE
+
+
+def _embed_on_cluster(arguments: argparse.Namespace) -> int:
+    if not arguments.output or not arguments.files or "-" in arguments.files:
+        raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
+    if arguments.format not in (None, "npy", "parquet"):
+        raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
+    from distributed import Client
+
+    from mp_core.interop import dask
+
+    with Client(arguments.dask) as client:  # type: ignore[no-untyped-call]
+        try:
+            report = dask.embed(
+                client,
+                [Path(file) for file in arguments.files],
+                arguments.model,
+                policy_map(arguments.map) if arguments.map else arguments.policy,
+                arguments.output,
+                format=arguments.format or "npy",
+                batch_size=arguments.batch_size,
+                normalize=arguments.normalize,
+                prompt=arguments.prompt,
+                prompt_name=arguments.prompt_name,
+                truncate_dim=arguments.truncate_dim,
+                force=arguments.force,
+                show_progress=False if arguments.quiet else None,
+            )
+        except dask.PartError as error:
+            raise ValueError(str(error)) from error
+    if not arguments.quiet:
+        cut = f"; {report['cut']} of {report['texts']} texts were cut off" if report["cut"] else ""
+        print(f"mp-core: {report['done']} files written, {report['kept']} were there{cut}", file=sys.stderr)
     return DONE
 
 
@@ -176,11 +220,7 @@ def _read_lines(names: list[str]) -> Iterator[_Line]:
         file = "standard input" if standard else name
         with naming(file), open(0 if standard else name, "rb", closefd=not standard) as stream:
             for number, line in enumerate(stream, 1):
-                content = line.removesuffix(b"\n").removesuffix(b"\r")
-                try:
-                    yield _Line(file, number, content.decode("utf-8-sig" if number == 1 else "utf-8"))
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{file}, line {number} is not UTF-8 text: {error}") from error
+                yield _Line(file, number, text_of(line, file, number))
 
 
 def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]], dim: int) -> None:

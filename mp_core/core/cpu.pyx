@@ -7,7 +7,7 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from mp_core.core.scopes import innermost, scope
+from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 
 from mp_core.core.header cimport (
     MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Scopes", "innermost", "replace_innermost", "scope"]
+__all__ = ["Scopes", "innermost", "is_in_block", "replace_innermost", "scope"]
 
 _UNSET: Any = object()
 
@@ -69,6 +69,11 @@ def innermost(held: Any, default: Any) -> Any:
     if type(held) is not Scopes:
         return held
     return next((value for block, value in reversed(held) if not block.left), default)
+
+
+def is_in_block(variable: ContextVar[Any]) -> bool:
+    """Return whether this thread or task is in a block of the variable, whatever was set without one."""
+    return any(block is not _CALL for block, _ in _entered(variable))
 
 
 def replace_innermost(variable: ContextVar[Any], value: Any) -> bool:

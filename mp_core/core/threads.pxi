@@ -1,6 +1,7 @@
 # How many threads a large operation uses, and for how long helpers wait for the next. Included by cpu.pyx.
 
-_scoped = contextvars.ContextVar("mp_core.num_threads")
+_scoped = contextvars.ContextVar("mp_core.num_threads")  # (count, why)
+_unlimited = contextvars.ContextVar("mp_core.unlimited_threads", default=None)  # the count before limit_num_threads()
 _default = None  # (count, why) of set_num_threads() or the environment
 _quota = None    # what the control group of this process may use, in CPUs; read at the first use
 
@@ -59,10 +60,12 @@ def _offered():
 
 def threads_and_reason():
     """Return how many threads a large operation uses here and now, and what decided it."""
+    return innermost(_scoped.get(None), None) or _unscoped()
+
+
+def _unscoped():
+    """Return (count, why) outside all scopes."""
     global _default, _quota
-    scoped = innermost(_scoped.get(None), None)
-    if scoped is not None:
-        return scoped, "num_threads() scope"
     if _quota is None:
         _default = _default or _wanted()
         _quota = _cgroup_quota()
@@ -129,8 +132,45 @@ def num_threads(count):
     ...     get_num_threads()
     1
     """
-    with scope(_scoped, _count(count, "count")):
+    with scope(_scoped, (_count(count, "count"), "num_threads() scope")):
         yield
+
+
+def limit_num_threads(count):
+    """Use `count` threads from here on, in this thread or task: what ``threadpool_limits`` of threadpoolctl calls.
+
+    It holds to the end of the innermost :func:`num_threads` scope, if there is one. Outside of such scopes it holds
+    until a call with the number that was in use before the first call: from there on :func:`set_num_threads` and the
+    affinity of the thread decide again.
+
+    Parameters
+    ----------
+    count : int
+        From 1 on. 1024 stand for every larger number.
+
+    Raises
+    ------
+    ValueError
+        `count` is no integer of at least 1.
+
+    Examples
+    --------
+    >>> before = get_num_threads()
+    >>> limit_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> limit_num_threads(before)
+    """
+    if type(count) is int and count > MOST_THREADS:
+        count = MOST_THREADS
+    held = _count(count, "count"), "threadpool_limits()"
+    if is_in_block(_scoped):
+        replace_innermost(_scoped, held)
+        return
+    before = _unlimited.get() or _unscoped()[0]
+    ends = held[0] == before
+    _unlimited.set(None if ends else before)
+    _scoped.set(None if ends else held)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Sentence encoders of the BERT family, from a folder as the sentence-transformers library writes it."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -10,8 +12,10 @@ from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
-from mp_core.models.pooling import pool
+from mp_core.models.pooling import pool, unit
+from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
+from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["BertEncoder", "TextError"]
 
@@ -33,8 +37,11 @@ class TextError(ValueError):
         self.reason = reason
 
 
-class BertEncoder(TextModel):
+class BertEncoder(SentenceTransformerNames, TextModel):
     """A sentence encoder: texts in, one float32 vector each out. :meth:`from_folder` builds one.
+
+    It can be handed to code that expects a ``SentenceTransformer``: the evaluators and utilities of that library, for
+    example.
 
     Attributes
     ----------
@@ -64,6 +71,7 @@ class BertEncoder(TextModel):
         super().__init__(folder, modules, policy)
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
+        self.similarity_fn_name = modules.similarity
         self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 
@@ -116,6 +124,7 @@ class BertEncoder(TextModel):
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
         on_cut: Callable[[list[int]], object] | None = None,
+        **options: Unpack[Options],
     ) -> Array:
         """Embed texts.
 
@@ -138,6 +147,11 @@ class BertEncoder(TextModel):
             How many numbers of each embedding to keep, all if there are fewer. By default as the folder says.
         on_cut : callable, optional
             Called with the positions of the texts that were cut off, if there are any.
+        **options
+            Arguments of ``SentenceTransformer.encode``: ``show_progress_bar``; ``normalize_embeddings`` (instead of
+            `normalize`; False means as the folder says); ``convert_to_tensor`` and ``convert_to_numpy=False`` for
+            tensors of torch, which share the memory of the array. ``device`` may be ``"cpu"``, ``output_value``
+            ``"sentence_embedding"`` and ``precision`` ``"float32"`` only, ``pool`` and ``chunk_size`` None.
 
         Returns
         -------
@@ -147,16 +161,23 @@ class BertEncoder(TextModel):
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, or `normalize` neither a bool nor None.
+            A text or the prompt is not a str, a switch is no bool, or an argument unknown.
         ValueError
             `batch_size` or `truncate_dim` is no positive integer; there is no prompt of that name, or one beside
-            `prompt`; a text has no token, or a character that UTF-8 cannot encode.
+            `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has another value
+            than those above, or says what `normalize` says.
         """
+        check_options(options)
         batch_size = positive_integer(batch_size, "batch_size")
         dim = (
             self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
         )
+        if "normalize_embeddings" in options:
+            if normalize is not None:
+                raise ValueError("`normalize` and `normalize_embeddings` exclude each other; received both")
+            normalize = options["normalize_embeddings"] or None
         normalize = None if normalize is None else boolean(normalize, "normalize")
+        show_progress = bool(options.get("show_progress_bar") or show_progress)
         prefix = self._prompt(prompt, prompt_name)
         given = list_of_texts(texts, "texts")
         rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
@@ -171,10 +192,25 @@ class BertEncoder(TextModel):
         for batch in batches(rows, batch_size, show_progress):
             pooled = self._pooled([rows[index] for index in batch], unpooled)
             if normalize is None and self._modules.normalize:
-                pooled = _unit(pooled)
+                pooled = unit(pooled)
             pooled = pooled[:, :dim]
-            embeddings[batch] = _unit(pooled) if normalize else pooled
-        return embeddings[0] if isinstance(texts, str) else embeddings
+            embeddings[batch] = unit(pooled) if normalize else pooled
+        asked: Array = as_asked(embeddings[0] if isinstance(texts, str) else embeddings, options)
+        return asked
+
+    @property
+    def max_seq_length(self) -> int:
+        """`max_length` under the name of sentence-transformers; it can be set, up to what the network takes."""
+        return self.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        length = positive_integer(length, "max_seq_length")
+        if not 2 <= length <= self.model.settings.max_length:
+            allowed = f"from 2 to {self.model.settings.max_length}"
+            raise ValueError(f"`max_seq_length` must be {allowed}; received {length}")
+        self._modules = replace(self._modules, max_length=length)
+        self._tokenizer = Tokenizer(self._modules)
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.
@@ -234,9 +270,3 @@ class BertEncoder(TextModel):
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
         return "" if name is None else one_text(self.prompts[name], f"prompts[{name!r}]")
-
-
-def _unit(rows: Array) -> Array:
-    """Return every row scaled to length 1; rows of zeros stay zeros."""
-    scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    return scaled

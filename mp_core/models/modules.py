@@ -65,7 +65,7 @@ _SENTENCE_BERT: dict[str, Rule] = {
 _MODEL: dict[str, Rule] = {
     "__version__": _ANY,
     "model_type": only("SentenceTransformer"),
-    "similarity_fn_name": _ANY,
+    "similarity_fn_name": only(None, "cosine", "dot", "euclidean", "manhattan"),
     "prompts": (
         lambda value: isinstance(value, dict) and all(text is None or isinstance(text, str) for text in value.values()),
         "an object of strings",
@@ -132,6 +132,8 @@ class Modules:
         The name of the prompt that is used if the caller names none.
     truncate_dim : int or None
         How many numbers of an embedding are kept.
+    similarity : str
+        The name of the similarity of two embeddings.
     """
 
     network: Path
@@ -145,6 +147,7 @@ class Modules:
     prompts: Mapping[str, str]
     default_prompt_name: str | None
     truncate_dim: int | None
+    similarity: str = "cosine"
 
 
 def read_modules(folder: Path) -> Modules:
@@ -271,7 +274,12 @@ def _read_model(path: Path) -> dict[str, Any]:
     default = config.get("default_prompt_name")
     if default is not None and default not in prompts:
         raise ValueError(f"{path}: default_prompt_name is {default!r}; expected {choices(prompts)}")
-    return {"prompts": prompts, "default_prompt_name": default, "truncate_dim": config.get("truncate_dim")}
+    return {
+        "prompts": prompts,
+        "default_prompt_name": default,
+        "truncate_dim": config.get("truncate_dim"),
+        "similarity": config.get("similarity_fn_name") or "cosine",
+    }
 
 
 def _read(path: Path, rules: Mapping[str, Rule]) -> dict[str, Any]:

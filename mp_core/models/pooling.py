@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 
-__all__ = ["POOLINGS", "pool"]
+__all__ = ["POOLINGS", "pool", "unit"]
 
 
 def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array:
@@ -25,6 +25,12 @@ def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array
     places = np.arange(1, mask.shape[1] + 1) - mask.argmax(axis=1)[:, np.newaxis]
     pooled = [POOLINGS[name](hidden, kept, places) for name in names]
     return pooled[0] if len(pooled) == 1 else np.concatenate(pooled, axis=1)
+
+
+def unit(rows: Array) -> Array:
+    """Return every row scaled to length 1; rows of zeros stay zeros."""
+    scaled: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return scaled
 
 
 def _sum(hidden: Array, weights: Array) -> Array:

@@ -42,6 +42,9 @@ static int helpers, asleep;
 static pthread_t threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
 static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
+static _Thread_local int own_calls; /* how many of them are calls of this thread */
+
+__attribute__((visibility("default"))) const int mp_core_pool = 1;
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -90,8 +93,6 @@ static void take_part(job *j, int me) {
     }
 }
 
-void mp_keep_awake(int change) { atomic_fetch_add_explicit(&callers, change, memory_order_relaxed); }
-
 /* Waits awake for another job than those that were `seen`. */
 static void wait_for_job(unsigned seen) {
     for (int turn = 0; atomic_load_explicit(&posted, memory_order_relaxed) == seen; turn++) {
@@ -139,10 +140,17 @@ static void forget_helpers(void) {
     pthread_cond_init(&done, NULL);
     jobs = NULL;
     helpers = asleep = 0;
+    atomic_store(&callers, own_calls);
 }
 
 static int alone;
 static void set_up(void) { alone = pthread_atfork(NULL, NULL, forget_helpers) != 0; }
+
+void mp_keep_awake(int change) {
+    pthread_once(&once, set_up);
+    own_calls += change;
+    atomic_fetch_add_explicit(&callers, change, memory_order_relaxed);
+}
 
 /* Under the lock. Helpers block all signals but those of their own faults. Where a thread cannot be created, those that
  * exist do the work. */

@@ -1,0 +1,84 @@
+"""Parts of a job on the workers of a dask cluster: a few at a time, again where it may help, and what came of each."""
+
+import sys
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from distributed import CancelledError, as_completed
+
+from mp_core.interop.manifest import Manifest, Part
+from mp_core.progress import progress
+
+__all__ = ["PartError", "run"]
+
+
+class PartError(RuntimeError):
+    """Some parts of a job have failed. All others are done: the same call again does what is missing.
+
+    Attributes
+    ----------
+    failed : dict of str to Exception
+        The name of the file of a part -> why it could not be written.
+    """
+
+    def __init__(self, failed: dict[str, BaseException], total: int) -> None:
+        shown = [f"{name}: {type(error).__name__}: {error}" for name, error in [*failed.items()][:5]]
+        super().__init__(f"{len(failed)} of {total} parts failed, the others are done; {'; '.join(shown)}")
+        self.failed = failed
+
+
+def run(client: Any, manifest: Manifest, parts: Sequence[Part], retries: int, show_progress: bool | None) -> int:
+    """Have the workers do what is not done; return how many parts that were, or raise PartError."""
+    todo = manifest.begin(parts)
+    failed: dict[str, BaseException] = {}
+    show = sys.stderr.isatty() if show_progress is None else show_progress
+    with closing(_ended(client, manifest.folder, todo, retries)) as ended:
+        for part, result in progress(ended, show=show, total=len(todo), unit="part"):
+            if isinstance(result, BaseException):
+                failed[part.name] = result
+            else:
+                manifest.add(part, result)
+    if failed:
+        raise PartError(failed, len(parts))
+    return len(todo)
+
+
+def _ended(
+    client: Any, folder: Path, parts: Sequence[Part], retries: int
+) -> Generator[tuple[Part, dict[str, Any] | BaseException], None, None]:
+    """Yield each part with its result, or its last error; no more parts are with the cluster than twice its threads."""
+    waiting, tries = deque(parts), Counter[str]()
+    running: dict[Any, Part] = {}
+    completed: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
+    try:
+        while waiting or running:
+            while waiting and len(running) < 2 * max(1, sum(client.nthreads().values())):
+                part = waiting.popleft()
+                task, *arguments = part.arguments
+                key = f"mp_core-{part.name}-{token_hex(4)}"
+                future = client.submit(task, str(folder / part.name), *arguments, key=key, pure=False)
+                running[future] = part
+                completed.add(future)
+            future = next(completed)
+            part = running.pop(future)
+            result = _result(future)
+            tries[part.name] += 1
+            again = isinstance(result, BaseException) and not isinstance(result, ValueError | TypeError)
+            if again and tries[part.name] <= retries:
+                waiting.append(part)
+            else:
+                yield part, result
+    finally:
+        client.cancel(list(running))
+
+
+def _result(future: Any) -> dict[str, Any] | BaseException:
+    try:
+        found: dict[str, Any] = future.result()
+    except (Exception, CancelledError) as error:
+        return error
+    return found

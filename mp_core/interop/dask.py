@@ -1,0 +1,232 @@
+"""Many texts and large checkpoints on the machines of a dask cluster, in jobs that go on where they ended."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from filecmp import cmp
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from mp_core.arguments import integer, path_of, positive_integer
+from mp_core.checkpoint import MAX_MEMORY, RequestError
+from mp_core.checkpoint.conversion import PlannedShard, write_beside
+from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
+from mp_core.checkpoint.output import replace, temporary_beside
+from mp_core.core.cpu import __version__
+from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.interop.cluster import PartError, run
+from mp_core.interop.manifest import Manifest, Part, digest, digest_of_files
+from mp_core.interop.sources import pieces
+from mp_core.interop.tasks import FORMATS, Conversion, Embedding
+from mp_core.models import BertEncoder
+
+__all__ = ["FORMATS", "PartError", "convert_shards", "embed"]
+
+
+def embed(
+    client: Client,
+    texts: Iterable[str] | Iterable[PathLike[str]],
+    model: str | PathLike[str],
+    policy: str | DTypePolicy | None,
+    output: str | PathLike[str],
+    *,
+    format: str = "npy",
+    part_size: int = 4096,
+    batch_size: int = 32,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    truncate_dim: int | None = None,
+    retries: int = 2,
+    force: bool = False,
+    show_progress: bool | None = None,
+) -> dict[str, Any]:
+    """Embed texts on the workers of a cluster, into files of a folder: the bits that one process computes.
+
+    The workers must see the same model, files and output under the same paths. Each opens the model once. A call that
+    was broken off, or has failed, goes on where it ended if it is made again; one that was complete does nothing, and
+    after a change of the texts only what has changed is done.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    texts : iterable of str, or of paths
+        Texts, which are sent to the workers; or files with a text a line, which the workers read.
+    model, policy
+        Those of :meth:`mp_core.models.BertEncoder.from_folder`.
+    output : path
+        A folder for the files ``part-000000.npy`` and so on; it is made, if the folder around it exists.
+    format : str
+        ``"npy"``: float32 arrays of shape (n, dim). ``"parquet"``: tables with the columns ``text`` and ``embedding``.
+    part_size : int
+        The most texts of a file.
+    batch_size, normalize, prompt, prompt_name, truncate_dim
+        Those of :meth:`mp_core.models.BertEncoder.encode`.
+    retries : int
+        How often a part is tried again that failed for another reason than its inputs.
+    force : bool
+        Whether to replace the output of another job, such as one with another model or policy.
+    show_progress : bool, optional
+        Whether to show a bar on stderr (needs tqdm). Default: if that is a terminal.
+
+    Returns
+    -------
+    dict
+        ``files`` (their paths, in the order of the texts), ``texts`` and ``cut`` (the numbers of all texts, and of
+        those with more tokens than the model takes), ``done`` and ``kept`` (the numbers of files that this call wrote,
+        and that it found).
+
+    Raises
+    ------
+    PartError
+        Parts have failed.
+    OSError
+        A file is missing, or `output` is the output of another job (:class:`FileExistsError`), or of none.
+    TypeError, ValueError
+        As of the methods of BertEncoder; `format` is unknown; or `texts` is a single text, or texts and paths.
+
+    Examples
+    --------
+    >>> from distributed import Client  # doctest: +SKIP
+    >>> report = embed(Client("scheduler:8786"), [Path("news.txt")], "minilm", "int8", "vectors")  # doctest: +SKIP
+    >>> vectors = np.concatenate([np.load(file) for file in report["files"]])  # doctest: +SKIP
+    """
+    retries = _whole(retries, "retries")
+    if format not in FORMATS:
+        raise ValueError(f"`format` must be one of {', '.join(map(repr, FORMATS))}; received {format!r}")
+    folder, target = _real(model, "model"), _real(output, "output")
+    if folder in (target, *target.parents):
+        raise FileExistsError(f"the output {target} lies inside the model's folder")
+    found = pieces(texts, positive_integer(part_size, "part_size"))
+    arguments: dict[str, Any] = {
+        "normalize": normalize,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "truncate_dim": truncate_dim,
+    }
+    BertEncoder.from_folder(folder, policy).encode([], batch_size, **arguments)  # raises what every part would raise
+    names = open_checkpoint(folder, skip_links=True).files
+    files = digest_of_files(folder, names)
+    named = None if policy is None else serialize(policy_of(policy))
+    job = {"job": "embed", "mp_core": __version__, "format": format, "model": files, "policy": named, **arguments}
+    task = Embedding(str(folder), tuple(sorted(names)), files, policy, arguments | {"batch_size": batch_size}, format)
+    parts = [Part(f"part-{number:06}.{format}", piece.key, (task, piece)) for number, piece in enumerate(found)]
+    with Manifest(target, job, force=force) as manifest:
+        done = run(client, manifest, parts, retries, show_progress)
+        records = [manifest.done[part.name] for part in parts]
+    return {
+        "files": [str(target / part.name) for part in parts],
+        "texts": sum(record["texts"] for record in records),
+        "cut": sum(record["cut"] for record in records),
+        "done": done,
+        "kept": len(parts) - done,
+    }
+
+
+def convert_shards(
+    client: Client,
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    policy: str,
+    *,
+    map: Sequence[tuple[str, str]] | Mapping[str, str] = (),
+    keep: Sequence[str] = (),
+    saturate: bool = True,
+    allow_requantize: bool = False,
+    max_memory: int = MAX_MEMORY,
+    retries: int = 2,
+    force: bool = False,
+    show_progress: bool | None = None,
+) -> dict[str, Any]:
+    """Convert the shards of a checkpoint on the workers of a cluster: the bytes of :func:`mp_core.checkpoint.convert`.
+
+    The workers must see both folders under the same paths. A call that was broken off, or has failed, goes on where it
+    ended if it is made again; a shard counts as changed if its size or its time of modification has changed. The index
+    and the configuration are written last, so that an incomplete target cannot be loaded.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    source : path
+        A folder with safetensors files.
+    target : path
+        A folder; it is made, if the folder around it exists.
+    policy, map, keep, saturate, allow_requantize
+        Those of :func:`mp_core.checkpoint.convert`.
+    max_memory : int
+        Bytes of working memory of each task.
+    retries, force, show_progress
+        Those of :func:`embed`.
+
+    Returns
+    -------
+    dict
+        ``source``, ``target``, ``policy``, ``bytes``, ``new_bytes`` and ``tensors`` as of
+        :func:`mp_core.checkpoint.convert`; ``done`` and ``kept``, the numbers of shards that this call wrote, and that
+        it found.
+
+    Raises
+    ------
+    PartError
+        Shards have failed, such as one with a tensor that cannot be quantized.
+    OSError, ValueError
+        As of :func:`mp_core.checkpoint.convert`; `target` is the output of another job (:class:`FileExistsError`), or
+        of none.
+    """
+    retries = _whole(retries, "retries")
+    folder, goal = _real(source, "source"), _real(target, "target")
+    task = Conversion(str(folder), policy, _pairs(map), tuple(keep), saturate, allow_requantize, max_memory)
+    checkpoint, rules, shards = task.planned()
+    if checkpoint.is_file:
+        raise RequestError(f"`source` must be a folder; received {folder}")
+    if folder in (goal, *goal.parents):
+        raise RequestError(f"the target {goal} lies inside the folder that is converted")
+    asked = {"map": task.map, "keep": task.keep, "saturate": saturate, "allow_requantize": allow_requantize}
+    job = {"job": "convert", "mp_core": __version__, "policy": rules.policy.name, **asked}
+    parts = []
+    for shard in shards:
+        state = shard.source.path.stat()
+        key = digest(shard.source.name, state.st_size, state.st_mtime_ns)
+        parts.append(Part(shard.source.name, key, (task, shard.source.name)))
+    with Manifest(goal, job, force=force) as manifest:
+        done = run(client, manifest, parts, retries, show_progress)
+        rows = [row for part in parts for row in manifest.done[part.name]["tensors"]]
+        _write_rest(checkpoint, shards, goal, rules.policy.name)
+    return {
+        "source": str(source),
+        "target": str(target),
+        "policy": rules.policy.name,
+        "bytes": sum(row["bytes"] for row in rows),
+        "new_bytes": sum(row["new_bytes"] for row in rows),
+        "tensors": rows,
+        "done": done,
+        "kept": len(parts) - done,
+    }
+
+
+def _write_rest(checkpoint: Checkpoint, shards: list[PlannedShard], goal: Path, policy: str) -> None:
+    """Write the files without tensors that are not there as they should be."""
+    with temporary_beside(goal) as temporary:
+        temporary.mkdir()
+        write_beside(checkpoint, shards, temporary, policy)
+        for name in (*checkpoint.others, *(index.name for index in checkpoint.indices)):
+            if not ((goal / name).exists() and cmp(temporary / name, goal / name, shallow=False)):
+                (goal / name).parent.mkdir(parents=True, exist_ok=True)
+                replace(temporary / name, goal / name, set(), [], force=True)
+
+
+def _pairs(map: Sequence[tuple[str, str]] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(map.items() if isinstance(map, Mapping) else map)
+
+
+def _real(path: str | PathLike[str], argument: str) -> Path:
+    return path_of(path, argument).resolve()
+
+
+def _whole(count: int, argument: str) -> int:
+    if integer(count, argument) < 0:
+        raise ValueError(f"`{argument}` must be at least 0; received {count}")
+    return integer(count, argument)

@@ -1,0 +1,156 @@
+"""The record of a job in its output folder: what it is, which parts are done. By it a job goes on where it ended."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Self
+
+from mp_core.checkpoint.output import new_file
+
+__all__ = ["Manifest", "Part", "digest", "digest_of_files"]
+
+_NAME = ".mp_core_manifest.jsonl"  # hidden: whoever reads all files of the folder reads none but the output
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a job, which one task writes into one file.
+
+    Attributes
+    ----------
+    name : str
+        That of the file, in the output folder.
+    key : str
+        A digest of the inputs.
+    arguments : tuple
+        What the task needs.
+    """
+
+    name: str
+    key: str
+    arguments: tuple[Any, ...] = ()
+
+
+class Manifest:
+    """A journal: a line for the job, then one for each part that is done. Only one process at a time holds it.
+
+    Parameters
+    ----------
+    folder : Path
+        The output; it is made if it is not there.
+    job : mapping
+        What the parts have in common, as plain values.
+    force : bool
+        Whether the output of another job may be replaced.
+
+    Attributes
+    ----------
+    done : dict of str to dict
+        The name of a part -> what its task returned.
+
+    Raises
+    ------
+    FileExistsError
+        The folder is the output of another job and `force` is false, or of none; or a job is under way there.
+    """
+
+    def __init__(self, folder: Path, job: Mapping[str, Any], *, force: bool) -> None:
+        self.folder, self._job = folder, json.loads(json.dumps(job))
+        self._path = folder / _NAME
+        folder.mkdir(exist_ok=True)
+        self._lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.done = self._read(force)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise FileExistsError(f"another process is writing into {folder}") from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    def _read(self, force: bool) -> dict[str, dict[str, Any]]:
+        """Return what is done, or raise unless the folder is empty or holds this job."""
+        if not self._path.exists():
+            found = next(self.folder.iterdir(), None)
+            if found is not None:
+                raise FileExistsError(f"{self.folder} holds {found.name!r} and is the output of no job")
+            return {}
+        lines = [_parsed(line) for line in self._path.read_bytes().splitlines()]
+        job, records = lines[0] if lines else None, [line for line in lines[1:] if line and "part" in line]
+        if job != self._job:
+            if not force:
+                changed = {name for name in {*(job or {}), *self._job} if (job or {}).get(name) != self._job.get(name)}
+                names = ", ".join(sorted(changed))
+                raise FileExistsError(f"{self.folder} is the output of a job with another {names}; force replaces it")
+            for record in records:
+                (self.folder / record["part"]).unlink(missing_ok=True)
+            return {}
+        return {record["part"]: record for record in records}
+
+    def begin(self, parts: Iterable[Part]) -> list[Part]:
+        """Return the parts that are to be done, and forget what is no part any more, its files included."""
+        known, kept = {part.name: part for part in parts}, {}
+        for name, record in self.done.items():
+            path = self.folder / name
+            if name not in known:
+                path.unlink(missing_ok=True)
+            elif record["key"] == known[name].key and path.exists():
+                kept[name] = record
+        for path in self.folder.glob(".*.tmp"):  # of workers that were killed
+            path.unlink(missing_ok=True)
+        self.done = kept
+        with new_file(self._path, force=True) as stream:
+            stream.write(b"".join(map(_line, [self._job, *kept.values()])))
+        return [part for part in known.values() if part.name not in kept]
+
+    def add(self, part: Part, result: Mapping[str, Any]) -> None:
+        """Record that a part is done."""
+        record = {"part": part.name, "key": part.key, **result}
+        with open(self._path, "ab") as stream:
+            stream.write(_line(record))
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.done[part.name] = record
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return a line; None if the process ended while it wrote it."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def digest(*contents: Any) -> str:
+    """Return a digest of bytes, texts and plain values, of which none can be taken for another."""
+    found = sha256()
+    for content in contents:
+        code = content if isinstance(content, bytes) else json.dumps(content, sort_keys=True).encode()
+        found.update(b"%d:" % len(code))
+        found.update(code)
+    return found.hexdigest()
+
+
+def digest_of_files(folder: Path, names: Iterable[str]) -> str:
+    """Return a digest of the names and the contents of files."""
+    contents = []
+    for name in sorted(names):
+        with open(folder / name, "rb") as file:
+            contents += [name, file_digest(file, "sha256").hexdigest()]
+    return digest(*contents)

@@ -1,0 +1,123 @@
+"""Texts in pieces: of a list, or of the lines of files, which the process that needs a piece reads itself."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mp_core.checkpoint.output import naming
+from mp_core.interop.manifest import digest
+from mp_core.models.texts import list_of_texts
+
+__all__ = ["FilePiece", "ListPiece", "pieces", "text_of"]
+
+_BYTES = 2**24
+"""A piece of a file ends with the line by which it has so many bytes, if not before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPiece:
+    """Some texts, the first of which had the position `first`."""
+
+    texts: list[str]
+    first: int
+
+    @property
+    def key(self) -> str:
+        """A digest of the texts."""
+        return digest(*self.texts)
+
+    def read(self) -> list[str]:
+        """Return the texts."""
+        return self.texts
+
+    def place(self, position: int) -> str:
+        """Return in words which text it is."""
+        return f"`texts[{self.first + position}]`"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Lines of a file: `size` bytes from `start` on, with a digest of them; the first one has the number `first`."""
+
+    file: str
+    start: int
+    size: int
+    first: int
+    content: str
+
+    @property
+    def key(self) -> str:
+        """A digest of the texts: the first line of a file loses a byte-order mark."""
+        return digest(self.content, self.first == 1)
+
+    def read(self) -> list[str]:
+        """Read the texts; raise ValueError if the file has changed, or is not UTF-8."""
+        with naming(self.file), open(self.file, "rb") as stream:
+            stream.seek(self.start)
+            content = stream.read(self.size)
+        if sha256(content).hexdigest() != self.content:
+            raise ValueError(f"{self.file} has changed since the job began")
+        lines = content.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        return [text_of(line, self.file, number) for number, line in enumerate(lines, self.first)]
+
+    def place(self, position: int) -> str:
+        """Return in words which text it is."""
+        return f"{self.file}, line {self.first + position}"
+
+
+def text_of(line: bytes, file: str, number: int) -> str:
+    """Return the text of a line of a file; raise ValueError if it is not UTF-8."""
+    content = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return content.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}, line {number} is not UTF-8 text: {error}") from error
+
+
+def pieces(texts: Iterable[str] | Iterable[PathLike[str]], most: int) -> Sequence[ListPiece | FilePiece]:
+    """Cut texts, or the lines of files, into pieces of at most `most` texts; there is at least one piece.
+
+    Raises
+    ------
+    OSError
+        A file is missing or unreadable.
+    TypeError, ValueError
+        `texts` is a single text or path, or holds something else than texts or paths, or both.
+    """
+    if isinstance(texts, str | bytes | PathLike) or not isinstance(texts, Iterable):
+        raise TypeError(f"`texts` must be an iterable of str or of paths; received {type(texts).__name__}")
+    given: list[Any] = list(texts)
+    if given and isinstance(given[0], PathLike):
+        return _of_files(given, most) or [ListPiece([], 0)]
+    given = list_of_texts(given, "texts")
+    return [ListPiece(given[first : first + most], first) for first in range(0, max(1, len(given)), most)]
+
+
+def _of_files(files: Sequence[PathLike[str]], most: int) -> list[FilePiece]:
+    for position, file in enumerate(files):
+        if not isinstance(file, PathLike):
+            raise TypeError(f"`texts[{position}]` must be a path, as `texts[0]` is; received {type(file).__name__}")
+    paths = [Path(fspath(file)).absolute() for file in files]
+    found: list[FilePiece] = []
+    for path in paths:
+        with naming(path), open(path, "rb") as stream:
+            found += _of_stream(str(path), stream, most)
+    return found
+
+
+def _of_stream(file: str, stream: BinaryIO, most: int) -> Iterator[FilePiece]:
+    start = size = lines = 0
+    first, content = 1, sha256()
+    for line in stream:
+        content.update(line)
+        size, lines = size + len(line), lines + 1
+        if lines == most or size >= _BYTES:
+            yield FilePiece(file, start, size, first, content.hexdigest())
+            start, first, size, lines, content = start + size, first + lines, 0, 0, sha256()
+    if lines:
+        yield FilePiece(file, start, size, first, content.hexdigest())

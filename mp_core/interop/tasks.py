@@ -1,0 +1,120 @@
+"""What the workers of a cluster do: each task computes one part of a job and writes it into one file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+import numpy as np
+from distributed import get_worker
+
+from mp_core.arrays import Array
+from mp_core.checkpoint.conversion import PlannedShard, plan_shards, row_of, write_shard
+from mp_core.checkpoint.folder import Checkpoint, open_checkpoint, refuse_tools
+from mp_core.checkpoint.output import new_file, replace, temporary_beside
+from mp_core.checkpoint.plan import Rules
+from mp_core.checkpoint.pool import Pool
+from mp_core.config import get_num_threads, num_threads
+from mp_core.dtype_policies import DTypePolicy
+from mp_core.interop.manifest import digest, digest_of_files
+from mp_core.interop.sources import FilePiece, ListPiece
+from mp_core.models import BertEncoder
+from mp_core.models.bert import TextError
+
+__all__ = ["FORMATS", "Conversion", "Embedding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What embeds a piece of the texts and writes it into a file."""
+
+    model: str
+    names: tuple[str, ...]
+    files: str
+    policy: str | DTypePolicy | None
+    arguments: dict[str, Any]
+    format: str
+
+    def __call__(self, path: str, piece: ListPiece | FilePiece) -> dict[str, Any]:
+        """Write the embeddings of a piece; return how many texts it has, and how many were cut off."""
+        cut: list[int] = []
+        texts = piece.read()
+        try:
+            with num_threads(_threads()):
+                embeddings = _encoder(self).encode(texts, on_cut=cut.extend, **self.arguments)
+        except TextError as error:
+            raise ValueError(f"{piece.place(error.position)} {error.reason}") from None
+        with new_file(Path(path), force=True) as stream:
+            FORMATS[self.format](stream, texts, embeddings)
+        return {"texts": len(texts), "cut": len(cut)}
+
+
+_opening = Lock()
+_opened: dict[str, BertEncoder] = {}
+
+
+def _encoder(task: Embedding) -> BertEncoder:
+    """Return the model of a job: the one that this process has opened for it, if the job was here before."""
+    key = digest(task.model, task.files, repr(task.policy))
+    with _opening:
+        if key not in _opened:
+            if digest_of_files(Path(task.model), task.names) != task.files:
+                raise ValueError(f"the model in {task.model} is another one here than where the job began")
+            _opened.clear()
+            _opened[key] = BertEncoder.from_folder(task.model, task.policy)
+        return _opened[key]
+
+
+def _threads() -> int:
+    """Return how many threads a task may use: this worker runs as many tasks at once as dask gives it threads."""
+    return max(1, get_num_threads() // get_worker().state.nthreads)
+
+
+def _write_npy(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
+    np.save(stream, embeddings)
+
+
+def _write_parquet(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(embeddings.reshape(-1)), embeddings.shape[1])
+    parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": rows}), stream)
+
+
+FORMATS: dict[str, Callable[[BinaryIO, list[str], Array], None]] = {"npy": _write_npy, "parquet": _write_parquet}
+"""The suffix of a file of embeddings -> what writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What converts one shard of a checkpoint."""
+
+    source: str
+    policy: str
+    map: tuple[tuple[str, str], ...]
+    keep: tuple[str, ...]
+    saturate: bool
+    allow_requantize: bool
+    max_memory: int
+
+    def planned(self) -> tuple[Checkpoint, Rules, list[PlannedShard]]:
+        """Return what is converted, and into what."""
+        rules = Rules.parse(self.policy, self.map, self.keep, self.allow_requantize)
+        checkpoint = open_checkpoint(Path(self.source))
+        refuse_tools(checkpoint)
+        return checkpoint, rules, plan_shards(checkpoint, rules)
+
+    def __call__(self, path: str, name: str) -> dict[str, Any]:
+        """Write the shard of that name; return what a report says of its tensors."""
+        _, _, shards = self.planned()
+        (shard,) = (shard for shard in shards if shard.source.name == name)
+        rows = [row_of(shard.source, plan) for plan in shard.plans]
+        goal = Path(path)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with Pool(_threads(), self.max_memory) as pool, temporary_beside(goal) as temporary:
+            for _ in write_shard(shard, temporary, rows, self.saturate, pool):
+                pass
+            replace(temporary, goal, set(), [], force=True)
+        return {"tensors": rows}

@@ -1,0 +1,49 @@
+"""mp_core under threadpoolctl, which limits the threads of all libraries of a process at once."""
+
+from functools import cache
+from pathlib import Path
+
+import threadpoolctl
+
+from mp_core.core import cpu
+
+__all__ = ["register"]
+
+
+class _Controller(threadpoolctl.LibController):
+    """What threadpoolctl asks and sets. It finds the module of the pool by its file name and a symbol."""
+
+    user_api = internal_api = "mp_core"
+    filename_prefixes = (Path(cpu.__file__).name.lower(),)
+    check_symbols = ("mp_core_pool",)
+
+    def get_num_threads(self) -> int:
+        return cpu.get_num_threads()
+
+    def set_num_threads(self, num_threads: int) -> None:
+        cpu.limit_num_threads(num_threads)
+
+    def get_version(self) -> str:
+        return cpu.__version__
+
+
+def register() -> None:
+    """Let threadpoolctl see and limit the threads of mp_core. To call it again changes nothing.
+
+    ``threadpool_limits`` then limits mp_core in the thread or task that calls it, as :func:`mp_core.config.num_threads`
+    does, and ``threadpool_info`` lists it as ``"mp_core"``.
+
+    Examples
+    --------
+    >>> from threadpoolctl import threadpool_limits
+    >>> register()
+    >>> with threadpool_limits(1):
+    ...     cpu.get_num_threads()
+    1
+    """
+    _register()
+
+
+@cache
+def _register() -> None:
+    threadpoolctl.register(_Controller)

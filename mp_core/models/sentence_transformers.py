@@ -1,0 +1,219 @@
+"""The names of the sentence-transformers library, so that code that was written for it runs on encoders of mp_core."""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any, ClassVar, TypedDict
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import boolean
+from mp_core.arrays import Array, imported
+from mp_core.models.pooling import unit
+
+__all__ = ["Options", "SentenceTransformerNames", "as_asked", "check_options"]
+
+
+class Options(TypedDict, total=False):
+    """Arguments of ``SentenceTransformer.encode`` that have no name of mp_core, or another one."""
+
+    normalize_embeddings: bool
+    show_progress_bar: bool | None
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+    device: Any
+    output_value: str
+    precision: str | None
+    pool: None
+    chunk_size: None
+
+
+_SWITCHES = ("normalize_embeddings", "convert_to_numpy", "convert_to_tensor")
+_ONLY: Mapping[str, tuple[str | None, ...]] = {
+    "device": (None, "cpu"),
+    "output_value": ("sentence_embedding",),
+    "precision": ("float32", None),
+    "pool": (None,),
+    "chunk_size": (None,),
+}
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+def check_options(options: Options) -> None:
+    """Raise TypeError or ValueError for an argument that is unknown, or has a value that mp_core does not serve."""
+    for name, value in options.items():
+        if name not in Options.__annotations__:
+            raise TypeError(f"encode() got an unexpected keyword argument {name!r}")
+        if name in _SWITCHES:
+            boolean(value, name)
+        if name in _ONLY and (value if value is None else str(value)) not in _ONLY[name]:
+            allowed = " or ".join(map(repr, _ONLY[name]))
+            raise ValueError(f"`{name}` must be {allowed}; received {value!r}")
+
+
+def as_asked(embeddings: Array, options: Options) -> Any:
+    """Return embeddings as they are, as a tensor of torch, or as a list of such tensors: without a copy."""
+    if options.get("convert_to_tensor"):
+        return _tensor(embeddings)
+    if not options.get("convert_to_numpy", True):
+        return _tensor(embeddings) if embeddings.ndim == 1 else list(_tensor(embeddings))
+    return embeddings
+
+
+def _tensor(array: Array) -> Any:
+    """Return a tensor that shares the memory of an array."""
+    return import_module("torch").from_dlpack(array)
+
+
+_PAIRS: dict[str, Callable[[Array, Array], Array]] = {
+    "cosine": lambda a, b: np.einsum("nd,nd->n", unit(a), unit(b)),
+    "dot": lambda a, b: np.einsum("nd,nd->n", a, b),
+    "euclidean": lambda a, b: -np.linalg.norm(a - b, axis=1),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
+}
+"""The name of a similarity -> that of each row of one array and the same row of another."""
+
+_MATRICES: dict[str, Callable[[Array, Array], Array]] = {
+    "cosine": lambda a, b: ops.matmul(unit(a), unit(b).T),
+    "dot": lambda a, b: ops.matmul(a, b.T),
+    "euclidean": lambda a, b: _by_rows("euclidean", a, b),
+    "manhattan": lambda a, b: _by_rows("manhattan", a, b),
+}
+"""The name of a similarity -> that of each row of one array and each of another."""
+
+
+def _by_rows(name: str, a: Array, b: Array) -> Array:
+    return np.array([_PAIRS[name](row[np.newaxis], b) for row in a], np.float32).reshape(len(a), len(b))
+
+
+class _Card:
+    """What evaluators report to: nothing is kept."""
+
+    base_model = None
+
+    def set_evaluation_metrics(self, *_: Any) -> None:
+        """Take the results of an evaluator, which also returns them."""
+
+
+class SentenceTransformerNames:
+    """The methods and attributes of ``SentenceTransformer`` that its evaluators, utilities and users need.
+
+    Attributes
+    ----------
+    device : str
+        ``"cpu"``.
+    """
+
+    device: ClassVar[str] = "cpu"
+    model_card_data: ClassVar[_Card] = _Card()
+    encode: Callable[..., Any]
+    prompts: dict[str, str]
+    dim: int
+    _similarity = "cosine"
+
+    def encode_query(self, texts: str | Iterable[str], **arguments: Any) -> Any:
+        """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named."""
+        return self._encode_as("query", texts, arguments)
+
+    def encode_document(self, texts: str | Iterable[str], **arguments: Any) -> Any:
+        """Return ``encode(texts, **arguments)`` with the first prompt of ``"document"``, ``"passage"``, ``"corpus"``.
+
+        A prompt that is named takes precedence.
+        """
+        return self._encode_as("document", texts, arguments)
+
+    def _encode_as(self, task: str, texts: str | Iterable[str], arguments: dict[str, Any]) -> Any:
+        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
+            arguments["prompt_name"] = next((name for name in _PROMPTS[task] if name in self.prompts), None)
+        return self.encode(texts, **arguments)
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """The similarity of two embeddings: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
+
+        The last two are distances with a minus sign.
+        """
+        return self._similarity
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, name: Any) -> None:
+        name = getattr(name, "value", name)  # of the library's enumeration
+        if name is not None and name not in list(_PAIRS):
+            raise ValueError(f"`similarity_fn_name` must be one of {', '.join(map(repr, _PAIRS))}; received {name!r}")
+        self._similarity = name or "cosine"
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarity of each embedding and each of others.
+
+        Parameters
+        ----------
+        embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim) and (m, dim), or (dim,) for one
+            Computed in float32.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, m)
+            A tensor if `embeddings1` is one. (The library itself always returns a tensor.)
+
+        Raises
+        ------
+        ValueError
+            The shapes do not fit.
+
+        Examples
+        --------
+        >>> names = SentenceTransformerNames()
+        >>> names.similarity([[1, 0], [3, 4]], [0, 2]).tolist()
+        [[0.0], [0.800000011920929]]
+        """
+        a, b = _rows(embeddings1, "embeddings1"), _rows(embeddings2, "embeddings2")
+        if a.shape[1] != b.shape[1]:
+            raise ValueError(f"`embeddings2` must have rows of {a.shape[1]} numbers; received shape {b.shape}")
+        return _like(embeddings1, _MATRICES[self._similarity](a, b))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarity of each embedding and the one at the same place among others.
+
+        Parameters
+        ----------
+        embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim), or (dim,) for one
+            Computed in float32.
+
+        Returns
+        -------
+        ndarray of float32, shape (n,)
+            A tensor if `embeddings1` is one.
+
+        Raises
+        ------
+        ValueError
+            The shapes differ.
+        """
+        a, b = _rows(embeddings1, "embeddings1"), _rows(embeddings2, "embeddings2")
+        if a.shape != b.shape:
+            raise ValueError(f"`embeddings2` must have the shape of `embeddings1`, {a.shape}; received {b.shape}")
+        return _like(embeddings1, _PAIRS[self._similarity](a, b))
+
+    def get_embedding_dimension(self) -> int:
+        """Return the length of an embedding."""
+        return self.dim
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the length of an embedding: the name of before sentence-transformers 5."""
+        return self.dim
+
+
+def _rows(embeddings: Any, argument: str) -> Array:
+    if isinstance(embeddings, list | tuple):
+        embeddings = [imported(row, argument) for row in embeddings]
+        embeddings = np.stack(embeddings) if embeddings else np.empty((0, 0))
+    rows = np.atleast_2d(imported(embeddings, argument)).astype(np.float32, copy=False)
+    if rows.ndim != 2:
+        raise ValueError(f"`{argument}` must have the shape (n, dim) or (dim,); received {rows.shape}")
+    return rows
+
+
+def _like(given: Any, result: Array) -> Any:
+    """Return a result as a tensor if it is computed of one, or of a list of them."""
+    first = given[0] if isinstance(given, list | tuple) and given else given
+    return _tensor(result) if type(first).__module__.partition(".")[0] == "torch" else result
