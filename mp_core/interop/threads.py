@@ -1,7 +1,6 @@
 """mp_core under threadpoolctl, which limits the threads of all libraries of a process at once."""
 
 from functools import cache
-from pathlib import Path
 
 import threadpoolctl
 
@@ -11,11 +10,15 @@ __all__ = ["register"]
 
 
 class _Controller(threadpoolctl.LibController):
-    """What threadpoolctl asks and sets. It finds the module of the pool by its file name and a symbol."""
+    """What threadpoolctl asks and sets.
+
+    By the symbol it finds the library with which the modules of mp_core are linked. The ``libmp_core`` that C programs
+    use does not export it: that one takes the number of threads in each call.
+    """
 
     user_api = internal_api = "mp_core"
-    filename_prefixes = (Path(cpu.__file__).name.lower(),)
-    check_symbols = ("mp_core_pool",)
+    filename_prefixes = ("libmp_core",)
+    check_symbols = ("mp_run_steps",)
 
     def get_num_threads(self) -> int:
         return cpu.get_num_threads()

@@ -44,8 +44,6 @@ static atomic_uint posted; /* changes with every job */
 static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
 static _Thread_local int own_calls; /* how many of them are calls of this thread */
 
-__attribute__((visibility("default"))) const int mp_core_pool = 1;
-
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();

@@ -41,9 +41,6 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
  * to about a millisecond each time, instead of some microseconds. */
 void mp_keep_awake(int change);
 
-/* By this symbol threadpoolctl tells the library from others of the same file name (mp_core/interop/threads.py). */
-extern const int mp_core_pool;
-
 /* The number of CPUs on which the calling thread may run; 0 if the operating system does not say. */
 int mp_allowed_cpus(void);
 
