@@ -55,7 +55,6 @@ class RaggedTexts:
     Parameters
     ----------
     model : Model
-        One whose encoder :attr:`takes_ragged`.
     layer : Layer
         What is computed: of the ids of tokens, their places and the offsets of texts, float32 of shape (texts, width).
     width : int
@@ -69,7 +68,7 @@ class RaggedTexts:
         share = min(max(tokens // texts, shortest), longest)
         lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), shortest), longest)]
         ids, offsets = np.zeros(sum(lengths), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
-        example = ids, model.embeddings.position.places(ids, offsets), offsets
+        example = ids, model.embeddings.places(ids, offsets), offsets
         self.plan = ForwardPlan(layer, example, {}, (len(ids), texts))
 
     def __call__(self, ids: Array, lengths: Sequence[int], types: Array | None = None) -> Array:
@@ -95,7 +94,7 @@ class RaggedTexts:
         ids = self._model.checked(ids).astype(np.int32, copy=False)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        places = self._model.embeddings.position.places(ids, offsets, types)
+        places = self._model.embeddings.places(ids, offsets, types)
         cuts = cut(lengths, get_num_threads())
         if len(cuts) == 1:
             found: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))[0]
@@ -131,7 +130,7 @@ class Plans:
         return self._of((id(model), pooling, 0), model, lambda: RaggedTexts(model, _Scored(model), labels))
 
     def _of(self, key: tuple[int, str, int], model: Model, make: Callable[[], RaggedTexts]) -> RaggedTexts | None:
-        if is_eager() or self._unseen == count() or not model.encoder.takes_ragged:
+        if is_eager() or self._unseen == count():
             return None
         found = self._kept.get(key)
         try:
