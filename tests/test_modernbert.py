@@ -170,7 +170,7 @@ def test_a_plan_of_ragged_texts_has_the_bits_of_padded_ones(library, tmp_path, p
     model, (ids, mask) = read(tmp_path, policy), texts(300)
     lengths = mask.sum(axis=1).tolist()
     expected = pool(("mean",), model(ids, mask=mask), mask, mask)
-    ragged = RaggedTexts(model, _Pooled(model, "mean", 0), 32)
+    ragged = RaggedTexts(model, _Pooled(model, ("mean",), 0), 32)
     assert "attention" in [step.name for step in ragged.plan.profile(repeat=1)]
     for threads in (1, 2, 7):
         with mp.config.num_threads(threads):

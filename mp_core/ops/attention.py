@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from mp_core.arguments import boolean, integer, number
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
-from mp_core.core import pooling as _pooling
 from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
@@ -18,7 +17,7 @@ from mp_core.recorded import constant, recordable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["checked_offsets", "dot_product_attention", "ragged_attention", "ragged_pool", "with_offsets"]
+__all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention", "with_offsets"]
 
 
 def with_offsets(function: F) -> F:
@@ -167,7 +166,7 @@ def ragged_attention(
            [0.  , 0.64, 0.36],
            [0.  , 0.36, 0.64]], dtype=float32)
     """
-    if query.dtype not in _RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
+    if query.dtype not in RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
         types = f"{query.dtype}, {key.dtype} and {value.dtype}"
         raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
     if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
@@ -189,56 +188,8 @@ def ragged_attention(
     return out
 
 
-_RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
-
-
-@recordable
-@with_offsets
-def ragged_pool(x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None) -> Array:
-    """Return one row for each of several sequences: the mean of its rows, or one of them.
-
-    Parameters
-    ----------
-    x : ndarray, shape (tokens, width)
-        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
-    offsets : ndarray of int32, shape (sequences + 1,)
-        As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
-    pooling : {"mean", "mean_sqrt_len_tokens", "cls", "lasttoken"}
-        The mean; the sum over the square root of the number of rows; the first row; the last one. Sums are float32, as
-        products add them.
-    skipped : int
-        How many rows at the beginning of each sequence count for none.
-    longest : int, optional
-        At least the length of the longest sequence. Default: the number of tokens.
-
-    Returns
-    -------
-    ndarray of float32, shape (sequences, width)
-
-    Raises
-    ------
-    TypeError
-        `x` is of another type.
-    ValueError
-        There is no such `pooling`.
-
-    Examples
-    --------
-    >>> ragged_pool(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
-    array([[1.],
-           [3.]], dtype=float32)
-    """
-    if x.dtype not in _RAGGED:
-        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
-    if pooling not in _pooling.POOLINGS:
-        raise ValueError(f"`pooling` must be one of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
-    weights = np.ones(len(x) if longest is None else longest, x.dtype)
-    weights[:skipped] = 0
-    out = np.empty((len(offsets) - 1, x.shape[1]), F32)
-    if out.size:
-        how, weights = _pooling.POOLINGS[pooling], constant(weights)
-        _pooling.pool(FORMATS[x.dtype], how, contiguous(x), contiguous(offsets), weights, skipped, out)
-    return out
+RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
+"""The types of ragged sequences."""
 
 
 def checked_offsets(offsets: Array, tokens: int) -> int:
