@@ -67,6 +67,7 @@ def test_a_number_has_the_type_of_the_array(dtype, rng):
     expected = (x.astype(wide) * number).astype(x.dtype)
     assert_same_bits(mp.multiply(x, 0.3), expected)
     assert_same_bits(mp.multiply(0.3, x), expected)
+    assert mp.add(1, 2.5) == 3.5
     assert_same_bits(mp.add(x, 2), (x.astype(wide) + wide(2)).astype(x.dtype))
 
 

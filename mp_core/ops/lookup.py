@@ -52,6 +52,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
         out = np.empty(shape, dtype)
         gather(table, places, out, FORMATS[table.dtype], FORMATS[dtype])
         return out
+    table._check()
     if not is_wide and _is_gathered(table):
         group = table.shape[1] if table.group_size is None else table.group_size
         values, scale, codes = contiguous(table.values), contiguous(table.scale), CODES[name_of(table.dtype)]

@@ -128,13 +128,19 @@ def _combined(x: ArrayLike, y: ArrayLike, how: int, activation: Any = None) -> A
 
 
 def _operands(x: Any, y: Any) -> tuple[Array, Array]:
-    """Return both as arrays of float types; a number of Python gets the type of the other one."""
-    if isinstance(x, int | float):
-        return tuple(reversed(_operands(y, x)))  # type: ignore[return-value]
+    """Return both as arrays of float types; a number of Python beside an array gets its type."""
+    if type(x) in _NUMBERS and type(y) not in _NUMBERS:
+        y = as_float(y, "y")
+        return _number(x, y), y
     x = as_float(x, "x")
-    if isinstance(y, int | float) and not isinstance(y, bool):
-        return x, constant(np.full(x.shape[-1:], cast(np.float64(y), x.dtype)))
-    return x, as_float(y, "y")
+    return x, _number(y, x) if type(y) in _NUMBERS else as_float(y, "y")
+
+
+_NUMBERS = (int, float)
+
+
+def _number(value: float, beside: Array) -> Array:
+    return constant(np.full(beside.shape[-1:], cast(np.float64(value), beside.dtype)))
 
 
 def _in_rows(x: Array, shape: tuple[int, ...]) -> Array:
