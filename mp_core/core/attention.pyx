@@ -273,10 +273,10 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
               cnp.ndarray keep=None, tuple bias=None, cnp.ndarray offsets=None):
     """out = softmax(scale * query @ key' + bias) @ value for each head, masked scores left out.
 
-    `operands` are the arrays `query` of shape (n, targets, heads, size), `key` (n, sources, key heads, size) and `value`
-    (n, sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of
-    format `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and
-    unit last stride. `bias` is an array of the same shape and last stride, float32, aligned, and a vector of `sources`
+    `operands` are `query` of shape (n, targets, heads, size), `key` (n, sources, key heads, size) and `value` (n,
+    sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
+    `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
+    stride. `bias` is an array of the same shape and last stride, float32, aligned, and a vector of `sources`
     times `scale` in float32. If `reach` is less than `sources` - 1, targets and sources are equally many, and those
     farther apart are masked.
 

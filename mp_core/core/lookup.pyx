@@ -99,8 +99,9 @@ def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp
                    tuple kind not None, cnp.ndarray scale not None, cnp.ndarray zero_point, Py_ssize_t group):
     """out[i] = the numbers that the codes of row indices[i] stand for, as in :func:`gather`.
 
-    `kind` is the mp_code of the codes, whether there are two of them to a byte, and whether such pairs are signed. `scale`, float32, and `zero_point`, int32 or
-    None, are C-contiguous: one row for each of the table, or one row for all; one column for each `group` columns.
+    `kind` is the mp_code of the codes, whether there are two of them to a byte, and whether such pairs are signed.
+    `scale`, float32, and `zero_point`, int32 or None, are C-contiguous: one row for each of the table, or one row for
+    all; one column for each `group` columns.
     """
     cdef Gather g = gather_of(table, indices, out, dst_format)
     g.cast.n = cnp.PyArray_DIM(out, cnp.PyArray_NDIM(out) - 1)

@@ -1,8 +1,7 @@
 """One row for each of several sequences, whose rows lie one behind the other: a mean, a maximum, or one of them."""
 
 cimport numpy as cnp
-from libc.math cimport sqrtf
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, sqrtf
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
