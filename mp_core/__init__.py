@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from mp_core.forward import compile
     from mp_core.ops import (
         PackedMatrix,
+        add,
         cast,
         dot_product_attention,
         dynamic_matmul,
         gelu,
         layer_norm,
         matmul,
+        multiply,
         pack,
         qlinear_matmul,
         relu,
@@ -78,6 +80,7 @@ _MODULES = (
 )
 _HOMES = {
     "__version__": "core.cpu",
+    "add": "ops",
     "AutoCastVariable": "autocast",
     "calibrate": "calibration",
     "cast": "ops",
@@ -92,6 +95,7 @@ _HOMES = {
     "gelu": "ops",
     "layer_norm": "ops",
     "matmul": "ops",
+    "multiply": "ops",
     "pack": "ops",
     "PackedMatrix": "ops",
     "qlinear_matmul": "ops",
@@ -114,6 +118,7 @@ __all__ = [
     "PackedMatrix",
     "QuantizedArray",
     "__version__",
+    "add",
     "autocast",
     "calibrate",
     "cast",
@@ -137,6 +142,7 @@ __all__ = [
     "matmul",
     "mixed_precision",
     "models",
+    "multiply",
     "ops",
     "pack",
     "qlinear_matmul",

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import is_not
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from mp_core.recorded import Recorded, Recording, UnseenError
 from mp_core.tree import leaves, map_leaves
 
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
+
+R = TypeVar("R")
 
 _eager: ContextVar[bool] = ContextVar("mp_core.eager", default=False)
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
@@ -81,6 +83,8 @@ class Operation(NamedTuple):
         Multiplications and additions of a product.
     moved : int
         Bytes read and written, weights included.
+    tasks : int
+        Into how many parts it is cut, which threads take one by one.
     """
 
     name: str
@@ -88,6 +92,7 @@ class Operation(NamedTuple):
     arithmetic: str | None
     operations: float
     moved: int
+    tasks: int
 
 
 class _Buffer(NamedTuple):
@@ -203,7 +208,7 @@ class ForwardPlan:
         IndexError
             An index is outside of the table in which it is looked up.
         """
-        return self.run_rows(self._given(inputs, options), ())[0]
+        return self.run_rows(self._given(inputs, options), ())
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, as the steps read them."""
@@ -211,29 +216,31 @@ class ForwardPlan:
         pairs = list(_pairs((self._tree[0], wanted), (inputs, options)))
         return [_like(x, example, index) for index, (example, x) in enumerate(pairs)]
 
-    def run_rows(self, arrays: list[Array], rows: tuple[int, ...], timed: bool = False) -> tuple[Any, list[float]]:
-        """Return the outputs for arrays with so many rows for each of the sizes; if `timed`, the seconds of each step.
+    def run_rows(self, arrays: list[Array], rows: tuple[int, ...]) -> Any:
+        """Return the outputs for arrays with so many rows for each of the sizes.
 
         Arrays are of the types of the examples and C-contiguous.
         """
+        return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
+
+    def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., R]) -> tuple[Any, R]:
+        """Return the outputs, and what `run` returns for a replay, the addresses of its buffers and its rows."""
         if 0 in rows:
             raise ValueError(f"`rows` must be positive; received {rows}")
         plan = self._current()
         offsets, size = self._layout(plan, rows)
         made = {number: np.empty(self._resized(x.shape, rows), x.dtype) for number, x in plan.results.items()}
-        seconds: list[float] = []
         arena = ARENAS.take(size)
         try:
             bases = offsets + arena.address
             for number, array in (*enumerate(arrays), *made.items()):
                 bases[number] = _address(array)
             replay = _taken(plan, self._sizes)
-            run = replay.timed if timed else replay.run
-            seconds = run(bases, np.array(rows, np.intp), get_num_threads()) or []
+            found = run(replay, bases, np.array(rows, np.intp))
             plan.replays.append(replay)
         finally:
             ARENAS.give(arena)
-        return map_leaves(lambda part: self._output(part, arrays, made, rows), plan.outputs), seconds
+        return map_leaves(lambda part: self._output(part, arrays, made, rows), plan.outputs), found
 
     def run_passes(self, passes: Sequence[tuple[list[Array], tuple[int, ...], Array]]) -> None:
         """Run several passes side by side, each on one of the threads.
@@ -373,7 +380,7 @@ class ForwardPlan:
         distinct = {_address(x): x.nbytes for x in plan.constants}
         return Memory(self._layout(plan, self._sizes)[1], sum(distinct.values()))
 
-    def profile(self, *inputs: Any, repeat: int = 10) -> list[Operation]:
+    def profile(self, *inputs: Any, repeat: int = 10, cut: int | None = None) -> list[Operation]:
         """Return each operation with its time, the median of some runs of it.
 
         Parameters
@@ -382,13 +389,20 @@ class ForwardPlan:
             As in a call. Default: the examples.
         repeat : int
             How many runs.
+        cut : int, optional
+            For how many threads operations are cut into tasks, which a single thread then runs: what they would take
+            together on a machine with more cores. Default: as many threads as run them.
         """
         arrays = self._given(inputs, {}) if inputs else self._examples
-        runs = [self.run_rows(arrays, self._sizes, timed=True)[1] for _ in range(positive_integer(repeat, "repeat"))]
+        repeat = positive_integer(repeat, "repeat")
+        threads = (get_num_threads(),) * 2 if cut is None else (positive_integer(cut, "cut"), 1)
+        taken = [self._run(arrays, self._sizes, lambda replay, *memory: replay.timed(*memory, *threads))[1]
+                 for _ in range(repeat)]  # fmt: skip
+        seconds = np.median([[each for each, _ in run] for run in taken], axis=0)
         return [
-            Operation(note.name, float(seconds), ARITHMETICS.get(note.cost["arithmetic"]), note.cost["operations"],
-                      note.cost["moved"])
-            for note, seconds in zip(self._current().notes, np.median(runs, axis=0), strict=True)
+            Operation(note.name, float(time), ARITHMETICS.get(note.cost["arithmetic"]), note.cost["operations"],
+                      note.cost["moved"], tasks)
+            for note, time, (_, tasks) in zip(self._current().notes, seconds, taken[0], strict=True)
         ]  # fmt: skip
 
     def __repr__(self) -> str:

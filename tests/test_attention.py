@@ -199,3 +199,89 @@ def test_too_long_for_any_scratch():
     key = np.broadcast_to(np.float32(0), (1, 2**50 + 1, 1, 1))
     with pytest.raises(MemoryError):
         mp.dot_product_attention(np.zeros((1, 1, 1, 1), np.float32), key, key)
+
+
+# ---- near attention
+
+
+def banded(length, reach):
+    return np.abs(np.arange(length)[:, np.newaxis] - np.arange(length)) <= reach
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("length", "reach"), [(5, 0), (40, 3), (129, 4), (300, 64), (700, 200), (260, 300)])
+def test_near_attention_is_that_of_a_band_mask(isa, dtype, length, reach, rng):
+    q, k, v = operands(rng, (2, length, length, 4, 2, 16, 16), dtype)
+    lengths = np.array([length, max(1, length // 2)])
+    mask = (np.arange(length) < lengths[:, np.newaxis])[:, np.newaxis, np.newaxis]
+    bias = rng.standard_normal((1, 4, length, length)).astype(np.float32)
+    for options in ({}, {"mask": mask}, {"bias": bias}, {"bias": bias, "mask": mask}):
+        found = mp.dot_product_attention(q, k, v, reach=reach, **options)
+        both = options | {"mask": banded(length, reach) & options.get("mask", True)}
+        # as in test_formula: the weights and the result are rounded, each by half a unit
+        bound = 4 * UNIT[dtype] * np.abs(v.astype(np.float64)).max() + 1e-5
+        np.testing.assert_allclose(found.astype(np.float64), exact(q, k, v, **both), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("reach", [0, 3, 64, 150])
+def test_near_attention_sums_over_the_keys_of_128_queries(dtype, reach, rng):
+    length = 400
+    q, k, v = operands(rng, (1, length, length, 3, 3, 24, 24), dtype)
+    keep = banded(length, reach)
+    expected = np.concatenate(
+        [
+            mp.dot_product_attention(q[:, rows], k[:, near], v[:, near], mask=keep[rows, near])
+            for first in range(0, length, 128)
+            for rows, near in [(slice(first, first + 128), slice(max(0, first - reach), first + 128 + reach))]
+        ],
+        axis=1,
+    )
+    for threads in (1, 2, 16, 300):
+        with config.num_threads(threads):
+            assert_same_bits(mp.dot_product_attention(q, k, v, reach=reach), expected)
+    offsets = np.array([0, length], np.int32)
+    assert_same_bits(mp.ops.ragged_attention(q[0], k[0], v[0], offsets, reach=reach), expected[0])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_near_ragged_attention_is_that_of_each_sequence(dtype, threads, rng):
+    offsets = np.array([0, 3, 3, 140, 141, 500, 560], np.int32)
+    q, k, v = (x[0] for x in operands(rng, (1, 560, 560, 2, 2, 16, 16), dtype))
+    bias = rng.standard_normal((1, 2, 400, 400)).astype(np.float32)
+    for added in (None, bias):
+        with config.num_threads(threads):
+            found = mp.ops.ragged_attention(q, k, v, offsets, added, reach=20)
+        for begin, end in itertools.pairwise(offsets):
+            own = None if added is None else added[..., : end - begin, : end - begin]
+            parts = (x[np.newaxis, begin:end] for x in (q, k, v))
+            assert_same_bits(found[begin:end], mp.dot_product_attention(*parts, own, reach=20)[0])
+
+
+def test_near_attention_of_float64(rng):
+    q, k, v = operands(rng, (2, 50, 50, 2, 2, 8, 8), "float64")
+    np.testing.assert_allclose(
+        mp.dot_product_attention(q, k, v, reach=7), exact(q, k, v, mask=banded(50, 7)), rtol=0, atol=1e-14
+    )
+
+
+def test_infinite_values_out_of_the_band_of_128_queries_change_nothing(rng):
+    q, k, v = operands(rng, (1, 600, 600, 1, 1, 16, 16), "float32")
+    far = v.copy()
+    far[:, 300:] = np.inf
+    found = mp.dot_product_attention(q, k, far, reach=10)
+    assert_same_bits(found[:, :256], mp.dot_product_attention(q, k, v, reach=10)[:, :256])
+
+
+def test_wrong_reaches_are_named():
+    x = np.ones((1, 4, 1, 2), np.float32)
+    with pytest.raises(ValueError, match="`reach` must be at least 0; received -1"):
+        mp.dot_product_attention(x, x, x, reach=-1)
+    with pytest.raises(ValueError, match="`reach` needs as many sources as targets; received 4 and 3"):
+        mp.dot_product_attention(x[:, :3], x, x, reach=1)
+    with pytest.raises(TypeError, match="`reach` must be an integer"):
+        mp.dot_product_attention(x, x, x, reach=1.5)
+    with pytest.raises(ValueError, match="`reach` must be at least 0"):
+        mp.ops.ragged_attention(x[0], x[0], x[0], np.array([0, 4], np.int32), reach=-2)
+    assert_same_bits(mp.dot_product_attention(x, x, x, reach=2**80), mp.dot_product_attention(x, x, x))

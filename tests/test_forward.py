@@ -81,11 +81,12 @@ def test_quantized_products_give_the_bits_of_the_layer(policy):
     same(mp.compile(layer, np.ones((5, 16), np.float32)), layer, RNG.standard_normal((5, 16)).astype(np.float32))
 
 
-@pytest.mark.parametrize("policy", [*FLOATS, "int8_from_mixed_bfloat16"])
+@pytest.mark.parametrize("policy", [*FLOATS, *(f"{scheme}_from_mixed_bfloat16" for scheme in (
+    "int8", "int8/tensor", "int8/weight_only/4", "int4/4", "int4/8", "float8_e4m3fn", "float8_e5m2/8"))])  # fmt: skip
 def test_a_table_is_looked_up_anew(policy):
     layer = Embedding(11, 6)
     layer.build()
-    layer = layer.with_policy(policy) if "int8" in policy else Embedding(11, 6, dtype=policy)
+    layer = layer.with_policy(policy) if "_from_" in policy else Embedding(11, 6, dtype=policy)
     plan = mp.compile(layer, np.array([[1, 2], [3, 4]]))
     for kind in (np.int64, np.int32, np.uint32):
         same(plan, layer, np.array([[10, 0], [3, 3]], kind))
@@ -106,7 +107,7 @@ def test_attention_takes_masks_as_inputs(dtype):
     np.testing.assert_array_equal(causal(-x, 2 * y), layer(-x, 2 * y, use_causal_mask=True))
 
 
-@pytest.mark.parametrize("name", [name for name in random_models.ARCHITECTURES if "modernbert" not in name])
+@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_network_gives_the_bits_of_its_calls(name, masked):
     model = Model(random_models.made(name).config.to_dict())

@@ -7,9 +7,11 @@ import warnings
 import numpy as np
 import pytest
 
+import mp_core as mp
 from mp_core.dtype_policies import policy_of
 from mp_core.models import Model
-from mp_core.models.architectures import modernbert
+from mp_core.models.pooling import pool
+from mp_core.models.ragged import RaggedTexts, _Pooled
 from mp_core.models.weights import read_model
 
 BIASES = {"norm_bias": True, "attention_bias": True, "mlp_bias": True}
@@ -151,19 +153,46 @@ def test_layers_have_paths_in_the_style_of_bert(library, tmp_path):
     ]
 
 
-def test_long_texts_need_no_memory_that_grows_with_their_square(library, tmp_path, monkeypatch):
+def test_near_attention_takes_time_that_is_linear_in_the_length(library, tmp_path):
     written(library, tmp_path)
-    scores = []
-    attention = modernbert.ops.dot_product_attention
+    model, work = read(tmp_path), {}
+    for length in (256, 512):
+        plan = mp.compile(model, np.full((8, length), 7))
+        work[length] = [step.operations for step in plan.profile(repeat=1) if step.name == "attention"]
+    near, far = 128 + 2 * 4, 512  # keys that a query meets: those within 4 tokens of the 128 queries beside it
+    assert work[512][1] / work[512][0] == near / far
+    assert [long / short for long, short in zip(work[512], work[256], strict=True)] == [4, 2, 2, 4]  # near: the middle
 
-    def noted(query, key, value, **options):
-        scores.append((query.shape[1], key.shape[1]))
-        return attention(query, key, value, **options)
 
-    monkeypatch.setattr(modernbert.ops, "dot_product_attention", noted)
-    read(tmp_path)(np.full((8, 512), 7))
-    near = [(128, 132), (128, 136), (128, 136), (128, 132)]
-    assert scores == [(512, 512), *near, *near, (512, 512)]  # of 4 blocks the second and the third are near
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "int8_from_mixed_bfloat16"])
+def test_a_plan_of_ragged_texts_has_the_bits_of_padded_ones(library, tmp_path, policy):
+    written(library, tmp_path, local_attention=20, **BIASES)
+    model, (ids, mask) = read(tmp_path, policy), texts(300)
+    lengths = mask.sum(axis=1).tolist()
+    expected = pool(("mean",), model(ids, mask=mask), mask, mask)
+    ragged = RaggedTexts(model, _Pooled(model, ("mean",), 0), 32)
+    assert "attention" in [step.name for step in ragged.plan.profile(repeat=1)]
+    for threads in (1, 2, 7):
+        with mp.config.num_threads(threads):
+            np.testing.assert_array_equal(ragged(ids[mask], lengths), expected)
+    np.testing.assert_array_equal(ragged(np.concatenate([ids[mask]] * 9), lengths * 9), np.tile(expected, (9, 1)))
+
+
+def test_no_bit_depends_on_the_instruction_set(library, tmp_path, isa):
+    written(library, tmp_path, local_attention=20)
+    model, (ids, mask) = read(tmp_path, "mixed_bfloat16"), texts(150)
+    found, used = model(ids, mask=mask)[mask], mp.config.isa()
+    mp.config.set_isa(mp.config.available_isas()[0])
+    np.testing.assert_array_equal(model(ids, mask=mask)[mask], found)
+    mp.config.set_isa(used)
+
+
+def test_float64_is_near_transformers(library, tmp_path):
+    network = written(library, tmp_path).double()
+    ids, mask = texts(200)
+    received = read(tmp_path, "float64")(ids, mask=mask)
+    assert received.dtype == np.float64
+    np.testing.assert_allclose(received[mask], vectors(network, ids, mask)[mask], rtol=0, atol=1e-6)  # float32 angles
 
 
 ROPE = "rope_parameters is .*; expected an object of 'full_attention', 'sliding_attention'"

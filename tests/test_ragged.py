@@ -12,7 +12,7 @@ import tiny_bert
 import mp_core as mp
 from mp_core import calibrate, ops
 from mp_core.models import BertEncoder
-from mp_core.models.pooling import pool
+from mp_core.models.pooling import POOLINGS, pool
 from mp_core.models.ragged import Plans, cut
 
 RNG = np.random.default_rng(0)
@@ -55,13 +55,13 @@ def test_wrong_ragged_operands_are_named():
         ops.ragged_attention(x, x, x[:3], offsets)
     with pytest.raises(ValueError, match="`bias` must have shape"):
         ops.ragged_attention(x, x, x, offsets, np.zeros((1, 1, 3, 3), np.float32))
-    with pytest.raises(ValueError, match="`pooling` must be one of"):
-        ops.ragged_pool(x[:, 0], offsets, "max")
+    with pytest.raises(ValueError, match="`pooling` must be of"):
+        ops.ragged_pool(x[:, 0], offsets, ("mean", "median"))
     assert ops.ragged_attention(x, x, x, np.array([0], np.int32)).shape == x.shape
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("pooling", ["mean", "mean_sqrt_len_tokens", "cls", "lasttoken"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_ragged_pooling_is_that_of_padded_texts(dtype, pooling, skipped):
     lengths = [3, 9, 31, 70]
@@ -96,7 +96,9 @@ def test_passes_have_all_texts_once_and_similar_sizes(threads):
             assert len(ranges) % threads == 0
 
 
-@pytest.mark.parametrize("policy", ["float32", "bfloat16", "mixed_float16", "int8", "int8/weight_only", "int4/8"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "bfloat16", "mixed_float16", "int8", "int8/weight_only", "int4/8", "float8_e4m3fn/8"]
+)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_text_has_the_same_bits_alone_and_in_any_batch(folder, policy, threads):
     encoder = BertEncoder.from_folder(folder, policy)
@@ -121,6 +123,33 @@ def test_ragged_texts_have_the_bits_of_padded_ones(name, pooling, tmp_path):
     np.testing.assert_array_equal(encoder.embed_tokens(ids, mask), eager)
     with mp.config.num_threads(2):
         np.testing.assert_array_equal(encoder.embed_tokens(ids, mask), eager)
+
+
+@pytest.mark.parametrize("policy", ["float32", "bfloat16", "int4/8", "float8_e4m3fn/8"])
+def test_several_poolings_stand_side_by_side(policy, tmp_path):
+    folder = random_models.save(random_models.made("bert"), tmp_path)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": list(POOLINGS)}))
+    encoder = BertEncoder.from_folder(folder, policy)
+    assert encoder._plans.vectors(encoder.model, encoder._modules.poolings, 0) is not None
+    ids, mask = random_models.ragged(padding=1)
+    mask = mask.astype(bool)
+    expected = encoder._embed(ids, mask)
+    assert expected.shape == (4, 6 * 32)
+    for threads in (1, 2):
+        with mp.config.num_threads(threads):
+            np.testing.assert_array_equal(encoder.embed_tokens(ids, mask), expected)
+            many = encoder.embed_tokens(np.tile(ids, (20, 1)), np.tile(mask, (20, 1)))
+            np.testing.assert_array_equal(many, np.tile(expected, (20, 1)))
+
+
+def test_the_largest_of_a_column_is_that_of_numpy():
+    x = RNG.standard_normal((9, 5)).astype(np.float32)
+    x[2, 0], x[4, 1], x[:5, 2], x[6, 3] = np.nan, np.inf, -np.inf, -0.0
+    with np.errstate(invalid="ignore"):
+        found = ops.ragged_pool(x, np.array([0, 5, 9], np.int32), "max")
+        np.testing.assert_array_equal(found, [x[:5].max(axis=0), x[5:].max(axis=0)])
+    zeros = ops.ragged_pool(np.array([[-0.0], [-0.0], [0.0]], np.float32), np.array([0, 1, 3], np.int32), "max")
+    assert not np.signbit(zeros).any()
 
 
 def test_masks_with_holes_are_padded(folder):
@@ -176,7 +205,7 @@ def test_prompts_have_plans_of_their_own(folder):
 
 
 def test_a_network_that_no_plan_has_is_recorded_once_and_then_not_again(folder, monkeypatch):
-    encoder = BertEncoder.from_folder(folder, "float8_e4m3fn/8")
+    encoder = BertEncoder.from_folder(folder, "float64")
     expected, made = encoder.encode(TEXTS), []
     monkeypatch.setattr("mp_core.models.ragged.RaggedTexts", lambda *arguments: made.append(arguments))
     np.testing.assert_array_equal(encoder.encode(TEXTS), expected)

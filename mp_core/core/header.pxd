@@ -135,6 +135,9 @@ cdef extern from "kernels.h" nogil:
                            float epsilon) noexcept nogil
         void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
+        void (*combine[2])(const float *x, const float *y, Py_ssize_t n, float *out) noexcept nogil
+        void (*turn)(const float *x, const float *angles, Py_ssize_t half, Py_ssize_t vectors,
+                     float *out) noexcept nogil
 
     ctypedef struct mp_quantizers:
         void (*amax)(const mp_part *p, float *amax) noexcept nogil

@@ -4,7 +4,15 @@ import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
-def gather(
-    table: _Array, indices: _Array, out: _Array, src_format: int, dst_format: int, scale: _Array | None = None
+def gather(table: _Array, indices: _Array, out: _Array, src_format: int, dst_format: int) -> None: ...
+def gather_numbers(
+    table: _Array,
+    indices: _Array,
+    out: _Array,
+    dst_format: int,
+    kind: tuple[int, bool, bool],
+    scale: _Array,
+    zero_point: _Array | None,
+    group: int,
 ) -> None: ...
 def count_places(ids: _Array, padding: int, places: _Array) -> None: ...

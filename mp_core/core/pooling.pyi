@@ -6,4 +6,6 @@ _Array = np.ndarray[Any, Any]
 
 POOLINGS: dict[str, int]
 
-def pool(fmt: int, how: int, x: _Array, offsets: _Array, weights: _Array, skipped: int, out: _Array) -> None: ...
+def pool(
+    fmt: int, how: int, x: _Array, offsets: _Array, weights: _Array, skipped: int, out: _Array, column: int
+) -> None: ...

@@ -1,7 +1,7 @@
-"""One row for each of several sequences, whose rows lie one behind the other: their mean, or one of them."""
+"""One row for each of several sequences, whose rows lie one behind the other: a mean, a maximum, or one of them."""
 
 cimport numpy as cnp
-from libc.math cimport sqrtf
+from libc.math cimport INFINITY, sqrtf
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
@@ -16,10 +16,13 @@ cnp.import_array()
 cdef enum:
     MEAN
     MEAN_BY_ROOT                # the sum over the root of the number of rows
+    MEAN_BY_PLACE               # the rows count 1, 2, 3, ... times
     FIRST
     LAST
+    LARGEST
 
-POOLINGS = {"mean": MEAN, "mean_sqrt_len_tokens": MEAN_BY_ROOT, "cls": FIRST, "lasttoken": LAST}
+POOLINGS = {"mean": MEAN, "mean_sqrt_len_tokens": MEAN_BY_ROOT, "weightedmean": MEAN_BY_PLACE, "cls": FIRST,
+            "lasttoken": LAST, "max": LARGEST}
 
 cdef struct Pool:
     Product sums                # of the first sequence: weights @ rows
@@ -29,36 +32,64 @@ cdef struct Pool:
     bint failed
 
 
+cdef bint add_rows(Product *sums, int how, Py_ssize_t skipped) noexcept nogil:
+    """A mean of the rows; False if there is no memory."""
+    cdef float *out = <float *>sums.out.data
+    cdef Py_ssize_t column
+    cdef float count = <float>(sums.k - skipped)
+    cdef char *work
+    memset(&sums.plan, 0, sizeof(Plan))
+    plan_product(sums, 1, 1)
+    work = <char *>scratch(sums.plan.scratch.total)
+    if work == NULL:
+        return False
+    run_here(sums, work)
+    if how == MEAN_BY_ROOT:
+        count = sqrtf(count)
+    elif how == MEAN_BY_PLACE:
+        count = <float>((sums.k * (sums.k + 1) - skipped * (skipped + 1)) // 2)
+    for column in range(sums.n):
+        out[column] /= count
+    return True
+
+
+cdef void widen_row(const Product *sums, Py_ssize_t row, float *out) noexcept nogil:
+    if sums.b.format == MP_F32:
+        memcpy(out, sums.b.data + row * sums.b.rs, sums.n * 4)
+    else:
+        sums.kernels.casts.widen[sums.b.format](sums.b.data + row * sums.b.rs, out, sums.n, 0)
+
+
+cdef bint find_largest(const Product *sums, Py_ssize_t skipped) noexcept nogil:
+    """The largest element of each column, NaN if there is one, +0 for a zero; False if there is no memory."""
+    cdef float *out = <float *>sums.out.data
+    cdef float *line = <float *>scratch(sums.n * 4)
+    cdef Py_ssize_t row, column
+    if line == NULL:
+        return False
+    for column in range(sums.n):
+        out[column] = -INFINITY
+    for row in range(skipped, sums.k):
+        widen_row(sums, row, line)
+        for column in range(sums.n):
+            if line[column] > out[column] or line[column] != line[column]:
+                out[column] = line[column]
+    for column in range(sums.n):
+        out[column] += 0.0
+    return True
+
+
 cdef void run_pool(void *context, Py_ssize_t index) noexcept nogil:
     """One task: the row that is made of those of a sequence behind the first `skipped`; a product adds them."""
     cdef Pool *t = <Pool *>context
     cdef Product sums = t.sums
-    cdef Py_ssize_t column, row
-    cdef float count
-    cdef float *out
-    cdef char *work
     sums.k = t.offsets[index + 1] - t.offsets[index]
     sums.b.data += t.offsets[index] * sums.b.rs
-    sums.out.data += index * sums.n * 4
-    if t.how >= FIRST:
-        row = t.skipped if t.how == FIRST else sums.k - 1
-        if sums.b.format == MP_F32:
-            memcpy(sums.out.data, sums.b.data + row * sums.b.rs, sums.n * 4)
-        else:
-            sums.kernels.casts.widen[sums.b.format](sums.b.data + row * sums.b.rs, <float *>sums.out.data, sums.n, 0)
-        return
-    memset(&sums.plan, 0, sizeof(Plan))
-    plan_product(&sums, 1, 1)
-    work = <char *>scratch(sums.plan.scratch.total)
-    if work == NULL:
+    sums.out.data += index * sums.out.rs
+    if t.how == FIRST or t.how == LAST:
+        widen_row(&sums, t.skipped if t.how == FIRST else sums.k - 1, <float *>sums.out.data)
+    elif not (find_largest(&sums, t.skipped) if t.how == LARGEST else add_rows(&sums, t.how, t.skipped)):
         t.failed = True
-        return
-    run_here(&sums, work)
-    out, count = <float *>sums.out.data, <float>(sums.k - t.skipped)
-    if t.how == MEAN_BY_ROOT:
-        count = sqrtf(count)
-    for column in range(sums.n):
-        out[column] /= count
 
 
 cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexcept nogil:
@@ -70,14 +101,16 @@ cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexce
 
 
 def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None, cnp.ndarray weights not None,
-         Py_ssize_t skipped, cnp.ndarray out not None):
+         Py_ssize_t skipped, cnp.ndarray out not None, Py_ssize_t column):
     """out[i] = the row of x that `how`, of :data:`POOLINGS`, makes of those of sequence i without the first `skipped`.
 
-    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, by their number less `skipped`.
+    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, by their number less `skipped`, its
+    root, or the sum of the weights.
 
     `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's
-    type, has at least as many elements as a sequence has rows: `skipped` zeros, then ones. `out` is float32,
-    C-contiguous, (sequences, width).
+    type, has at least as many elements as a sequence has rows: `skipped` zeros, then ones; of the mean by places,
+    whose x is float32, skipped + 1, skipped + 2, ... `out` is float32, C-contiguous, (sequences, at least column +
+    width): the result lies in its columns from `column` on.
     """
     cdef Pool t
     cdef Py_ssize_t base = <Py_ssize_t>&t, tasks, size = mp_element_bytes[fmt]
@@ -90,11 +123,13 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
     t.sums.a.rs, t.sums.a.cs = cnp.PyArray_NBYTES(weights), size
     t.sums.b.data, t.sums.b.format = cnp.PyArray_BYTES(x), fmt
     t.sums.b.rs, t.sums.b.cs = cnp.PyArray_STRIDE(x, 0), size
-    t.sums.out.data, t.sums.out.rs, t.sums.out.size = cnp.PyArray_BYTES(out), t.sums.n * 4, 4
+    t.sums.out.data, t.sums.out.rs, t.sums.out.size = (
+        cnp.PyArray_BYTES(out) + 4 * column, cnp.PyArray_STRIDE(out, 0), 4)
     t.sums.common.epilogue.out_format = MP_F32
     refuse_huge(cnp.PyArray_DIM(x, 0))
     if is_recording():
-        recording().add_buffer(out)
+        if recording().find(<Py_ssize_t>cnp.PyArray_DATA(out)) is None:
+            recording().add_buffer(out)
         recording().note(
             "pooling", Kind(prepare, run_pool, sizeof(t), <Py_ssize_t>&t.failed - base), &t,
             (<Py_ssize_t>&t.sums.a.data - base, <Py_ssize_t>&t.sums.b.data - base,

@@ -132,18 +132,18 @@ cdef class Replay:
             run_steps(threads, self.steps.steps, self.steps.count, self.steps.progress)
         self.check()
 
-    def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int threads):
-        """Run step by step; return the seconds that each took."""
+    def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int cut, int threads):
+        """Run step by step, each cut into tasks for `cut` threads; return the seconds and the tasks of each."""
         cdef Py_ssize_t index
-        make_ready(&self.steps, <char **>cnp.PyArray_DATA(bases), <const Py_ssize_t *>cnp.PyArray_DATA(rows), threads)
-        seconds = []
+        make_ready(&self.steps, <char **>cnp.PyArray_DATA(bases), <const Py_ssize_t *>cnp.PyArray_DATA(rows), cut)
+        taken = []
         for index in range(self.steps.count):
             begin = perf_counter()
             with nogil:
                 run_steps(threads, self.steps.steps + index, 1, self.steps.progress)
-            seconds.append(perf_counter() - begin)
+            taken.append((perf_counter() - begin, self.steps.steps[index].tasks))
         self.check()
-        return seconds
+        return taken
 
 
 cdef struct Passes:

@@ -156,6 +156,11 @@ class Embeddings(Part):
         self.position = self.part(Positions, s, types=self.types, name="position")
         self.norm = self.normalization("norm")
 
+    def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
+        """Return what :meth:`call` needs to know of the tokens of ragged texts: :meth:`Positions.places`."""
+        found: Array = self.position.places(ids, offsets, types)
+        return found
+
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
         """Return the vectors of tokens, with the axes of `ids` and one more; `places` as in :class:`Positions`."""
         words = self.word(ids)
@@ -166,7 +171,7 @@ class Embeddings(Part):
 
 def attend(
     query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None,
-    offsets: Array | None = None,
+    offsets: Array | None = None, reach: int | None = None,
 ) -> Array:  # fmt: skip
     """Return ``softmax(query @ key' / sqrt(size) + bias) @ value`` of all heads, side by side.
 
@@ -179,6 +184,8 @@ def attend(
         Broadcastable to the same shape: what is added to the scaled scores.
     offsets : ndarray of int32, shape (n + 1,), optional
         Of ragged texts: where each begins, and the last one ends.
+    reach : int, optional
+        How many tokens away a token attends to others. Default: to all.
 
     Returns
     -------
@@ -186,9 +193,9 @@ def attend(
     """
     context: Array
     if offsets is None:
-        context = ops.dot_product_attention(query, key, value, bias, keep)
+        context = ops.dot_product_attention(query, key, value, bias, keep, reach=reach)
     else:
-        context = ops.ragged_attention(query, key, value, offsets, bias)
+        context = ops.ragged_attention(query, key, value, offsets, bias, reach=reach)
     *rows, heads, size = query.shape
     return context.reshape(*rows, heads * size)
 
@@ -263,15 +270,7 @@ class PositionBias(Part):
 
 
 class Encoder(Part):
-    """Blocks, each of which gets the outputs of the one before.
-
-    Attributes
-    ----------
-    takes_ragged : bool
-        Whether it computes ragged texts, one behind the other.
-    """
-
-    takes_ragged = True
+    """Blocks, each of which gets the outputs of the one before."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the blocks."""

@@ -113,7 +113,7 @@ class Model(Layer):
             The type of each token; default: 0.
         places, offsets : ndarray of int32, optional
             Of ragged texts, whose `ids`, shape (tokens,), lie one behind the other without padding: the rows of the
-            table of positions that belong to the tokens, from ``model.embeddings.position.places``, and where each text
+            table of positions that belong to the tokens, from ``model.embeddings.places``, and where each text
             begins and the last one ends, shape (n + 1,). They come from code that has checked them.
 
         Returns

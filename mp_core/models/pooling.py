@@ -54,14 +54,15 @@ def _mean_by_root(hidden: Array, kept: Array, places: Array) -> Array:
 
 
 def _weighted_mean(hidden: Array, kept: Array, places: Array) -> Array:
-    weights = np.where(kept, places, 0).astype(np.float32)  # bfloat16 has no 257
-    means: Array = _sum(ops.cast(hidden, "float32"), weights) / weights.sum(axis=1, keepdims=True)
+    weights = np.where(kept, places, 0)  # bfloat16 has no 257
+    sums = _sum(ops.cast(hidden, "float32"), weights.astype(np.float32))
+    means: Array = sums / weights.sum(axis=1, keepdims=True).astype(np.float32)
     return means
 
 
 def _maximum(hidden: Array, kept: Array, places: Array) -> Array:
     masked = np.where(kept[:, :, np.newaxis], ops.cast(hidden, "float32"), np.float32(-np.inf))
-    maxima: Array = masked.max(axis=1)
+    maxima: Array = masked.max(axis=1) + np.float32(0)  # of zeros +0
     return maxima
 
 

@@ -9,7 +9,6 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.core.pooling import POOLINGS
 from mp_core.forward import ForwardPlan, UnseenError, is_eager
 from mp_core.layers import Layer
 from mp_core.models.model import Model
@@ -25,14 +24,14 @@ _EXAMPLE = 17, 3  # tokens and texts of the example: numbers that no product of 
 class _Pooled(Layer):
     """A network, and one vector for each text."""
 
-    def __init__(self, model: Model, pooling: str, skipped: int) -> None:
+    def __init__(self, model: Model, poolings: Sequence[str], skipped: int) -> None:
         super().__init__(autocast=False)
-        self.model, self.pooling, self.skipped = model, pooling, skipped
+        self.model, self.poolings, self.skipped = model, tuple(poolings), skipped
 
     def call(self, ids: Array, places: Array, offsets: Array) -> Array:
         """Return the vectors of ragged texts, float32, shape (texts, width)."""
         hidden, longest = self.model(ids, places=places, offsets=offsets), self.model.settings.max_length
-        pooled: Array = ops.ragged_pool(hidden, offsets, self.pooling, self.skipped, longest)
+        pooled: Array = ops.ragged_pool(hidden, offsets, self.poolings, self.skipped, longest)
         return pooled
 
 
@@ -55,7 +54,6 @@ class RaggedTexts:
     Parameters
     ----------
     model : Model
-        One whose encoder :attr:`takes_ragged`.
     layer : Layer
         What is computed: of the ids of tokens, their places and the offsets of texts, float32 of shape (texts, width).
     width : int
@@ -69,7 +67,7 @@ class RaggedTexts:
         share = min(max(tokens // texts, shortest), longest)
         lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), shortest), longest)]
         ids, offsets = np.zeros(sum(lengths), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
-        example = ids, model.embeddings.position.places(ids, offsets), offsets
+        example = ids, model.embeddings.places(ids, offsets), offsets
         self.plan = ForwardPlan(layer, example, {}, (len(ids), texts))
 
     def __call__(self, ids: Array, lengths: Sequence[int], types: Array | None = None) -> Array:
@@ -95,10 +93,10 @@ class RaggedTexts:
         ids = self._model.checked(ids).astype(np.int32, copy=False)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        places = self._model.embeddings.position.places(ids, offsets, types)
+        places = self._model.embeddings.places(ids, offsets, types)
         cuts = cut(lengths, get_num_threads())
         if len(cuts) == 1:
-            found: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))[0]
+            found: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))
             return found
         passes: list[Any] = []
         for first, last in cuts:
@@ -113,25 +111,23 @@ class Plans:
     """The plans of an encoder or reranker: those that it made last. A copy of it begins with none."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, str, int], RaggedTexts] = {}
+        self._kept: dict[tuple[int, tuple[str, ...], int], RaggedTexts] = {}
         self._unseen = -1  # what `count` was when the network could not be recorded
 
     def vectors(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
         """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
-        if len(poolings) != 1 or poolings[0] not in POOLINGS:
-            return None
-        (pooling,), width = poolings, model.settings.hidden_size
-        key = id(model), pooling, skipped  # the plan holds the model: no other one gets its id
-        return self._of(key, model, lambda: RaggedTexts(model, _Pooled(model, pooling, skipped), width, 1 + skipped))
+        width = model.settings.hidden_size * len(poolings)
+        key = id(model), tuple(poolings), skipped  # the plan holds the model: no other one gets its id
+        return self._of(key, model, lambda: RaggedTexts(model, _Pooled(model, poolings, skipped), width, 1 + skipped))
 
     def scores(self, model: Model, pooling: str, labels: int) -> RaggedTexts | None:
         """Return the plan for the scores of texts by a network whose head pools so; None as for :meth:`vectors`."""
-        if pooling not in POOLINGS:
-            return None
-        return self._of((id(model), pooling, 0), model, lambda: RaggedTexts(model, _Scored(model), labels))
+        return self._of((id(model), (pooling,), 0), model, lambda: RaggedTexts(model, _Scored(model), labels))
 
-    def _of(self, key: tuple[int, str, int], model: Model, make: Callable[[], RaggedTexts]) -> RaggedTexts | None:
-        if is_eager() or self._unseen == count() or not model.encoder.takes_ragged:
+    def _of(
+        self, key: tuple[int, tuple[str, ...], int], model: Model, make: Callable[[], RaggedTexts]
+    ) -> RaggedTexts | None:
+        if is_eager() or self._unseen == count():
             return None
         found = self._kept.get(key)
         try:

@@ -6,10 +6,12 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
-from mp_core.ops.attention import dot_product_attention, ragged_attention, ragged_pool
+from mp_core.ops.attention import dot_product_attention, ragged_attention
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.lookup import take_rows, token_places
 from mp_core.ops.padding import pad_zeros
+from mp_core.ops.pairs import add, gate, multiply, ragged_rotary, rotary
+from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
 from mp_core.products.matmul import PackedMatrix, matmul
@@ -17,21 +19,26 @@ from mp_core.products.packing import pack
 
 __all__ = [
     "PackedMatrix",
+    "add",
     "cast",
     "dot_product_attention",
     "dynamic_matmul",
     "fixed_matmul",
+    "gate",
     "gelu",
     "layer_norm",
     "matmul",
+    "multiply",
     "pack",
     "pad_zeros",
     "qlinear_matmul",
     "ragged_attention",
     "ragged_pool",
+    "ragged_rotary",
     "relu",
     "relu6",
     "rms_norm",
+    "rotary",
     "sigmoid",
     "silu",
     "softmax",

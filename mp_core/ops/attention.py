@@ -7,10 +7,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import boolean, number
+from mp_core.arguments import boolean, integer, number
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
-from mp_core.core import pooling as _pooling
 from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
@@ -18,10 +17,10 @@ from mp_core.recorded import constant, recordable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["dot_product_attention", "ragged_attention", "ragged_pool"]
+__all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention", "with_offsets"]
 
 
-def _with_offsets(function: F) -> F:
+def with_offsets(function: F) -> F:
     """Say of an operation that it reads offsets, which are checked when it is called, and not in a run of a plan."""
     function.reads_offsets = True  # type: ignore[attr-defined]
     return function
@@ -36,6 +35,7 @@ def dot_product_attention(
     mask: ArrayLike | None = None,
     scale: float | None = None,
     is_causal: bool = False,
+    reach: int | None = None,
 ) -> Array:
     """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
 
@@ -57,6 +57,9 @@ def dot_product_attention(
         Default: ``1 / sqrt(size)``.
     is_causal : bool
         Whether targets attend to sources up to their own position only.
+    reach : int, optional
+        How many positions away a target finds sources: near attention, whose time is linear in the length. There are
+        as many sources as targets then.
 
     Returns
     -------
@@ -69,8 +72,8 @@ def dot_product_attention(
     TypeError
         An argument is not numeric, `mask` neither bool nor integer, or `is_causal` no bool.
     ValueError
-        The shapes do not fit, `scale` is no finite number (of float32, but for float64), or `mask` has other numbers
-        than 0 and 1.
+        The shapes do not fit, `scale` is no finite number (of float32, but for float64), `mask` has other numbers than
+        0 and 1, or `reach` is negative.
 
     Notes
     -----
@@ -99,7 +102,11 @@ def dot_product_attention(
     if causal:
         before = constant(np.tri(*shape[2:], dtype=bool))
         keep = before if keep is None else keep & before
+    near = _reach(reach, shape)
     if common is F64 or 0 in (*shape, q.shape[3], v.shape[3]):
+        if near < shape[3] - 1:
+            band = np.abs(np.arange(shape[2])[:, np.newaxis] - np.arange(shape[3])) <= near
+            keep = band if keep is None else keep & band
         return _by_parts(q, k, v, factor, keep, added)
     out = np.empty((*q.shape[:3], v.shape[3]), common)
     keep = None if keep is None else np.broadcast_to(contiguous(keep), shape)
@@ -107,14 +114,20 @@ def dot_product_attention(
     if added is not None:
         added = np.require(contiguous(added if added.dtype is F32 else cast(added, F32)), requirements="A")
         scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
-    _attention.attention(FORMATS[common], q, k, v, out, factor, keep, scaled)
+    _attention.attention(FORMATS[common], (q, k, v), out, factor, near, keep, scaled)
     return out
 
 
 @recordable
-@_with_offsets
+@with_offsets
 def ragged_attention(
-    query: Array, key: Array, value: Array, offsets: Array, bias: Array | None = None, scale: float | None = None
+    query: Array,
+    key: Array,
+    value: Array,
+    offsets: Array,
+    bias: Array | None = None,
+    scale: float | None = None,
+    reach: int | None = None,
 ) -> Array:
     """Return the attention of the tokens of each of several sequences to each other, without any padding.
 
@@ -130,6 +143,8 @@ def ragged_attention(
         Added to the scaled scores; `length` is at least that of the longest sequence.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
+    reach : int, optional
+        As in :func:`dot_product_attention`.
 
     Returns
     -------
@@ -141,7 +156,7 @@ def ragged_attention(
     TypeError
         The operands are not of one of the three types, or `offsets` not of int32.
     ValueError
-        The shapes do not fit, or `offsets` do not ascend within the tokens.
+        The shapes do not fit, `offsets` do not ascend within the tokens, or `reach` is negative.
 
     Examples
     --------
@@ -151,18 +166,13 @@ def ragged_attention(
            [0.  , 0.64, 0.36],
            [0.  , 0.36, 0.64]], dtype=float32)
     """
-    if query.dtype not in _RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
+    if query.dtype not in RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
         types = f"{query.dtype}, {key.dtype} and {value.dtype}"
         raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
-    if offsets.dtype != np.int32:
-        raise TypeError(f"`offsets` must be of int32; received {offsets.dtype}")
     if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
         shapes = f"{query.shape}, {key.shape} and {value.shape}"
         raise ValueError(f"`query`, `key` and `value` must have one shape (tokens, heads, size); received {shapes}")
-    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
-    if not ascend or offsets[-1] > len(query):
-        raise ValueError(f"`offsets` must ascend from 0 to at most the {len(query)} tokens; received {offsets}")
-    longest = int(np.diff(offsets).max(initial=0))
+    longest = checked_offsets(offsets, len(query))
     heads, size = query.shape[1:]
     if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
         raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
@@ -170,63 +180,40 @@ def ragged_attention(
     if out.size == 0 or longest == 0:
         return out
     factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
-    scaled = None
+    near, scaled = _reach(reach, (1, heads, longest, longest)), None
     if bias is not None:
         scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
-    _attention.ragged_attention(FORMATS[query.dtype], query, key, value, out, contiguous(offsets), factor, scaled)
+    operands, offsets = (query, key, value), contiguous(offsets)
+    _attention.attention(FORMATS[query.dtype], operands, out, factor, near, None, scaled, offsets)
     return out
 
 
-_RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
+RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
+"""The types of ragged sequences."""
 
 
-@recordable
-@_with_offsets
-def ragged_pool(x: Array, offsets: Array, pooling: str = "mean", skipped: int = 0, longest: int | None = None) -> Array:
-    """Return one row for each of several sequences: the mean of its rows, or one of them.
+def checked_offsets(offsets: Array, tokens: int) -> int:
+    """Return the length of the longest sequence; raise unless offsets are int32 and ascend within so many tokens."""
+    if offsets.dtype != np.int32:
+        raise TypeError(f"`offsets` must be of int32; received {offsets.dtype}")
+    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
+    if not ascend or offsets[-1] > tokens:
+        raise ValueError(f"`offsets` must ascend from 0 to at most the {tokens} tokens; received {offsets}")
+    return int(np.diff(offsets).max(initial=0))
 
-    Parameters
-    ----------
-    x : ndarray, shape (tokens, width)
-        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
-    offsets : ndarray of int32, shape (sequences + 1,)
-        As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
-    pooling : {"mean", "mean_sqrt_len_tokens", "cls", "lasttoken"}
-        The mean; the sum over the square root of the number of rows; the first row; the last one. Sums are float32, as
-        products add them.
-    skipped : int
-        How many rows at the beginning of each sequence count for none.
-    longest : int, optional
-        At least the length of the longest sequence. Default: the number of tokens.
 
-    Returns
-    -------
-    ndarray of float32, shape (sequences, width)
+def _reach(reach: int | None, shape: tuple[int, ...]) -> int:
+    """Return how many positions away targets find sources; raise where that is no such number."""
+    if reach is None:
+        return _FAR
+    if integer(reach, "reach") < 0:
+        raise ValueError(f"`reach` must be at least 0; received {reach}")
+    if shape[2] != shape[3]:
+        raise ValueError(f"`reach` needs as many sources as targets; received {shape[3]} and {shape[2]}")
+    return min(reach, _FAR)
 
-    Raises
-    ------
-    TypeError
-        `x` is of another type.
-    ValueError
-        There is no such `pooling`.
 
-    Examples
-    --------
-    >>> ragged_pool(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
-    array([[1.],
-           [3.]], dtype=float32)
-    """
-    if x.dtype not in _RAGGED:
-        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
-    if pooling not in _pooling.POOLINGS:
-        raise ValueError(f"`pooling` must be one of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
-    weights = np.ones(len(x) if longest is None else longest, x.dtype)
-    weights[:skipped] = 0
-    out = np.empty((len(offsets) - 1, x.shape[1]), F32)
-    if out.size:
-        how, weights = _pooling.POOLINGS[pooling], constant(weights)
-        _pooling.pool(FORMATS[x.dtype], how, contiguous(x), contiguous(offsets), weights, skipped, out)
-    return out
+_FAR = 2**31 - 1  # farther than any sequence is long: products refuse those
 
 
 def _scores_shape(q: Array, k: Array, v: Array) -> tuple[int, int, int, int]:

@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import F32, FORMATS, I8, Array, cast, contiguous
-from mp_core.core.lookup import count_places, gather
+from mp_core.arrays import FORMATS, Array, cast, contiguous
+from mp_core.codes import CODES
+from mp_core.core.lookup import count_places, gather, gather_numbers
+from mp_core.dtypes import name_of
 from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization.recipe import KINDS
 from mp_core.recorded import recordable
 
 __all__ = ["take_rows", "token_places"]
@@ -49,16 +52,25 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
         out = np.empty(shape, dtype)
         gather(table, places, out, FORMATS[table.dtype], FORMATS[dtype])
         return out
-    plain = table.dtype is I8 and table.zero_point is None and table.group_size is None and table.axis == (0,)
-    if plain and not is_wide and table.values.flags.c_contiguous and table.scale.flags.c_contiguous:
+    table._check()
+    if not is_wide and _is_gathered(table):
+        group = table.shape[1] if table.group_size is None else table.group_size
+        values, scale, codes = contiguous(table.values), contiguous(table.scale), CODES[name_of(table.dtype)]
+        kind = KINDS[name_of(table.dtype)], codes.packed, codes.qmin < 0
+        zero = None if table.zero_point is None else contiguous(table.zero_point)
         out = np.empty(shape, dtype)
-        gather(table.values, places, out, FORMATS[F32], FORMATS[dtype], table.scale)
+        gather_numbers(values, places, out, FORMATS[dtype], kind, scale, zero, max(group, 1))
         return out
     index = indices.reshape(-1)
     scale, zero = (x if x is None or not table.axis else x[index] for x in (table.scale, table.zero_point))
     rows = (index.size, table.shape[1])
     part = QuantizedArray(table.values[index], scale, zero, table.axis, table.group_size, table.dtype, rows)
     return dequantize(part, dtype).reshape(shape)
+
+
+def _is_gathered(table: QuantizedArray) -> bool:
+    """Whether the kernel reads the rows of a table: of 8 or 4 bits, with scales for all of it, its rows, or groups."""
+    return not CODES[name_of(table.dtype)].is_wide and table.axis in ((), (0,)) and len(table.shape) == 2
 
 
 @recordable

@@ -3,8 +3,7 @@
  * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
  * strides are in elements unless a name or its comment says bytes; pointers may be unaligned; a kernel touches no byte
  * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), but for products of
- * bf16 by AMX tiles, which have an order of their own (mp_tiles).
- */
+ * bf16 by AMX tiles, which have an order of their own (mp_tiles). */
 #ifndef MP_KERNELS_H
 #define MP_KERNELS_H
 
@@ -225,13 +224,16 @@ typedef struct {
 static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
 
 /* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. */
+ * gamma, beta and residual, of the format and stride of x, may be NULL. combine: x + y, x * y; as in activate, out may be
+ * an operand. turn: vectors of 2 half elements, one behind the other, by half cosines, then half sines, at `angles`. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
                        float epsilon);
     void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon);
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+    void (*combine[2])(const float *x, const float *y, ptrdiff_t n, float *out);
+    void (*turn)(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out);
 } mp_rows;
 
 /* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:
@@ -281,9 +283,7 @@ typedef struct {
  * is one K block, and accumulators.ld is MP_PANEL.
  *   MP_QUADS  panels of int8. a is multiplied as it is, signed if a_flip is not 0: so a_zero is 0.
  *   MP_PAIRS  panels of bf16. The sums have an order of their own (docs/numerics.md). */
-typedef struct {
-    void (*gemm[MP_ARITHMETICS])(const mp_gemm *g);
-} mp_tiles;
+typedef struct { void (*gemm[MP_ARITHMETICS])(const mp_gemm *g); } mp_tiles;
 
 /* The kernels of an instruction set. isa.def says for which set each family was compiled. */
 typedef struct {

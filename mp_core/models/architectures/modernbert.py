@@ -17,15 +17,11 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.layers import activations
 from mp_core.models.architectures.table import Architecture
-from mp_core.models.blocks import Embeddings, Encoder, Part, Shape
+from mp_core.models.blocks import Embeddings, Encoder, Part, Shape, attend
 from mp_core.models.settings import Settings, unexpected
 
 __all__ = ["MODERNBERT"]
-
-_QUERIES = 128
-"""Queries of a text that near attention takes at once, with the keys around them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +59,12 @@ class ModernEmbeddings(Embeddings):
         self.word = self.vocabulary("word")
         self.norm = self.normalization("norm", s.norm_bias)
 
-    def call(self, ids: Array, types: Array | None = None) -> Array:  # type: ignore[override]
-        """Return the vectors of tokens, shape (n, length, width); no network of this kind tells `types` apart."""
+    def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
+        """Return zeros: there is no table of positions, and no network of this kind tells `types` apart."""
+        return np.zeros(len(ids), np.int32)
+
+    def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
+        """Return the vectors of tokens, with the axes of `ids` and one more, whatever their types and places."""
         outputs: Array = self.norm(self.word(ids))
         return outputs
 
@@ -88,52 +88,27 @@ class RotaryAttention(Part):
         self.qkv = self.dense("qkv", 3 * width, width, bias=s.attention_bias)
         self.attention_output = self.dense("attention_output", width, width, bias=s.attention_bias)
 
-    def call(self, hidden: Array, keep: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep`, (n, 1, 1, length), is False for padding."""
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
         s = self.settings
-        n, length, width = hidden.shape
-        qkv = self.qkv(hidden).reshape(n, length, 3, s.num_attention_heads, s.head_size)
-        turned = _turn(qkv[:, :, :2], s.thetas[self.index])
-        reach = s.local_attention // 2 if s.near[self.index] else length
-        context = _attend(turned[:, :, 0], turned[:, :, 1], qkv[:, :, 2], keep, reach)
-        outputs: Array = self.attention_output(context.reshape(n, length, width))
+        qkv = self.qkv(hidden).reshape(*hidden.shape[:-1], 3, s.num_attention_heads, s.head_size)
+        angles = _angles(s.thetas[self.index], s.head_size, s.max_length)
+        both = qkv[..., :2, :, :]
+        turned = ops.rotary(both, angles) if offsets is None else ops.ragged_rotary(both, angles, offsets)
+        query, key, value = turned[..., 0, :, :], turned[..., 1, :, :], qkv[..., 2, :, :]
+        reach = s.local_attention // 2 if s.near[self.index] else None
+        outputs: Array = self.attention_output(attend(query, key, value, keep, offsets=offsets, reach=reach))
         return outputs
 
 
-def _turn(x: Array, theta: float) -> Array:
-    """Return vectors of shape (n, length, ..., size), each turned by its position, in float32 before it is rounded."""
-    half = x.shape[-1] // 2
-    wide = ops.cast(x, dtypes.result_type(x.dtype, F32))
-    cos, sin = (table.reshape(-1, *(1,) * (x.ndim - 3), half) for table in _angles(theta, 2 * half, x.shape[1]))
-    turned = wide * np.concatenate([cos, cos], axis=-1)
-    turned[..., :half] -= wide[..., half:] * sin
-    turned[..., half:] += wide[..., :half] * sin
-    return ops.cast(turned, x.dtype)
-
-
 @lru_cache(maxsize=8)
-def _angles(theta: float, size: int, length: int) -> tuple[Array, Array]:
-    """Return cosines and sines of ``position / theta ** (2 * i / size)`` in float32, shape (length, size / 2)."""
+def _angles(theta: float, size: int, length: int) -> Array:
+    """Return cosines, then sines, of ``position / theta ** (2 * i / size)`` in float32, shape (length, size)."""
     powers = (theta ** (np.arange(0, size, 2) / size)).astype(F32)
     angles = (np.arange(length, dtype=F32)[:, np.newaxis] * (1 / powers)).astype(np.float64)
-    return np.cos(angles).astype(F32), np.sin(angles).astype(F32)
-
-
-def _attend(query: Array, key: Array, value: Array, keep: Array | None, reach: int) -> Array:
-    """Return what the heads find, each token at most `reach` away, shape (n, length, heads, size) as all three have.
-
-    Near attention takes some queries at a time with the keys around them, so that its time is linear in the length.
-    """
-    length = query.shape[1]
-    if reach >= length - 1:
-        return ops.dot_product_attention(query, key, value, mask=keep)
-    context, places = np.empty(query.shape, value.dtype), np.arange(length)
-    for start in range(0, length, _QUERIES):
-        rows, around = slice(start, start + _QUERIES), slice(max(0, start - reach), start + _QUERIES + reach)
-        near = np.abs(places[rows, np.newaxis] - places[around]) <= reach
-        mask = near if keep is None else keep[..., around] & near
-        context[:, rows] = ops.dot_product_attention(query[:, rows], key[:, around], value[:, around], mask=mask)
-    return context
+    table: Array = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(F32)
+    table.flags.writeable = False  # so that plans share it
+    return table
 
 
 class ModernBlock(Part):
@@ -154,23 +129,19 @@ class ModernBlock(Part):
         self.intermediate_norm = self.normalization("intermediate_norm", s.norm_bias)
         self.intermediate = self.dense("intermediate", 2 * inner, width, bias=s.mlp_bias)
         self.output = self.dense("output", width, inner, bias=s.mlp_bias)
-        self.activation = activations.get(s.hidden_act)
 
-    def call(self, hidden: Array, keep: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`, in its type."""
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
         normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
-        hidden = hidden + ops.cast(self.attention(normed, keep=keep), hidden.dtype)
-        inner = self.intermediate(self.intermediate_norm(hidden))
-        half = self.settings.intermediate_size
-        gated = self.activation(inner[..., :half]) * inner[..., half:]
-        hidden += ops.cast(self.output(gated), hidden.dtype)
-        return hidden
+        hidden = ops.add(hidden, self.attention(normed, keep=keep, offsets=offsets))
+        inner, half = self.intermediate(self.intermediate_norm(hidden)), self.settings.intermediate_size
+        gated = ops.gate(inner[..., :half], inner[..., half:], self.settings.hidden_act)
+        return ops.add(hidden, self.output(gated))
 
 
 class ModernEncoder(Encoder):
     """Blocks, each of which adds to the outputs of the one before, and a normalization of the sum."""
 
-    takes_ragged = False
     settings: ModernSettings
 
     def build(self, input_shape: Shape) -> None:
@@ -182,11 +153,11 @@ class ModernEncoder(Encoder):
         ]
         self.norm = self.normalization("norm", s.norm_bias)
 
-    def call(self, hidden: Array, keep: Array | None = None) -> Array:  # type: ignore[override]
-        """Return the normalized sum of all blocks; `keep`, (n, 1, 1, length), is False for padding."""
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return the normalized sum of all blocks; `keep` and `offsets` are those of :func:`attend`."""
         hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
         for block in self.blocks:
-            hidden = block(hidden, keep=keep)
+            hidden = block(hidden, keep=keep, offsets=offsets)
         outputs: Array = self.norm(hidden)
         return outputs
 

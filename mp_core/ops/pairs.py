@@ -1,0 +1,257 @@
+"""Two arrays element by element, and vectors that turn with their positions."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast, contiguous, imported_all
+from mp_core.core import pairs as _pairs
+from mp_core.core.convert import copied
+from mp_core.dtypes import result_type
+from mp_core.ops.attention import checked_offsets, with_offsets
+from mp_core.products import float64
+from mp_core.products.operands import ACTIVATIONS
+from mp_core.recorded import constant, recordable
+
+__all__ = ["add", "gate", "multiply", "ragged_rotary", "rotary"]
+
+
+@recordable
+def add(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return ``x + y``, added in float32 and rounded once.
+
+    Parameters
+    ----------
+    x, y : array-like
+        Float, of shapes that broadcast against each other; integers become float32. A number of Python takes the type
+        of the other operand.
+
+    Returns
+    -------
+    ndarray
+        In the type that the operands have in common: bfloat16 and float32 give float32, bfloat16 and float16 too.
+
+    Raises
+    ------
+    TypeError
+        An operand is not numeric, or one is of a float8 type and the other of another.
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> add(np.array([[1, 2], [3, 4]], np.float16), np.array([0.5, -0.5], np.float16))
+    array([[1.5, 1.5],
+           [3.5, 3.5]], dtype=float16)
+    """
+    return _combined(x, y, _pairs.ADD)
+
+
+@recordable
+def multiply(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return ``x * y``, element by element: multiplied in float32 and rounded once.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> multiply(np.array([1, 2, 3], np.float32), 0.5)
+    array([0.5, 1. , 1.5], dtype=float32)
+    """
+    return _combined(x, y, _pairs.MULTIPLY)
+
+
+@recordable
+def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
+    """Return ``activation(x) * y``, in float32 and rounded once: what a perceptron with a gate computes.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+    activation : str
+        The name of one that products apply, or ``"linear"``.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`; or there is no such `activation`.
+
+    Examples
+    --------
+    >>> gate(np.array([-1, 2], np.float32), np.array([3, 4], np.float32), "relu")
+    array([0., 8.], dtype=float32)
+    """
+    name = None if activation == "linear" else activation
+    if name not in ACTIVATIONS:
+        known = ", ".join(repr(name or "linear") for name in ACTIVATIONS)
+        raise ValueError(f"`activation` must be one of {known}; received {activation!r}")
+    return _combined(x, y, _pairs.MULTIPLY, name)
+
+
+def _combined(x: ArrayLike, y: ArrayLike, how: int, activation: Any = None) -> Array:
+    x, y = _operands(*imported_all(("x", "y"), x, y))
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        raise ValueError(f"`x` and `y` must broadcast against each other; received {x.shape}, {y.shape}") from None
+    dtype = result_type(x.dtype, y.dtype)
+    if dtype is F64:
+        x = x if activation is None else float64.ACTIVATIONS[activation](cast(x, F64))
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            return np.asarray((np.add, np.multiply)[how](x, y, dtype=F64))
+    out = np.empty(shape or (1,), dtype)
+    if out.size:
+        x, y = (_in_rows(part, out.shape) for part in (x, y))
+        _pairs.combine(how, ACTIVATIONS[activation], x, FORMATS[x.dtype], y, FORMATS[y.dtype], out, FORMATS[dtype])
+    return out.reshape(shape)
+
+
+def _operands(x: Any, y: Any) -> tuple[Array, Array]:
+    """Return both as arrays of float types; a number of Python beside an array gets its type."""
+    if type(x) in _NUMBERS and type(y) not in _NUMBERS:
+        y = as_float(y, "y")
+        return _number(x, y), y
+    x = as_float(x, "x")
+    return x, _number(y, x) if type(y) in _NUMBERS else as_float(y, "y")
+
+
+_NUMBERS = (int, float)
+
+
+def _number(value: float, beside: Array) -> Array:
+    return constant(np.full(beside.shape[-1:], cast(np.float64(value), beside.dtype)))
+
+
+def _in_rows(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return `x` broadcast to a shape, a copy if its rows have no unit stride or no stride in common."""
+    x = np.broadcast_to(x, shape)
+    axes = [axis for axis in range(x.ndim - 1) if shape[axis] > 1]
+    even = all(x.strides[outer] == x.strides[inner] * shape[inner] for outer, inner in pairwise(axes))
+    return x if even and (shape[-1] == 1 or x.strides[-1] == x.itemsize) else copied(x)
+
+
+# ---- rotary positions
+
+
+@recordable
+def rotary(x: Array, angles: Array) -> Array:
+    """Return vectors, each turned by the angles of its position: rotary positions.
+
+    The first half a and the second half b of a vector become ``a cos - b sin`` and ``b cos + a sin``, in float32 with
+    the products rounded, and are rounded once to the type of `x`.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, length, ..., size)
+        Float, `size` even.
+    angles : ndarray, shape (positions, size)
+        Of each position size / 2 cosines, then as many sines; `positions` is at least `length`.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit.
+
+    Examples
+    --------
+    >>> rotary(np.array([[[1, 2], [1, 2]]], np.float32), [[1, 0], [0, 1]])
+    array([[[ 1.,  2.],
+            [-2.,  1.]]], dtype=float32)
+    """
+    if x.ndim < 3:
+        raise ValueError(f"`x` must have shape (n, length, ..., size); received {x.shape}")
+    return _turned(x, angles, x.shape[:2], None)
+
+
+@recordable
+@with_offsets
+def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
+    """Return :func:`rotary` of several sequences that lie one behind the other.
+
+    Parameters
+    ----------
+    x : ndarray, shape (tokens, ..., size)
+    angles : ndarray, shape (positions, size)
+        As in :func:`rotary`, with at least as many positions as the longest sequence has tokens.
+    offsets : ndarray of int32, shape (sequences + 1,)
+        Where each sequence begins, and the last one ends: from 0 to the number of tokens.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    TypeError
+        `offsets` is not of int32.
+    ValueError
+        Shapes do not fit, or `offsets` do not ascend from 0 to the number of tokens.
+
+    Examples
+    --------
+    >>> ragged_rotary(np.array([[1, 2], [1, 2]], np.float32), [[1, 0], [0, 1]], np.array([0, 1, 2], np.int32))
+    array([[1., 2.],
+           [1., 2.]], dtype=float32)
+    """
+    if x.ndim < 2:
+        raise ValueError(f"`x` must have shape (tokens, ..., size); received {x.shape}")
+    longest = checked_offsets(offsets, len(x))
+    if offsets[0] != 0 or offsets[-1] != len(x):
+        raise ValueError(f"`offsets` must be from 0 to the {len(x)} tokens; received {offsets}")
+    return _turned(x, angles, (len(offsets) - 1, longest), contiguous(offsets))
+
+
+def _turned(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None) -> Array:
+    """Return the turned vectors of so many sequences, of which the longest has so many tokens."""
+    x, size = as_float(x), x.shape[-1]
+    wide = F64 if x.dtype is F64 else F32
+    angles = angles if isinstance(angles, np.ndarray) and angles.dtype is wide else cast(angles, wide)
+    if size % 2 or angles.ndim != 2 or angles.shape[1] != size or angles.shape[0] < sequences[1]:
+        expected = f"(at least {sequences[1]}, {size}), the latter even"
+        raise ValueError(f"`angles` must have shape {expected}; received {angles.shape}")
+    tokens = len(x) if offsets is not None else sequences[0] * sequences[1]
+    shape = tokens, x.size // max(tokens * size, 1), size
+    if x.dtype is F64:
+        places = np.tile(np.arange(sequences[1]), sequences[0])
+        if offsets is not None:
+            places = np.arange(tokens) - np.repeat(offsets[:-1], np.diff(offsets))
+        return _turned_float64(x.reshape(shape), angles[places, np.newaxis]).reshape(x.shape)
+    out = np.empty(x.shape, x.dtype)
+    if out.size:
+        parts = x.reshape(shape)
+        if not np.may_share_memory(parts, x) or parts.strides[1:] != (size * x.itemsize, x.itemsize):
+            parts = copied(x).reshape(shape)
+        _pairs.turn(FORMATS[x.dtype], parts, contiguous(angles), out.reshape(shape), sequences[1], offsets)
+    return out
+
+
+def _turned_float64(x: Array, angles: Array) -> Array:
+    (a, b), (cos, sin) = np.split(x, 2, axis=-1), np.split(angles, 2, axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

@@ -1,0 +1,76 @@
+"""One row for each of several sequences that lie one behind the other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
+from mp_core.core import pooling as _pooling
+from mp_core.ops.attention import RAGGED, with_offsets
+from mp_core.recorded import constant, recordable
+
+__all__ = ["ragged_pool"]
+
+
+@recordable
+@with_offsets
+def ragged_pool(
+    x: Array, offsets: Array, pooling: str | Sequence[str] = "mean", skipped: int = 0, longest: int | None = None
+) -> Array:
+    """Return one row for each of several sequences: a mean or the maxima of its rows, or one of them.
+
+    Parameters
+    ----------
+    x : ndarray, shape (tokens, width)
+        Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+    offsets : ndarray of int32, shape (sequences + 1,)
+        As :func:`ragged_attention` takes them; each sequence has more than `skipped` rows.
+    pooling : str or sequence of str
+        ``"mean"``; ``"mean_sqrt_len_tokens"``, the sum over the square root of the number of rows; ``"weightedmean"``,
+        the mean of rows that count 1, 2, 3, ... times; ``"max"``, the largest of each column; ``"cls"``, the first row;
+        ``"lasttoken"``, the last one. Of several, the rows stand side by side. Sums are float32, as products add them.
+    skipped : int
+        How many rows at the beginning of each sequence do not count.
+    longest : int, optional
+        At least the length of the longest sequence. Default: the number of tokens.
+
+    Returns
+    -------
+    ndarray of float32, shape (sequences, width), or (sequences, n * width) for n poolings
+
+    Raises
+    ------
+    TypeError
+        `x` is of another type.
+    ValueError
+        There is no such `pooling`.
+
+    Examples
+    --------
+    >>> ragged_pool(np.array([[1], [2], [4]], np.float32), np.array([0, 1, 3], np.int32))
+    array([[1.],
+           [3.]], dtype=float32)
+    """
+    if x.dtype not in RAGGED:
+        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
+    names, width = [pooling] if isinstance(pooling, str) else list(pooling), x.shape[1]
+    for name in names:
+        if name not in _pooling.POOLINGS:
+            raise ValueError(f"`pooling` must be of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
+    out = np.empty((len(offsets) - 1, width * len(names)), F32)
+    if out.size:
+        x, offsets, most = contiguous(x), contiguous(offsets), len(x) if longest is None else longest
+        for place, name in enumerate(names):
+            rows = cast(x, F32) if name == "weightedmean" else x
+            weights = constant(_weights(name, skipped, most, rows.dtype))
+            how, fmt = _pooling.POOLINGS[name], FORMATS[rows.dtype]
+            _pooling.pool(fmt, how, rows, offsets, weights, skipped, out, place * width)
+    return out
+
+
+def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:
+    """Return how often each row of a sequence counts."""
+    weights = np.arange(1, longest + 1).astype(dtype) if pooling == "weightedmean" else np.ones(longest, dtype)
+    weights[:skipped] = 0
+    return weights
