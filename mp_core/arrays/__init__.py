@@ -14,6 +14,7 @@ from mp_core.arrays.received import (
     check_out,
     imported,
     imported_all,
+    imported_out,
     may_overlap,
     refuse_masked,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "contiguous",
     "imported",
     "imported_all",
+    "imported_out",
     "may_overlap",
     "refuse_masked",
 ]
