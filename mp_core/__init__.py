@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         gelu,
         layer_norm,
         matmul,
+        mean,
         pack,
         qlinear_matmul,
         relu,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         sigmoid,
         silu,
         softmax,
+        sum,
         tanh,
     )
     from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -92,6 +94,7 @@ _HOMES = {
     "gelu": "ops",
     "layer_norm": "ops",
     "matmul": "ops",
+    "mean": "ops",
     "pack": "ops",
     "PackedMatrix": "ops",
     "qlinear_matmul": "ops",
@@ -104,6 +107,7 @@ _HOMES = {
     "sigmoid": "ops",
     "silu": "ops",
     "softmax": "ops",
+    "sum": "ops",
     "tanh": "ops",
 }
 
@@ -135,6 +139,7 @@ __all__ = [
     "layers",
     "loss_scale",
     "matmul",
+    "mean",
     "mixed_precision",
     "models",
     "ops",
@@ -150,6 +155,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "sum",
     "tanh",
     "tf_keras",
 ]

@@ -37,6 +37,8 @@ cdef extern from "kernels.h" nogil:
         MP_SLACK
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
+        MP_BLOCK_ROW
+        MP_BLOCKS_TOGETHER
 
     const Py_ssize_t mp_element_bytes[]
     const Py_ssize_t mp_group[]
@@ -135,6 +137,10 @@ cdef extern from "kernels.h" nogil:
                            float epsilon) noexcept nogil
         void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
+        void (*sum_blocks)(mp_format format, const void *x, Py_ssize_t blocks, Py_ssize_t stride, Py_ssize_t n,
+                           float *lanes) noexcept nogil
+        void (*sum_columns)(mp_format format, const void *x, Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t n,
+                            float *lanes) noexcept nogil
 
     ctypedef struct mp_quantizers:
         void (*amax)(const mp_part *p, float *amax) noexcept nogil

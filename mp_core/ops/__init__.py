@@ -12,6 +12,7 @@ from mp_core.ops.lookup import take_rows, token_places
 from mp_core.ops.padding import pad_zeros
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
+from mp_core.ops.sums import mean, sum
 from mp_core.products.matmul import PackedMatrix, matmul
 from mp_core.products.packing import pack
 
@@ -24,6 +25,7 @@ __all__ = [
     "gelu",
     "layer_norm",
     "matmul",
+    "mean",
     "pack",
     "pad_zeros",
     "qlinear_matmul",
@@ -35,6 +37,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "sum",
     "take_rows",
     "tanh",
     "token_places",

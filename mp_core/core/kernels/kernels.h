@@ -59,6 +59,7 @@ enum {
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
     MP_ROWS_TOGETHER = 4,    /* rows that a pass runs over before the next pass, if their f32 fits into 16 KiB of L1 */
+    MP_BLOCKS_TOGETHER = 4,  /* blocks of a sum whose additions overlap */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
     MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
@@ -225,13 +226,17 @@ typedef struct {
 static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
 
 /* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. */
+ * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x.
+ * sum_blocks: the lanes of blocks of n elements, `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n
+ * columns of a block of rows, `stride` bytes apart, to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
                        float epsilon);
     void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon);
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
+    void (*sum_blocks)(mp_format format, const void *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n, float *lanes);
+    void (*sum_columns)(mp_format format, const void *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *lanes);
 } mp_rows;
 
 /* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:

@@ -50,6 +50,7 @@ V void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
 }
 
 #include "rows/norms.h"
+#include "rows/reductions.h"
 #include "rows/softmax.h"
 
 static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
@@ -62,4 +63,6 @@ const mp_rows MP_EXPORTED(rows) = {
     .layer_norm = layer_norm,
     .rms_norm = rms_norm,
     .activate = activate_row,
+    .sum_blocks = sum_blocks,
+    .sum_columns = sum_columns,
 };
