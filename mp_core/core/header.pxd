@@ -37,8 +37,6 @@ cdef extern from "kernels.h" nogil:
         MP_SLACK
         MP_BLOCK_WIDE
         MP_BLOCK_PAIRS
-        MP_BLOCK_ROW
-        MP_BLOCKS_TOGETHER
 
     const Py_ssize_t mp_element_bytes[]
     const Py_ssize_t mp_group[]

@@ -1,5 +1,5 @@
 /* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32, ...,
- * starting at +0. core/sums.pyx adds the lanes of the blocks, and the lanes. */
+ * starting at +0. library/sums.c adds the lanes of the blocks, and the lanes. */
 
 /* `count` blocks of n elements, `stride` bytes apart: their additions overlap, of which each takes three cycles. */
 V void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
