@@ -2,7 +2,7 @@
 
     python asv_bench/torch_linears.py [--threads 1 2] [--tokens 128] [--rounds 15]
 
-Between two contenders there is a pause, so that threads which wait awake (torch's do, for some milliseconds) go to sleep.
+Between two contenders there is a pause, in which threads that wait awake, as torch's do, go to sleep.
 """
 
 import argparse

@@ -163,7 +163,7 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
         return result
     if target is None:
         np.copyto(check_out(held, plan.shape, result.dtype), result)
-    return out
+    return out  # type: ignore[return-value]
 
 
 class _View(NamedTuple):

@@ -50,7 +50,9 @@ def test_torch_reads_every_type_it_has_on_the_same_memory(name):
     assert torch.from_dlpack(mp.interop.dlpack(x)).data_ptr() == x.ctypes.data
 
 
-@pytest.mark.parametrize("view", [lambda x: x[::2, 1:], lambda x: x.T, lambda x: x[1:1], lambda x: x[0, 0:1], np.squeeze])
+@pytest.mark.parametrize(
+    "view", [lambda x: x[::2, 1:], lambda x: x.T, lambda x: x[1:1], lambda x: x[0, 0:1], np.squeeze]
+)
 def test_torch_reads_views_by_their_strides(view):
     x = view(some("bfloat16", (6, 5)))
     tensor = mp.interop.to_torch(x, copy=False)
@@ -125,7 +127,7 @@ def test_jax_shares_aligned_memory_and_copies_other(name):
     np.testing.assert_array_equal(np.asarray(array), x)
     np.testing.assert_array_equal(np.asarray(mp.interop.to_jax(x[1:])), x[1:])
     np.testing.assert_array_equal(np.asarray(mp.interop.to_jax(x[::-2])), x[::-2])
-    with pytest.raises(ValueError, match="not contiguous|not aligned|negative"):
+    with pytest.raises(ValueError, match=r"not contiguous|not aligned|negative"):
         mp.interop.to_jax(x[::-2], copy=False)
     with pytest.raises(ValueError, match="aligned"):
         mp.interop.to_jax(x[1:], copy=False)
@@ -289,9 +291,9 @@ def test_a_torch_tensor_receives_the_result(operation, strided):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: torch.empty(5, 8, dtype=torch.bfloat16), ValueError, r"`out` must have shape \(4, 8\); received \(5, 8\)"),
+        (lambda: torch.empty(5, 8, dtype=torch.bfloat16), ValueError, r"shape \(4, 8\); received \(5, 8\)"),
         (lambda: torch.empty(4, 8, dtype=torch.float16), TypeError, "`out` must have dtype bfloat16; received float16"),
-        (lambda: torch.empty(4, 8, dtype=torch.bfloat16, requires_grad=True), TypeError, "`out` must be .*require grad"),
+        (lambda: torch.empty(4, 8, dtype=torch.bfloat16, requires_grad=True), TypeError, "`out` .*require grad"),
         (lambda: torch.empty(4, 8, dtype=torch.bfloat16, device="meta"), TypeError, "`out` must be"),
         (lambda: OnGpu(), TypeError, r"`out` must be in CPU memory; received a tensor on device \(2, 0\)"),
         (lambda: read_only(), ValueError, "`out` must be writeable"),

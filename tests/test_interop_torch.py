@@ -1,8 +1,10 @@
 """torch's modules as layers, and models whose linears mp_core computes."""
 
 import copy
+import gc
 import io
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch import nn
 
 import mp_core as mp
 from mp_core.interop.torch import PackedLinear, from_torch, replace_linears
-from mp_core.interop.torch.linears import array_of
+from mp_core.interop.torch.linears import _known, array_of
 from mp_core.interop.torch.modules import _LAYERS
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -134,6 +136,16 @@ def _noise(module):
         nn.init.normal_(module.weight)
 
 
+def test_what_was_computed_with_goes_with_the_module():
+    layer, x = PackedLinear(linear(), "int8"), torch.randn(2, 40)
+    layer(x)
+    storage = weakref.ref(layer.panels.untyped_storage())
+    before = len(_known)
+    del layer
+    gc.collect()
+    assert len(_known) == before - 1 and storage() is None
+
+
 def test_packed_weights_can_be_read():
     layer = linear()
     torch.testing.assert_close(PackedLinear(layer, "float32").weight, layer.weight.detach(), rtol=0, atol=0)
@@ -161,15 +173,15 @@ def test_linears_are_replaced_where_they_are():
     ("call", "error", "message"),
     [
         (lambda: replace_linears(3), TypeError, "`model` must be a torch.nn.Module; received int"),
-        (lambda: replace_linears(nn.Sequential(linear()), "int3"), ValueError, "`dtype` must be one of float32, .*'int3'"),
+        (lambda: replace_linears(nn.Sequential(linear()), "int3"), ValueError, "`dtype` must be one .*'int3'"),
         (lambda: replace_linears(nn.Sequential(linear()), skip="1"), ValueError, r"`skip` must name linears.*\['1'\]"),
         (lambda: PackedLinear(nn.ReLU(), "int8"), TypeError, "`linear` must be a torch.nn.Linear; received ReLU"),
-        (lambda: PackedLinear(linear().to("meta"), "int8"), ValueError, "must be in CPU memory; received weights on meta"),
-        (lambda: PackedLinear(linear(), "int8")(torch.randn(3, 41)), ValueError, r"shape \(..., 40\); received \(3, 41\)"),
+        (lambda: PackedLinear(linear().to("meta"), "int8"), ValueError, "received weights on meta"),
+        (lambda: PackedLinear(linear(), "int8")(torch.randn(3, 41)), ValueError, r"\(..., 40\); received \(3, 41\)"),
         (lambda: PackedLinear(linear(), "bfloat16")(torch.tensor(1.0)), ValueError, r"received \(\)"),
-        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40, dtype=torch.int32)), TypeError, "inputs must be of torch.float32.*torch.int32"),
-        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40, dtype=torch.float64)), TypeError, "received torch.float64"),
-        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40, dtype=torch.complex64)), TypeError, "received torch.complex64"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).int()), TypeError, "inputs .*torch.int32"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).double()), TypeError, "torch.float64"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).cfloat()), TypeError, "torch.complex64"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(call, error, message):
@@ -192,6 +204,7 @@ def test_a_model_is_not_changed_if_one_linear_cannot_be_packed():
 ])  # fmt: skip
 def test_damaged_states_are_refused(damage):
     layer = PackedLinear(linear(), "int8")
+    layer(torch.randn(2, 40))
     damage(layer)
     with pytest.raises((ValueError, TypeError, RuntimeError)):
         layer(torch.randn(2, 40))
@@ -240,7 +253,7 @@ MODULES = {
     "Flatten": (nn.Flatten, (2, 3, 4)),
     "Flatten of some axes": (lambda: nn.Flatten(0, 1), (2, 3, 4)),
     "Sequential": (
-        lambda: nn.Sequential(nn.Linear(8, 16), nn.Sequential(nn.GELU(), nn.LayerNorm(16)), nn.Dropout(), linear(16, 4)),
+        lambda: nn.Sequential(linear(8, 16), nn.Sequential(nn.GELU(), nn.LayerNorm(16)), nn.Dropout(), linear(16)),
         (3, 8),
     ),
 }  # fmt: skip
@@ -316,7 +329,7 @@ def test_one_error_lists_all_that_has_no_layer():
     )
     with pytest.raises(ValueError, match=r"has 1 modules .*: the module itself \(Bilinear\)"):
         from_torch(nn.Bilinear(2, 2, 2))
-    with pytest.raises(TypeError, match="`module` must be a torch.nn.Module; received int"):
+    with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module; received int"):
         from_torch(3)
 
 

@@ -1,4 +1,4 @@
-"""sum and mean: the stated order bit for bit, a bound computed from the stated formula, axes, layouts and hostile input."""
+"""sum and mean: the stated order bit for bit, the stated bound, axes, layouts and hostile input."""
 
 import math
 import warnings
@@ -11,7 +11,16 @@ from oracles import NARROW, assert_same_bits, gamma, values
 import mp_core as mp
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-SHAPES = [((), None), ((5,), 0), ((0,), 0), ((3, 0, 2), 1), ((3, 0, 2), 2), ((4097,), None), ((3, 70000), 1), ((9000, 37), 0)]
+SHAPES = [
+    ((), None),
+    ((5,), 0),
+    ((0,), 0),
+    ((3, 0, 2), 1),
+    ((3, 0, 2), 2),
+    ((4097,), None),
+    ((3, 70000), 1),
+    ((9000, 37), 0),
+]
 SHAPES += [((5, 300, 7), 1), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (1, 2)), ((2, 3, 4, 5), (-1, 0)), ((6, 1, 5), ())]
 
 

@@ -57,8 +57,8 @@ cdef class Exported:
         Raises
         ------
         BufferError
-            Another device; strides that are negative or no whole elements; the byte order is not this machine's; read-only memory,
-            or elements of fewer than 8 bits, in a capsule of a version that cannot say so.
+            Another device; strides that are negative or no whole elements; the byte order is not this machine's;
+            read-only memory, or elements of fewer than 8 bits, in a capsule of a version that cannot say so.
         ValueError
             `stream` is not None.
         """

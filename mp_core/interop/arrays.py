@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from mp_core.arguments import boolean
 from mp_core.arrays import Array, imported
 from mp_core.core.dlpack_export import CODES, Exported
@@ -83,11 +81,11 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
     >>> to_torch(np.array([1.0, 2.0], ml_dtypes.bfloat16))
     tensor([1., 2.], dtype=torch.bfloat16)
     """
-    import torch
+    import torch.utils.dlpack
 
     array = _shareable(imported(x, "x"), copy, "torch")
     try:
-        return torch.from_dlpack(dlpack(array))
+        return torch.utils.dlpack.from_dlpack(dlpack(array))
     except (BufferError, RuntimeError) as error:
         raise TypeError(f"torch has no tensors of {array.dtype}") from error
 

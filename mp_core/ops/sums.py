@@ -15,7 +15,7 @@ from mp_core.dtypes import ALLOWED, is_float, name_of, parse
 __all__ = ["mean", "sum"]
 
 
-def sum(  # noqa: A001
+def sum(
     x: ArrayLike,
     axis: int | Sequence[int] | None = None,
     *,

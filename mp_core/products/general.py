@@ -60,7 +60,7 @@ def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation
     held = imported_out(out)
     a, b, bias, residual = imported_all(("a", "b", "bias", "residual"), a, b, bias, residual, kept=(Quantized, Panels))
     result = _multiply(a, b, wanted, held, _Epilogue(bias, _NAMES[activation], residual))
-    return result if out is None else out  # type: ignore[no-any-return]
+    return result if out is None else out
 
 
 def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue) -> Array:

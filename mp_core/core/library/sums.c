@@ -29,9 +29,9 @@ ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s) {
 static void run_short_rows(void *call, ptrdiff_t index) {
     const mp_sum_call *s = call;
     const ptrdiff_t end = mp_min((index + 1) * s->share, s->outer);
-    float lanes[MP_BLOCKS_TOGETHER * MP_LANES];
-    for (ptrdiff_t row = index * s->share; row < end; row += MP_BLOCKS_TOGETHER) {
-        const ptrdiff_t rows = mp_min(end - row, MP_BLOCKS_TOGETHER), stride = s->k * s->size;
+    float lanes[MP_ROWS_TOGETHER * MP_LANES];
+    for (ptrdiff_t row = index * s->share; row < end; row += MP_ROWS_TOGETHER) {
+        const ptrdiff_t rows = mp_min(end - row, MP_ROWS_TOGETHER), stride = s->k * s->size;
         s->kernels->rows->sum_blocks((mp_format)s->format, s->x + row * stride, rows, stride, s->k, lanes);
         for (ptrdiff_t i = 0; i < rows; i++) {
             add_lanes(lanes + i * MP_LANES, 1);
@@ -106,7 +106,7 @@ void mp_run_sums(mp_sum_call *s, int threads) {
         mp_parallel_for(threads, mp_ceil_div(s->inner, s->share) * s->outer, run_columns, s);
         return;
     }
-    const ptrdiff_t items = s->outer * s->blocks, together = MP_BLOCKS_TOGETHER;
+    const ptrdiff_t items = s->outer * s->blocks, together = MP_ROWS_TOGETHER;
     s->share = mp_ceil_div(mp_ceil_div(items, 4 * threads), together) * together;
     mp_parallel_for(threads, mp_ceil_div(items, s->share), s->blocks > 1 ? run_blocks : run_short_rows, s);
     if (s->blocks > 1) join_blocks(s);

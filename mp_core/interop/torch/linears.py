@@ -1,16 +1,18 @@
 """Linears of torch models, computed by mp_core: a module, and the operator of torch that it calls."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.core.cpu import num_threads
+from mp_core.core.cpu import get_num_threads, num_threads
 from mp_core.dtypes import ALLOWED
 from mp_core.formats import PANEL_DTYPES
 from mp_core.ops import PackedMatrix
@@ -21,6 +23,7 @@ __all__ = ["PackedLinear", "replace_linears"]
 KINDS = ("float32", "float16", "bfloat16", "int8")
 _TENSORS = ("panels", "column_sums", "scale", "bias")
 _INPUTS = (torch.float32, torch.bfloat16, torch.float16)
+_known: Any = WeakTensorKeyDictionary()  # panels of a module -> what its last call was computed with
 _BF16 = ALLOWED["bfloat16"]
 
 
@@ -41,19 +44,29 @@ def _linear(
     dtype: str,
 ) -> Tensor:
     """Return ``x @ matrix + bias`` for tensors of the CPU."""
-    data, sums, scales, offset = (
-        None if part is None else array_of(part) for part in (panels, column_sums, scale, bias)
-    )
     result = _empty_result(x, shape)
-    matrix = PackedMatrix(tuple(shape), PANEL_DTYPES[dtype], data, sums, scales)
+    matrix, offset = _operands(panels, column_sums, scale, bias, shape, dtype)
     a, out = array_of(x.detach()), array_of(result)
-    with num_threads(torch.get_num_threads()):
-        if scales is not None:
+    threads = torch.get_num_threads()
+    with nullcontext() if get_num_threads() == threads else num_threads(threads):
+        if scale is not None:
             ops.dynamic_matmul(a, matrix, out_dtype=out.dtype, out=out, bias=offset)
         else:
             a = a if a.dtype == matrix.dtype else ops.cast(a, matrix.dtype)
             ops.matmul(a, matrix, out_dtype=out.dtype, out=out, bias=offset)
     return result
+
+
+def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]:
+    """Return matrix and bias of a call on the memory of its tensors: those of the last call, if that had the same."""
+    *parts, shape, dtype = panels, *others
+    key = *shape, dtype, *(None if part is None else (part.data_ptr(), part.numel(), part.dtype) for part in parts)
+    known = _known.get(panels)
+    if known is None or known[0] != key:
+        data, sums, scales, offset = (None if part is None else array_of(part.detach()) for part in parts)
+        known = key, PackedMatrix(tuple(shape), PANEL_DTYPES[dtype], data, sums, scales), offset
+        _known[panels] = known
+    return known[1], known[2]
 
 
 def _fake(x: Tensor, panels: Tensor, column_sums: Any, scale: Any, bias: Any, shape: list[int], dtype: str) -> Tensor:
@@ -104,8 +117,8 @@ class PackedLinear(nn.Module):
 
     Notes
     -----
-    Inputs are float32, bfloat16 or float16 tensors of the CPU, of any strides; the outputs have their type. No tensor is
-    copied, the interpreter lock is released while a product is computed, and threads are as many as torch has
+    Inputs are float32, bfloat16 or float16 tensors of the CPU, of any strides; the outputs have their type. No tensor
+    is copied, the interpreter lock is released while a product is computed, and threads are as many as torch has
     (``torch.set_num_threads``). It compiles (``torch.compile``), and has no gradients: a backward pass raises.
 
     The state_dict has `panels`, for int8 `column_sums` and `scale`, and `bias`: the layout of
@@ -149,9 +162,8 @@ class PackedLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         """What the packed weights stand for, float32, shape (out_features, in_features): a copy, made at every read."""
-        parts = (None if part is None else array_of(part) for part in (self.panels, self.column_sums, self.scale))
-        elements = PackedMatrix(tuple(self.shape), PANEL_DTYPES[self.dtype], *parts).unpack()
-        floats = ops.cast(elements, "float32")
+        matrix, _ = _operands(self.panels, self.column_sums, self.scale, self.bias, self.shape, self.dtype)
+        floats = ops.cast(matrix.unpack(), "float32")
         return torch.from_numpy(floats if self.scale is None else floats * array_of(self.scale)).T
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,8 +222,8 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
     Notes
     -----
     A linear that is used in several places stays one module. Classes derived from Linear are left alone: torch's own,
-    such as the projection in MultiheadAttention, are read by others. ``nn.TransformerEncoderLayer`` reads the weights of
-    its linears itself unless ``torch.backends.mha.set_fastpath_enabled(False)`` is called.
+    such as the projection in MultiheadAttention, are read by others. ``nn.TransformerEncoderLayer`` reads the weights
+    of its linears itself unless ``torch.backends.mha.set_fastpath_enabled(False)`` is called.
 
     Examples
     --------
@@ -227,10 +239,14 @@ def replace_linears(model: nn.Module, dtype: str = "int8", *, skip: str | Iterab
         raise TypeError(f"`model` must be a torch.nn.Module; received {type(model).__name__}")
     _kind(dtype)
     patterns = (skip,) if isinstance(skip, str) else tuple(skip)
-    linears = {name: module for name, module in model.named_modules(remove_duplicate=False) if type(module) is nn.Linear}
+    linears = {
+        name: module for name, module in model.named_modules(remove_duplicate=False) if type(module) is nn.Linear
+    }
     unused = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in linears)]
     if unused:
-        raise ValueError(f"`skip` must name linears of the model; received {unused}, which match none of {list(linears)}")
+        raise ValueError(
+            f"`skip` must name linears of the model; received {unused}, which match none of {list(linears)}"
+        )
     chosen = {
         name: linear for name, linear in linears.items() if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }

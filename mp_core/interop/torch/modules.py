@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from mp_core.interop.torch.layers import Flatten, RMSNormalization
 from mp_core.interop.torch.linears import array_of
 from mp_core.layers import (
-    Activation, Dense, Dropout, Embedding, Layer, LayerNormalization, MultiHeadAttention, Sequential, Softmax,
+    Activation,
+    Dense,
+    Dropout,
+    Embedding,
+    Layer,
+    LayerNormalization,
+    MultiHeadAttention,
+    Sequential,
+    Softmax,
 )  # fmt: skip
 
 __all__ = ["from_torch"]
@@ -24,8 +32,8 @@ def from_torch(module: nn.Module, policy: Any = None) -> Layer:
         Linear, Embedding, LayerNorm, RMSNorm, MultiheadAttention (with ``batch_first=True``), GELU, SiLU, ReLU, ReLU6,
         Tanh, Sigmoid, Softmax, Dropout, Identity, Flatten, or a Sequential of these, in CPU memory.
     policy : DTypePolicy, str or DTypePolicyMap, optional
-        The policy of all layers: ``"mixed_bfloat16"``, ``"int8_from_float32"`` ... Default: the global one. Schemes hold
-        for the layers that have them.
+        The policy of all layers: ``"mixed_bfloat16"``, ``"int8_from_float32"`` ... Default: the global one. Schemes
+        hold for the layers that have them.
 
     Returns
     -------
@@ -118,15 +126,14 @@ def _rms_norm(module: nn.RMSNorm, common: dict[str, Any]) -> Layer:
     return layer
 
 
-def _attention(module: nn.MultiheadAttention, common: dict[str, Any]) -> Layer:
+def _attention(module: Any, common: dict[str, Any]) -> Layer:
     size, bias = module.embed_dim, module.in_proj_bias
     layer = MultiHeadAttention(module.num_heads, module.head_dim, use_bias=bias is not None, **common)
     layer.build((None, None, size), (None, None, module.vdim), (None, None, module.kdim))
-    if module.in_proj_weight is not None:
-        matrices = module.in_proj_weight.chunk(3)
-    else:
-        matrices = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    biases = (None, None, None) if bias is None else bias.chunk(3)
+    joint: Tensor | None = module.in_proj_weight  # None if keys or values have lengths of their own
+    separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    matrices: Any = separate if joint is None else joint.chunk(3)
+    biases: Any = (None, None, None) if bias is None else bias.chunk(3)
     denses = (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense)
     for dense, weight, offset in zip(
         denses, (*matrices, module.out_proj.weight), (*biases, module.out_proj.bias), strict=True

@@ -3,7 +3,7 @@
 
 /* `count` blocks of n elements, `stride` bytes apart: their additions overlap, of which each takes three cycles. */
 V void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
-    vf32 total[MP_BLOCKS_TOGETHER];
+    vf32 total[MP_ROWS_TOGETHER];
     ptrdiff_t i = 0;
     UNROLL for (int b = 0; b < count; b++) total[b] = set_f32(0.0f);
 #define ADD_BLOCKS(I, N) \
@@ -13,9 +13,9 @@ V void sum_together(mp_format format, const int count, const char *x, ptrdiff_t 
 }
 
 V void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
-    for (; blocks >= MP_BLOCKS_TOGETHER; blocks -= MP_BLOCKS_TOGETHER) {
-        sum_together(format, MP_BLOCKS_TOGETHER, x, stride, n, lanes);
-        x += MP_BLOCKS_TOGETHER * stride, lanes += MP_BLOCKS_TOGETHER * MP_LANES;
+    for (; blocks >= MP_ROWS_TOGETHER; blocks -= MP_ROWS_TOGETHER) {
+        sum_together(format, MP_ROWS_TOGETHER, x, stride, n, lanes);
+        x += MP_ROWS_TOGETHER * stride, lanes += MP_ROWS_TOGETHER * MP_LANES;
     }
     for (; blocks > 0; blocks--, x += stride, lanes += MP_LANES) sum_together(format, 1, x, stride, n, lanes);
 }
