@@ -70,8 +70,6 @@ def test_protocol_5_copies_no_large_buffer(name):
     copy.deepcopy, copy.copy, *(lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, 6)),
 ])  # fmt: skip
 def test_every_copy_has_the_same_numbers(name, clone):
-    if name.endswith("layer") and clone is copy.copy:
-        pytest.skip("a shallow copy of a layer is the layer's own business")
     x = PICKLED[name]()
     assert_same_bits(numbers_of(clone(x)), numbers_of(x))
 

@@ -315,6 +315,15 @@ def test_layers_are_copies():
     np.testing.assert_array_equal(layer(np.ones((1, 8), np.float32)), before)
 
 
+def test_layers_of_torch_come_back_from_configurations():
+    layer = from_torch(nn.Sequential(nn.Flatten(0, 1), nn.RMSNorm(4, eps=0.5), linear(4, 2)), "float32")
+    x = np.ones((2, 3, 4), np.float32)
+    again = mp.layers.Sequential.from_config(layer.get_config())
+    again(x)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x), layer(x))
+
+
 def test_one_error_lists_all_that_has_no_layer():
     module = nn.Sequential(
         nn.Conv3d(1, 1, 1), nn.Sequential(nn.Softmax(), nn.ReLU()), nn.MultiheadAttention(4, 1),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import axes_of, axis_of, boolean
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, imported, imported_out
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, imported_out
 from mp_core.core.sums import sum_middle
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse
 
@@ -108,7 +108,7 @@ def mean(
 def _reduce(x: Any, axis: Any, keepdims: bool, out_dtype: Any, out: Any, is_mean: bool) -> Array:
     keepdims, wanted = boolean(keepdims, "keepdims"), None if out_dtype is None else parse(out_dtype, "out_dtype")
     held = imported_out(out)
-    x = asarray(imported(x, "x"))
+    x = asarray(x)
     axes = _axes(axis, x.ndim)
     x = as_float(x) if is_mean or (wanted is not None and is_float(wanted)) else x
     target = _target(x.dtype, wanted)

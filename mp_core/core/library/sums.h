@@ -12,7 +12,7 @@
 
 enum {
     MP_SUMS_WORK = 1 << 17, /* elements, each read and added, from which a second thread pays */
-    MP_MOST_COLUMNS = 256,  /* of a strip: their lanes, 16 KiB, stay in the L1 cache */
+    MP_MOST_COLUMNS = 1024, /* of a strip: their lanes, 64 KiB, stay in the L2 cache */
     MP_LEAST_COLUMNS = 64,
 };
 

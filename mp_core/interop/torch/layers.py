@@ -7,10 +7,12 @@ from mp_core.arguments import boolean, number
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import Layer
+from mp_core.saving import register_keras_serializable
 
 __all__ = ["Flatten", "RMSNormalization"]
 
 
+@register_keras_serializable("mp_core.interop.torch")
 class Flatten(Layer):
     """Axes from one to another merged into one, as :class:`torch.nn.Flatten` does.
 
@@ -40,6 +42,7 @@ class Flatten(Layer):
         return inputs.reshape(*inputs.shape[:first], -1, *inputs.shape[last + 1 :])
 
 
+@register_keras_serializable("mp_core.interop.torch")
 class RMSNormalization(Layer):
     """``x / sqrt(mean(x**2) + epsilon) * gamma`` over the last axis, with statistics and gamma in float32.
 
