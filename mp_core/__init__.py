@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         gelu,
         layer_norm,
         matmul,
+        mean,
         multiply,
         pack,
         qlinear_matmul,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         sigmoid,
         silu,
         softmax,
+        sum,
         tanh,
     )
     from mp_core.quantization import QuantizedArray, dequantize, quantize
@@ -95,6 +97,7 @@ _HOMES = {
     "gelu": "ops",
     "layer_norm": "ops",
     "matmul": "ops",
+    "mean": "ops",
     "multiply": "ops",
     "pack": "ops",
     "PackedMatrix": "ops",
@@ -108,6 +111,7 @@ _HOMES = {
     "sigmoid": "ops",
     "silu": "ops",
     "softmax": "ops",
+    "sum": "ops",
     "tanh": "ops",
 }
 
@@ -140,6 +144,7 @@ __all__ = [
     "layers",
     "loss_scale",
     "matmul",
+    "mean",
     "mixed_precision",
     "models",
     "multiply",
@@ -156,6 +161,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "sum",
     "tanh",
     "tf_keras",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes
-from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all
+from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all, imported_out
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import PackedMatrix, matmul
 from mp_core.quantization import QuantizedArray
@@ -92,7 +92,7 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
         ``"...mk,kn->...mn"``.
     out_dtype : dtype, optional
         Type of the result, as in :func:`matmul`.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
 
     Returns
@@ -127,12 +127,14 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
     if not isinstance(equation, str):
         raise TypeError(f"`equation` must be a string; received {type(equation).__name__}")
     out_dtype = None if out_dtype is None else dtypes.parse(out_dtype, "out_dtype")
+    held = imported_out(out)
     a, b = imported_all(("a", "b"), a, b, kept=(QuantizedArray, PackedMatrix))
     a = a if isinstance(a, QuantizedArray | PackedMatrix) else asarray(a, "a")
     b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
     plan = _plan(equation, a.shape, b.shape)
     if plan is None:
-        return matmul(a, b, out_dtype=out_dtype, out=out)
+        result = matmul(a, b, out_dtype=out_dtype, out=held)
+        return result if out is None else out
     for x, name in ((a, "a"), (b, "b")):
         if not isinstance(x, np.ndarray):
             raise ValueError(
@@ -151,17 +153,17 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
         a, b = _summed(a, plan.a_sum, wide), _summed(b, plan.b_sum, wide)
 
     target = None
-    if issubclass(type(out), np.ndarray) and plan.keeps_order:
-        plain = np.asarray(out)
+    if held is not None and plan.keeps_order:
+        plain = np.asarray(held)
         if plain.shape == plan.shape and plain.flags.c_contiguous:
             target = plain.reshape(plan.matrices)
     product = matmul(_arranged(a, plan.a), _arranged(b, plan.b), out_dtype=out_dtype, out=target)
     result = product.reshape(plan.parts).transpose(plan.axes)
-    if out is None:
+    if held is None:
         return result
     if target is None:
-        np.copyto(check_out(out, plan.shape, result.dtype), result)
-    return out
+        np.copyto(check_out(held, plan.shape, result.dtype), result)
+    return out  # type: ignore[return-value]
 
 
 class _View(NamedTuple):

@@ -360,7 +360,7 @@ def test_byte_swapped_out():
         ((["a"], "float32"), {}, TypeError, "`x` must be an array of .*received dtype <U1"),
         (([1j], "float32"), {}, TypeError, "received dtype complex128"),
         (([[1], [1, 2]], "float32"), {}, TypeError, "`x` must be an array or nested sequence"),
-        (([1.0], "float32"), {"out": [0.0]}, TypeError, "`out` must be a numpy.ndarray; received list"),
+        (([1.0], "float32"), {"out": [0.0]}, TypeError, "`out` must be a numpy.ndarray or a tensor .*received list"),
         (([1.0], "float32"), {"out": np.empty(2, np.float32)}, ValueError, r"shape \(1,\); received \(2,\)"),
         (([1.0], "float32"), {"out": np.empty(1)}, TypeError, "`out` must have dtype float32; received float64"),
     ],

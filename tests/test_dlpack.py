@@ -186,7 +186,7 @@ def test_versions_of_dlpack(rng):
 
     x = rng.standard_normal((3, 4)).astype(np.float32)
     assert_same_bits(mp.cast(Old(x, 2), "float32"), x)
-    assert imported(Old(x, 2), "x").flags.writeable
+    assert not imported(Old(x, 2), "x").flags.writeable  # version 0 cannot say, and JAX's arrays are constant
     x = np.arange(4.0)
     x.flags.writeable = False
 

@@ -227,6 +227,8 @@ def test_rows_of_every_type(isa, place, dtype, n, rng):
     assert_same_bits(mp.softmax(x, mask=mask, out=out), mp.softmax(plain, mask=mask.copy()))
     assert_same_bits(mp.softmax(x, axis=0, out=out), mp.softmax(plain, axis=0))
     assert_same_bits(mp.layer_norm(x, gamma, gamma, residual=residual, out=out), mp.layer_norm(plain, gamma, gamma))
+    for axis in (0, 1, None):
+        assert_same_bits(mp.sum(x, axis), mp.sum(plain, axis))
     for name in ("relu", "relu6", "gelu", "silu", "sigmoid", "tanh"):
         activate = getattr(mp.ops, name)
         assert_same_bits(activate(x, out=out), activate(plain))

@@ -3,6 +3,7 @@
 from mp_core.arrays.casting import cast
 from mp_core.arrays.conversion import FORMATS
 from mp_core.arrays.floats import as_float, as_mask, as_vector, contiguous
+from mp_core.arrays.pickling import out_of_band
 from mp_core.arrays.received import (
     F32,
     F64,
@@ -14,6 +15,7 @@ from mp_core.arrays.received import (
     check_out,
     imported,
     imported_all,
+    imported_out,
     may_overlap,
     refuse_masked,
 )
@@ -35,6 +37,8 @@ __all__ = [
     "contiguous",
     "imported",
     "imported_all",
+    "imported_out",
     "may_overlap",
+    "out_of_band",
     "refuse_masked",
 ]

@@ -23,7 +23,7 @@ def cast(x, dtype, *, out=None, saturate=False):
         Any shape and any of the types in :data:`mp_core.dtypes.ALLOWED` and :data:`mp_core.dtypes.STORED`.
     dtype : dtype or str
         The type of the result, one of the same lists, in any byte order.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: same shape, of type `dtype`. It may overlap `x`.
     saturate : bool
         Clamp finite and infinite values to the range of `dtype` instead of overflowing; NaN becomes 0 in integer types.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import boolean
-from mp_core.arrays.received import F32, F64, Array, asarray, check_out, imported, may_overlap
+from mp_core.arrays.received import F32, F64, Array, asarray, check_out, imported, imported_out, may_overlap
 from mp_core.core.convert import convert
 from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.formats import CASTS
@@ -25,9 +25,10 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
     saturate = boolean(saturate, "saturate")
     wanted = _stored(dtype) or parse(dtype, any_order=True)
     target = wanted if wanted.isnative else ALLOWED[name_of(wanted)]
+    held = imported_out(out)
     x = imported(x, "x")
     x = x.astype(F32) if name_of(x.dtype) in STORED else asarray(x)
-    result = np.empty(x.shape, wanted) if out is None else check_out(out, x.shape, target)
+    result = np.empty(x.shape, wanted) if held is None else check_out(held, x.shape, target)
     if not result.dtype.isnative:
         result[...] = cast_any(x, target, None, saturate)
         return result if out is None else out

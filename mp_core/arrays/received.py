@@ -5,15 +5,16 @@ from typing import Any
 import numpy as np
 
 from mp_core.core.dlpack import from_dlpack
-from mp_core.dtypes import ALLOWED, name_of
+from mp_core.dtypes import ALLOWED, STORED, name_of
 from mp_core.recorded import UnseenError
 
-__all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "may_overlap", "refuse_masked"]
+__all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "imported_out", "may_overlap", "refuse_masked"]
 
 Array = np.ndarray[Any, Any]
 
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64 = ALLOWED["float32"], ALLOWED["float64"]
+_EXCHANGED = ALLOWED | STORED
 I8, U8, I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 
 
@@ -88,20 +89,9 @@ def _is_array(x: Any) -> bool:
 def _received(x: Any, argument: str) -> Array:
     """Return what is no ndarray as one, maybe of a subclass: here, and nowhere else, code of an argument runs."""
     reason: Exception | None = None
-    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-        if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack leaves that out
-            raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
+    if _exports(x, argument):
         try:
-            device = x.__dlpack_device__()
-            on_cpu = int(device[0]) == 1
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from error
-        if not on_cpu:
-            raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {device}")
-        try:
-            return from_dlpack(x, ALLOWED)
+            return from_dlpack(x, _EXCHANGED)
         except MemoryError:
             raise
         except Exception as error:
@@ -118,14 +108,51 @@ def _received(x: Any, argument: str) -> Array:
     return array
 
 
-def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _exports(x: Any, argument: str) -> bool:
+    """Whether an object exports memory of the CPU through DLPack; raise TypeError for other memory."""
+    if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
+        return False
+    if hasattr(x, "is_neg") and x.is_neg() is True:  # torch's DLPack leaves that out
+        raise TypeError(f"`{argument}` must not be a tensor whose negative bit is set: resolve_neg() it first")
+    try:
+        device = x.__dlpack_device__()
+        on_cpu = int(device[0]) == 1
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise TypeError(f"`{argument}` must be an array or a plain tensor: {error}") from error
+    if not on_cpu:
+        raise TypeError(f"`{argument}` must be in CPU memory; received a tensor on device {device}")
+    return True
+
+
+def imported_out(out: Any) -> Array | None:
+    """Return `out` as an ndarray on its memory, which :func:`check_out` will check; None stays None.
+
+    A tensor runs code here. So a caller does this before it takes views of its other arguments, and returns `out`
+    itself in the end.
+    """
+    if out is None or _is_array(out):
+        return out  # type: ignore[no-any-return]
+    if not _exports(out, "out"):
+        raise TypeError(f"`out` must be a numpy.ndarray or a tensor in CPU memory; received {type(out).__name__}")
+    try:
+        array = from_dlpack(out, _EXCHANGED)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise TypeError(f"`out` must be an array or a plain tensor: {error}") from error
+    if not array.flags.writeable:
+        raise ValueError("`out` must be writeable, as DLPack of version 1 can say; received a tensor that does not")
+    return array
+
+
+def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return `out` as a plain ndarray if it is writeable, of that shape and type; raise otherwise.
 
     A caller writes into what this returns, and returns `out`: no kernel sees a subclass, whose attributes may say
     anything.
     """
-    if not _is_array(out):
-        raise TypeError(f"`out` must be a numpy.ndarray; received {type(out).__name__}")
     refuse_masked(out, "out")
     plain: Array = np.asarray(out)
     if plain.shape != shape:

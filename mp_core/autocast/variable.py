@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arguments import state_of
-from mp_core.arrays import Array, asarray
+from mp_core.arrays import Array, asarray, out_of_band
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import changed
@@ -373,7 +373,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "value": self.numpy(),
+            "value": out_of_band(self.numpy()),
             "version": self.version,
             "casts": self._casts,
             "name": self.name,

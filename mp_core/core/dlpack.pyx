@@ -7,70 +7,21 @@ cimport numpy as cnp
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
 from cpython.pyport cimport PY_SSIZE_T_MAX
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from mp_core.core.dlpack_abi cimport READ_ONLY, mp_dl_managed, mp_dl_tensor, mp_dl_versioned
 
 cnp.import_array()
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    typedef struct { int32_t device_type, device_id; } mp_dl_device;
-    typedef struct { uint8_t code, bits; uint16_t lanes; } mp_dl_type;
-    typedef struct {
-        void *data;
-        mp_dl_device device;
-        int32_t ndim;
-        mp_dl_type dtype;
-        int64_t *shape, *strides;
-        uint64_t byte_offset;
-    } mp_dl_tensor;
-    typedef struct mp_dl_managed {
-        mp_dl_tensor tensor;
-        void *context;
-        void (*deleter)(struct mp_dl_managed *);
-    } mp_dl_managed;
-    typedef struct mp_dl_versioned {
-        uint32_t major, minor;
-        void *context;
-        void (*deleter)(struct mp_dl_versioned *);
-        uint64_t flags;
-        mp_dl_tensor tensor;
-    } mp_dl_versioned;
-    """
-    ctypedef struct mp_dl_device:
-        int32_t device_type, device_id
-    ctypedef struct mp_dl_type:
-        uint8_t code, bits
-        uint16_t lanes
-    ctypedef struct mp_dl_tensor:
-        void *data
-        mp_dl_device device
-        int32_t ndim
-        mp_dl_type dtype
-        int64_t *shape
-        int64_t *strides
-        uint64_t byte_offset
-    ctypedef struct mp_dl_managed:
-        mp_dl_tensor tensor
-        void *context
-        void (*deleter)(mp_dl_managed *) noexcept
-    ctypedef struct mp_dl_versioned:
-        uint32_t major
-        void *context
-        void (*deleter)(mp_dl_versioned *) noexcept
-        uint64_t flags
-        mp_dl_tensor tensor
-
 cdef enum:
     MOST_AXES = 64  # of an ndarray
-    READ_ONLY = 1   # a flag of version 1
 
-# (DLDataTypeCode, bits) of DLPack 1.1 -> dtype name.
+# (DLDataTypeCode, bits) of DLPack 1.1 -> dtype name, of the types whose elements are whole bytes.
 NAMES = {
     (0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64",
     (1, 8): "uint8", (1, 16): "uint16", (1, 32): "uint32", (1, 64): "uint64",
     (2, 16): "float16", (2, 32): "float32", (2, 64): "float64",
-    (4, 16): "bfloat16", (6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
+    (4, 16): "bfloat16", (6, 8): "bool", (9, 8): "float8_e4m3b11fnuz", (10, 8): "float8_e4m3fn",
+    (11, 8): "float8_e4m3fnuz", (12, 8): "float8_e5m2", (13, 8): "float8_e5m2fnuz", (14, 8): "float8_e8m0fnu",
 }
 
 
@@ -111,7 +62,7 @@ def from_capsule(capsule, dict dtypes not None):
     cdef cnp.npy_intp strides[MOST_AXES]
     cdef cnp.dtype dtype
     cdef cnp.ndarray array
-    cdef int flags = cnp.NPY_ARRAY_WRITEABLE
+    cdef int flags = 0  # version 0 cannot say whether the memory may be written, and JAX's may not
     if PyCapsule_IsValid(capsule, "dltensor"):
         managed = <mp_dl_managed *>PyCapsule_GetPointer(capsule, "dltensor")
         tensor = &managed.tensor
@@ -120,8 +71,8 @@ def from_capsule(capsule, dict dtypes not None):
         if versioned.major != 1:
             raise TypeError(f"a DLPack capsule must be of version 0 or 1; received {versioned.major}")
         tensor = &versioned.tensor
-        if versioned.flags & READ_ONLY:
-            flags = 0
+        if not versioned.flags & READ_ONLY:
+            flags = cnp.NPY_ARRAY_WRITEABLE
     else:
         raise TypeError("a DLPack capsule must be an unused 'dltensor' or 'dltensor_versioned'")
     name = NAMES.get((tensor.dtype.code, tensor.dtype.bits))

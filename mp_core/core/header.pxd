@@ -138,6 +138,10 @@ cdef extern from "kernels.h" nogil:
         void (*combine[2])(const float *x, const float *y, Py_ssize_t n, float *out) noexcept nogil
         void (*turn)(const float *x, const float *angles, Py_ssize_t half, Py_ssize_t vectors,
                      float *out) noexcept nogil
+        void (*sum_blocks)(mp_format format, const void *x, Py_ssize_t blocks, Py_ssize_t stride, Py_ssize_t n,
+                           float *lanes) noexcept nogil
+        void (*sum_columns)(mp_format format, const void *x, Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t n,
+                            float *lanes) noexcept nogil
 
     ctypedef struct mp_quantizers:
         void (*amax)(const mp_part *p, float *amax) noexcept nogil

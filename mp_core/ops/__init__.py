@@ -14,6 +14,7 @@ from mp_core.ops.pairs import add, gate, multiply, ragged_rotary, rotary
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
+from mp_core.ops.sums import mean, sum
 from mp_core.products.matmul import PackedMatrix, matmul
 from mp_core.products.packing import pack
 
@@ -28,6 +29,7 @@ __all__ = [
     "gelu",
     "layer_norm",
     "matmul",
+    "mean",
     "multiply",
     "pack",
     "pad_zeros",
@@ -42,6 +44,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "sum",
     "take_rows",
     "tanh",
     "token_places",

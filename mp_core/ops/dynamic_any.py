@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import Array, as_float, imported_all
+from mp_core.arrays import Array, as_float, imported_all, imported_out
 from mp_core.dtypes import parse
 from mp_core.products.general import multiply_any
 from mp_core.products.panels import Panels
@@ -25,6 +25,7 @@ def dynamic_any(
     """Do what ``dynamic_matmul`` and ``fixed_matmul`` say for all operands that the fast path does not serve."""
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     bias, activation, residual = epilogue
+    held = imported_out(out)
     a, bias, residual = imported_all(("a", "bias", "residual"), a, bias, residual)
     a = as_float(a, "a")
     if a.ndim == 0:
@@ -34,4 +35,5 @@ def dynamic_any(
     else:
         codes = quantize(a, axis=-1, scale=scale, zero_point=zeros).values
         rows = QuantizedArray(codes, np.ones((1,) * codes.ndim, np.float32), None, ())
-    return multiply_any(rows, b, a.dtype if wanted is None else wanted, out, bias, activation, residual)
+    result = multiply_any(rows, b, a.dtype if wanted is None else wanted, held, bias, activation, residual)
+    return result if out is None else out

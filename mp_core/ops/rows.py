@@ -16,6 +16,7 @@ from mp_core.arrays import (
     check_out,
     contiguous,
     imported_all,
+    imported_out,
     may_overlap,
 )
 from mp_core.core import pointwise as _pointwise
@@ -58,7 +59,7 @@ def softmax(
     mask : array-like of bool or integers 0 and 1, optional
         Broadcastable against `x`. Where it is False (0) the result is 0, whatever `x` holds there; the other elements
         are the softmax of themselves alone. A row without any True is zeros, as in Keras.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -80,12 +81,13 @@ def softmax(
     array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
     axis, scale = integer(axis, "axis"), number(scale, "scale")
+    held = imported_out(out)
     x, mask = imported_all(("x", "mask"), x, mask)
     x = as_float(x)
     axis = axis_of(axis, x.ndim)
     checked_scale(scale, x.dtype is F64)
     keep = None if mask is None else _mask(mask, x.shape)
-    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     if x.size == 0:  # the sums may have elements nevertheless
         return result if out is None else out
     if x.dtype is F64:
@@ -130,7 +132,7 @@ def layer_norm(
         Added to the variance, which is the mean of the squared deviations.
     residual : array-like, optional
         The shape of `x`; cast to its type, then added in float32 before anything else.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -151,6 +153,7 @@ def layer_norm(
     array([-1.,  1.], dtype=float16)
     """
     axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
+    held = imported_out(out)
     x, gamma, beta, residual = imported_all(("x", "gamma", "beta", "residual"), x, gamma, beta, residual)
     x = as_float(x)
     if x.ndim == 0:
@@ -165,7 +168,7 @@ def layer_norm(
         if other.shape != x.shape:
             raise ValueError(f"`residual` must have shape {x.shape}; received {other.shape}")
         other = other if other.dtype is x.dtype else cast(other, x.dtype)
-    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     view = result
     if axis != x.ndim - 1:
         x, view = np.moveaxis(x, axis, -1), np.moveaxis(result, axis, -1)
@@ -208,7 +211,7 @@ def rms_norm(
         The axis along which the mean is taken.
     epsilon : float
         Added to the mean of the squares.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -229,11 +232,12 @@ def rms_norm(
     array([0.2, 0.7], dtype=float16)
     """
     axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
+    held = imported_out(out)
     x, gamma = imported_all(("x", "gamma"), x, gamma)
     x = as_float(x)
     axis = axis_of(axis, x.ndim)
     scale = None if gamma is None else as_vector(gamma, x.shape[axis], "gamma", F64 if x.dtype is F64 else F32)
-    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     view = result
     if axis != x.ndim - 1:
         x, view = np.moveaxis(x, axis, -1), np.moveaxis(result, axis, -1)
@@ -258,7 +262,7 @@ def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -
         Float, any shape.
     approximate : bool
         Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -290,7 +294,7 @@ def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
     ----------
     x : array-like
         Float, any shape; integers become float32.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -320,7 +324,7 @@ def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
     ----------
     x : array-like
         Float, any shape; integers become float32.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -350,7 +354,7 @@ def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
     ----------
     x : array-like
         Float, any shape; integers become float32.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -380,7 +384,7 @@ def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
     ----------
     x : array-like
         Float, any shape; integers become float32.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -410,7 +414,7 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
     ----------
     x : array-like
         Float, any shape; integers become float32.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: the shape and type of `x`. It may be `x` itself.
 
     Returns
@@ -436,8 +440,9 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
 @recordable
 def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
+    held = imported_out(out)
     x = as_float(x)
-    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     if x.dtype is F64:
         np.copyto(result, float64.ACTIVATIONS[name](x))
         return result if out is None else out

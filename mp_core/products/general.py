@@ -19,6 +19,7 @@ from mp_core.arrays import (
     check_out,
     contiguous,
     imported_all,
+    imported_out,
 )
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.formats import PRODUCTS, RESULT_DTYPES
@@ -56,8 +57,10 @@ def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation
         choices = ", ".join(repr(name) for name in _NAMES)
         raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
+    held = imported_out(out)
     a, b, bias, residual = imported_all(("a", "b", "bias", "residual"), a, b, bias, residual, kept=(Quantized, Panels))
-    return _multiply(a, b, wanted, out, _Epilogue(bias, _NAMES[activation], residual))
+    result = _multiply(a, b, wanted, held, _Epilogue(bias, _NAMES[activation], residual))
+    return result if out is None else out
 
 
 def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue) -> Array:

@@ -23,7 +23,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
         Type of the result: a float type, or int32 for 8-bit integers (quantized operands: where all scales are 1).
         Default: the promoted type of the operands (bfloat16 @ bfloat16 gives bfloat16; beside float8 and int8 on the
         right, that of `a`), int32 for int8, float32 for two quantized operands.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result, of the right shape and of type `out_dtype`. It may overlap an operand.
     bias : array-like, optional
         Shape (n,), float; added in float32.

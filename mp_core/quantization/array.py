@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import axis_of, integer
-from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, refuse_masked
+from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, out_of_band, refuse_masked
 from mp_core.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
 from mp_core.dtypes import name_of
 from mp_core.products.matmul import matmul
 from mp_core.products.quantized import Quantized
 from mp_core.quantization.recipe import Parts, Recipe, pack_nibbles, unpack_nibbles
+
+_NO_ARRAY = "dequantize() returns what it stands for, `values` has the codes"
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -164,9 +166,14 @@ class QuantizedArray(Parts, Quantized):
         return cls(values, scale, zero_point, axes, block_size or None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what comes back is checked
+        values, *others = (getattr(self, field.name) for field in fields(self))
+        return type(self), (out_of_band(values), *others)  # what comes back is checked
 
-    __array_ufunc__ = None  # of NumPy's operators only @ knows a quantized array
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
+        """Multiply matrices, as :func:`mp_core.matmul` does; NumPy has no other function of quantized arrays."""
+        if ufunc is not np.matmul or method != "__call__" or kwargs.keys() - {"out"}:
+            raise TypeError(f"numpy.{ufunc.__name__} takes no QuantizedArray: {_NO_ARRAY}")
+        return matmul(*inputs, out=kwargs.get("out", (None,))[0])
 
     def __matmul__(self, other: Any) -> Array:
         return matmul(self, other)
@@ -186,7 +193,7 @@ class QuantizedArray(Parts, Quantized):
         return dequantize(self, dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        raise TypeError("a QuantizedArray is no array: dequantize() returns what it stands for, `values` has the codes")
+        raise TypeError(f"a QuantizedArray is no array: {_NO_ARRAY}")
 
     @property
     def T(self) -> "QuantizedArray":  # noqa: N802

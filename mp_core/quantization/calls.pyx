@@ -11,7 +11,7 @@ from mp_core.core.arrays cimport may_be_key
 from mp_core.core.header cimport MP_CODE_U8, MP_FLOATS
 from mp_core.quantization.recipe cimport Parts, Recipe, fits, positive_and_finite
 
-from mp_core.arrays import FORMATS, cast, check_out
+from mp_core.arrays import FORMATS, cast, check_out, imported_out
 from mp_core.dtypes import parse
 from mp_core.quantization import general
 from mp_core.quantization.array import QuantizedArray
@@ -186,7 +186,7 @@ def dequantize(q, dtype="float32", *, out=None):
     q : QuantizedArray
     dtype : dtype or str
         A float type.
-    out : ndarray, optional
+    out : ndarray or tensor, optional
         Where to put the result: of the shape of `q` and type `dtype`.
 
     Returns
@@ -225,7 +225,7 @@ def dequantize(q, dtype="float32", *, out=None):
     if held and r.direct:
         r.run(x, number, parts, True, True)
     elif out is not None and not held:
-        plain = check_out(out, parts.shape, parse(dtype))
+        plain = check_out(imported_out(out), parts.shape, parse(dtype))
         plain[...] = dequantize(q, dtype)
         return out
     elif x is None:

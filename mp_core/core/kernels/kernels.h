@@ -57,7 +57,7 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
-    MP_ROWS_TOGETHER = 4,    /* rows that a pass runs over before the next pass, if their f32 fits into 16 KiB of L1 */
+    MP_ROWS_TOGETHER = 4,    /* rows that a pass runs over before the next, if their f32 fits into 16 KiB; blocks of a sum */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
     MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
@@ -211,30 +211,7 @@ typedef struct {
     int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
 } mp_casts;
 
-/* `rows` rows of n > 0 elements each; those of x, `work` and out lie ldx, ldw and ldo elements apart. f32 is left in
- * `work` by one pass for the next, and rounded once. `work` may be x or out, if that is f32; x may be out. */
-typedef struct {
-    ptrdiff_t rows, n, ldx, ldw, ldo;
-    mp_format x_format, out_format;
-    const void *x;
-    float *work;
-    void *out;
-} mp_row_block;
-
-static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
-
-/* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma, beta and residual, of the format and stride of x, may be NULL. combine: x + y, x * y; as in activate, out may be
- * an operand. turn: vectors of 2 half elements, one behind the other, by half cosines, then half sines, at `angles`. */
-typedef struct {
-    void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
-    void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
-                       float epsilon);
-    void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon);
-    void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
-    void (*combine[2])(const float *x, const float *y, ptrdiff_t n, float *out);
-    void (*turn)(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out);
-} mp_rows;
+#include "rows/table.h"
 
 /* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:
  *     amax    amax[s] = max(amax[s], |x|)

@@ -51,6 +51,7 @@ V void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
 
 #include "rows/norms.h"
 #include "rows/pairs.h"
+#include "rows/reductions.h"
 #include "rows/softmax.h"
 
 static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
@@ -65,4 +66,6 @@ const mp_rows MP_EXPORTED(rows) = {
     .activate = activate_row,
     .combine = {add_rows, multiply_rows},
     .turn = turn,
+    .sum_blocks = sum_blocks,
+    .sum_columns = sum_columns,
 };

@@ -1,0 +1,146 @@
+"""Arrays out: DLPack for every dtype, and tensors of torch and JAX on the same memory."""
+
+from typing import Any
+
+from mp_core.arguments import boolean
+from mp_core.arrays import Array, imported
+from mp_core.core.dlpack_export import CODES, Exported
+from mp_core.dtypes import name_of
+
+__all__ = ["dlpack", "to_jax", "to_torch"]
+
+
+def dlpack(x: Any) -> Any:
+    """Return an object with ``__dlpack__`` and ``__dlpack_device__`` whose memory is that of `x`.
+
+    NumPy exports its own types; this also exports those of ml_dtypes for which DLPack has codes, bfloat16 and float8
+    among them, so that every library which imports DLPack can read them without a copy.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape, and whole elements as strides. An :class:`mp_core.AutoCastVariable` gives the value that it reads as
+        here, read-only. A :class:`mp_core.QuantizedArray` and a :class:`mp_core.PackedMatrix` are no arrays: export
+        ``q.values`` and ``q.scale``, or what ``dequantize()`` and ``unpack()`` return.
+
+    Returns
+    -------
+    ndarray or mp_core.core.dlpack_export.Exported
+        An ndarray where NumPy exports the type, else an object that does nothing but export.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array, or DLPack has no code for its type.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> from mp_core.core.dlpack import from_dlpack
+    >>> x = np.array([1.0, 2.0], ml_dtypes.bfloat16)
+    >>> y = from_dlpack(dlpack(x), {"bfloat16": x.dtype})
+    >>> y[0] = 3
+    >>> x
+    array([3, 2], dtype=bfloat16)
+    """
+    array = imported(x, "x")
+    if array.dtype.isbuiltin != 2 and array.dtype.kind in "biufc":  # 2: of ml_dtypes
+        return array
+    if name_of(array.dtype) not in CODES:
+        raise TypeError(f"`x` must be of NumPy's numbers or of {', '.join(CODES)}; received {array.dtype}")
+    return Exported(array)
+
+
+def to_torch(x: Any, *, copy: bool | None = None) -> Any:
+    """Return a torch tensor on the memory of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As for :func:`dlpack`.
+    copy : bool, optional
+        None: copy only what torch cannot share. Its tensors are always writeable, and their strides positive and whole
+        elements; so read-only arrays, such as variables and memory-mapped weights, are copied. False: raise instead.
+        True: copy always.
+
+    Returns
+    -------
+    torch.Tensor
+        On the CPU. It keeps the memory alive.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array, or torch has no type like its own.
+    ValueError
+        `copy` is False, and torch cannot share the memory.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> to_torch(np.array([1.0, 2.0], ml_dtypes.bfloat16))
+    tensor([1., 2.], dtype=torch.bfloat16)
+    """
+    import torch.utils.dlpack
+
+    array = _shareable(imported(x, "x"), copy, "torch")
+    try:
+        return torch.utils.dlpack.from_dlpack(dlpack(array))
+    except (BufferError, RuntimeError) as error:
+        raise TypeError(f"torch has no tensors of {array.dtype}") from error
+
+
+def to_jax(x: Any, *, copy: bool | None = None) -> Any:
+    """Return a JAX array on the memory of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As for :func:`dlpack`. JAX takes its arrays to be constant: do not write into `x` while the result is used.
+    copy : bool, optional
+        None: copy only what JAX cannot share: what is read-only or not contiguous, and memory that does not begin at a
+        multiple of 64 bytes. False: raise instead. True: copy always.
+
+    Returns
+    -------
+    jax.Array
+        On the CPU. JAX turns 64-bit elements into 32-bit ones unless its option ``jax_enable_x64`` is set.
+
+    Raises
+    ------
+    TypeError
+        `x` is no array, or JAX has no type like its own.
+    ValueError
+        `copy` is False, and JAX cannot share the memory.
+
+    Examples
+    --------
+    >>> to_jax(np.array([1.0, 2.0], np.float32))
+    Array([1., 2.], dtype=float32)
+    """
+    import jax
+
+    array = _shareable(imported(x, "x"), copy, "JAX", ordered=True)
+    try:
+        return jax.dlpack.from_dlpack(dlpack(array), copy=False if copy is False else None)
+    except (BufferError, RuntimeError) as error:
+        raise TypeError(f"JAX has no arrays of {array.dtype}") from error
+
+
+def _shareable(array: Array, copy: bool | None, library: str, ordered: bool = False) -> Array:
+    """Return the array, or a copy where `copy` says so, or where it is None and the library cannot share the memory."""
+    if copy is not None:
+        copy = boolean(copy, "copy")
+    contiguous = array.flags.c_contiguous or array.flags.f_contiguous
+    obstacles = {
+        "is read-only": not array.flags.writeable,
+        "is not in native byte order": not array.dtype.isnative,
+        "has negative strides, or parts of elements": any(s < 0 or s % array.itemsize for s in array.strides),
+        "is not contiguous": ordered and not contiguous,
+    }
+    reason = next((reason for reason, holds in obstacles.items() if holds), None)
+    if reason is not None and copy is False:
+        raise ValueError(f"`copy` must be None or True: {library} cannot share an array that {reason}")
+    if copy or reason is not None:
+        return array.astype(array.dtype.newbyteorder("="), order="C")
+    return array

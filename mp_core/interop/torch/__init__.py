@@ -1,0 +1,6 @@
+"""torch's modules: as layers of mp_core, and with linears that mp_core computes."""
+
+from mp_core.interop.torch.linears import PackedLinear, replace_linears
+from mp_core.interop.torch.modules import from_torch
+
+__all__ = ["PackedLinear", "from_torch", "replace_linears"]

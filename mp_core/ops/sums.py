@@ -1,0 +1,179 @@
+"""Sums and means: accumulated in float32 in a fixed order, whatever the storage type."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.arguments import axes_of, axis_of, boolean
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, imported_out
+from mp_core.core.sums import sum_middle
+from mp_core.dtypes import ALLOWED, is_float, name_of, parse
+
+__all__ = ["mean", "sum"]
+
+
+def sum(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    out_dtype: DTypeLike | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return the sum of the elements along axes, accumulated in float32 in a fixed order and rounded once.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape; float, integer or bool.
+    axis : int or sequence of int, optional
+        The axes that are summed. None: all of them.
+    keepdims : bool
+        Keep the summed axes, with length 1.
+    out_dtype : dtype, optional
+        Type of the result: a float type, for integers also int64 (unsigned ones: uint64). Default: that of `x`, but
+        float32 for float8, and int64 or uint64 for integers and booleans.
+    out : ndarray or tensor, optional
+        Where to put the result, of the right shape and of type `out_dtype`. It may overlap `x`.
+
+    Returns
+    -------
+    ndarray
+        The same bits for every instruction set, number of threads, memory layout and order of axes. Of nothing: 0.
+        float64 is summed in float64, by NumPy; integers are summed exactly, modulo 2^64.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, `axis` no integers, or `out_dtype` no type that the result can have.
+    ValueError
+        `axis` is out of range or names an axis twice, or `out` has another shape.
+
+    Notes
+    -----
+    The numerics page states the order and proves a bound of the error. Arrays whose memory is in the order of their
+    axes, or of permuted axes, are read in that order; others are copied first if summed elements are not neighbours.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> ones = np.ones(1000, ml_dtypes.bfloat16)
+    >>> sum(ones), ones.sum()
+    (array(1000, dtype=bfloat16), 256)
+    """
+    return _reduce(x, axis, keepdims, out_dtype, out, False)
+
+
+def mean(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    out_dtype: DTypeLike | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return the mean of the elements along axes: the sum in float32, divided by their number, and rounded once.
+
+    Parameters
+    ----------
+    x : array-like
+        Any shape; integers and booleans become float32.
+    axis, keepdims, out
+        As for :func:`sum`.
+    out_dtype : dtype, optional
+        Type of the result, a float type. Default: that of `x`, but float32 for float8.
+
+    Returns
+    -------
+    ndarray
+        As for :func:`sum`. Of nothing: NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`sum`.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> mean(np.ones((2, 1000), ml_dtypes.bfloat16), axis=1)
+    array([1, 1], dtype=bfloat16)
+    """
+    return _reduce(x, axis, keepdims, out_dtype, out, True)
+
+
+def _reduce(x: Any, axis: Any, keepdims: bool, out_dtype: Any, out: Any, is_mean: bool) -> Array:
+    keepdims, wanted = boolean(keepdims, "keepdims"), None if out_dtype is None else parse(out_dtype, "out_dtype")
+    held = imported_out(out)
+    x = asarray(x)
+    axes = _axes(axis, x.ndim)
+    x = as_float(x) if is_mean or (wanted is not None and is_float(wanted)) else x
+    target = _target(x.dtype, wanted)
+    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes)
+    plain = None if held is None else check_out(held, shape, target)
+    total = _total(x, axes, is_mean).reshape(shape)
+    if total.dtype is not target:
+        total = cast(total, target)
+    if plain is None:
+        return total
+    np.copyto(plain, total)
+    return out  # type: ignore[no-any-return]
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(axis_of(each, ndim) for each in axes_of(axis, "an int, a sequence of int, or None"))
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"`axis` must not name an axis twice; received {axis}")
+    return tuple(sorted(axes))
+
+
+def _target(dtype: np.dtype[Any], wanted: np.dtype[Any] | None) -> np.dtype[Any]:
+    """Return the type of the result for elements of `dtype`."""
+    if is_float(dtype):
+        default = F32 if "float8" in name_of(dtype) else dtype
+    else:
+        default = ALLOWED["uint64" if dtype.kind == "u" else "int64"]
+    if wanted is not None and wanted is not default and not is_float(wanted):
+        raise TypeError(f"`out_dtype` must be a float type{'' if is_float(default) else f' or {default}'}; "
+                        f"received {wanted}")  # fmt: skip
+    return wanted or default
+
+
+def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
+    """Return the sum or the mean in float32, float64 or 64-bit integers: a C-contiguous array of the kept axes."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    lengths = tuple(x.shape[i] for i in kept)
+    if not is_float(x.dtype):
+        return np.asarray(np.sum(x, axis=axes, dtype=np.uint64 if x.dtype.kind == "u" else np.int64))
+    count = prod(x.shape[i] for i in axes)
+    if count == 0 or 0 in lengths:
+        return np.full(lengths, np.nan if is_mean else 0.0, F64 if x.dtype is F64 else F32)
+    if x.dtype is F64:
+        return np.asarray((np.mean if is_mean else np.sum)(x, axis=axes))
+    order, middle = _in_memory(x, kept, axes)
+    sums = np.empty((middle.shape[0], middle.shape[2]), F32)
+    sum_middle(FORMATS[x.dtype], middle, sums, float(count) if is_mean else 1.0)
+    return np.ascontiguousarray(sums.reshape([x.shape[i] for i in order]).transpose(np.argsort(order)))
+
+
+def _in_memory(x: Array, kept: list[int], axes: tuple[int, ...]) -> tuple[list[int], Array]:
+    """Return the kept axes in the order of memory, and `x` as C-contiguous (outer, summed, inner).
+
+    The summed axes keep their order, which is that of the sum. Where they do not lie together in memory in this order,
+    `x` is copied with them last.
+    """
+    by_stride = sorted(range(x.ndim), key=lambda i: (-abs(x.strides[i]), i))
+    first = by_stride.index(axes[0]) if axes else x.ndim
+    together = by_stride[first : first + len(axes)] == list(axes)
+    if together and x.transpose(by_stride).flags.c_contiguous:
+        x, order = x.transpose(by_stride), by_stride[:first] + by_stride[first + len(axes) :]
+        outer = prod(x.shape[:first])
+        summed = prod(x.shape[first : first + len(axes)])
+        return order, x.reshape(outer, summed, -1)
+    x = np.ascontiguousarray(x.transpose(*kept, *axes))
+    return kept, x.reshape(prod(x.shape[: len(kept)]), -1, 1)

@@ -1,0 +1,350 @@
+"""torch's modules as layers, and models whose linears mp_core computes."""
+
+import copy
+import gc
+import io
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mp_core as mp
+from mp_core.interop.torch import PackedLinear, from_torch, replace_linears
+from mp_core.interop.torch.linears import _known, array_of
+from mp_core.interop.torch.modules import _LAYERS
+
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+STEPS = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def linear(n_in=40, n_out=24, bias=True):
+    return nn.Linear(n_in, n_out, bias=bias)
+
+
+def exact(layer, x, weight=None):
+    """The layer in float64, and the sum of the magnitudes of its products."""
+    w = (layer.weight if weight is None else weight).double()
+    b = torch.zeros(len(w)).double() if layer.bias is None else layer.bias.double()
+    return x.double() @ w.T + b, x.double().abs() @ w.abs().T + b.abs()
+
+
+# ---- linears
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_floats_keep_the_bound_of_their_roundings(dtype, kind, bias):
+    layer = linear(bias=bias)
+    x = torch.randn(3, 5, 40).to(kind)
+    y = PackedLinear(layer, dtype)(x)
+    assert y.dtype is kind and y.shape == (3, 5, 24)
+    result, size = exact(layer, x)
+    bound = (3 * STEPS[dtype] + 40 * 2.0**-23) * size + STEPS[str(kind).removeprefix("torch.")] * result.abs()
+    assert ((y.double() - result).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_int8_keeps_the_bound_of_its_codes(kind):
+    layer = linear()
+    x = torch.randn(6, 40).to(kind)
+    y = PackedLinear(layer, "int8")(x)
+    result, _ = exact(layer, x)
+    rows, columns = x.double().abs().amax(1, True) / 127, layer.weight.double().abs().amax(1) / 127
+    sums = x.double().abs().sum(1, True) * columns / 2 + layer.weight.double().abs().sum(1) * rows / 2
+    bound = sums + 40 * rows * columns / 4 + 2.0**-8 * result.abs() + 1e-5
+    assert ((y.double() - result).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32", "float16"])
+def test_the_bits_are_those_of_mp_core(dtype):
+    layer, x = linear(), torch.randn(7, 40)
+    w = layer.weight.numpy().T
+    packed = mp.pack(mp.quantize(w, axis=1)) if dtype == "int8" else mp.pack(w, dtype=dtype)
+    a = x.numpy() if dtype == "int8" else mp.cast(x.numpy(), dtype)
+    product = mp.dynamic_matmul if dtype == "int8" else mp.matmul
+    expected = product(a, packed, bias=layer.bias.numpy(), out_dtype="float32")
+    np.testing.assert_array_equal(PackedLinear(layer, dtype)(x).numpy(), expected)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: x[::2], lambda x: x[:, :40], lambda x: x.T[:40].T, lambda x: x[0, :40], lambda x: x[:0, :40],
+    lambda x: x[None, :, None, :40], lambda x: x[:, 40:80].expand(6, 40), lambda x: x.flip(0)[:, 1:41],
+])  # fmt: skip
+def test_any_strides_and_shapes(make):
+    x = make(torch.randn(6, 80))
+    layer = linear(x.shape[-1])
+    y = PackedLinear(layer, "float32")(x)
+    torch.testing.assert_close(y, layer(x))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_the_operator_is_as_torch_wants_it(dtype):
+    layer = PackedLinear(linear(), dtype)
+    for x in (torch.randn(3, 40), torch.randn(2, 3, 40)[:, 1:]):
+        arguments = (x, layer.panels, layer.column_sums, layer.scale, layer.bias, layer.shape, layer.dtype)
+        torch.library.opcheck(
+            torch.ops.mp_core.linear.default, arguments, test_utils=("test_schema", "test_faketensor")
+        )
+
+
+def test_compiled_models_give_the_same_numbers():
+    model = replace_linears(nn.Sequential(linear(), nn.ReLU(), linear(24, 8)), "int8")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows in (1, 5, 9):
+        x = torch.randn(rows, 40)
+        torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=0)
+
+
+def test_a_backward_pass_says_that_there_are_no_gradients():
+    model = replace_linears(nn.Sequential(linear(), nn.ReLU()), "bfloat16")
+    with torch.enable_grad():
+        y = model(torch.randn(2, 40, requires_grad=True))
+        with pytest.raises(RuntimeError, match="PackedLinear has no gradients: its weights are packed for inference"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_states_load_and_copies_work(dtype):
+    model, x = nn.Sequential(linear(), nn.ReLU(), linear(24, 8)), torch.randn(3, 40)
+    other = replace_linears(copy.deepcopy(model.apply(_noise)), dtype)
+    packed = replace_linears(model, dtype)
+    expected = packed(x)
+    other[0].panels.zero_()
+    assert not torch.equal(other(x), expected)
+    file = io.BytesIO()
+    torch.save(packed.state_dict(), file)
+    other.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    for copied in (other, copy.deepcopy(packed), packed.to(torch.float64), packed.half()):
+        torch.testing.assert_close(copied(x), expected, rtol=0, atol=0)
+    for name in packed.state_dict():
+        assert name.split(".")[1] in ("panels", "column_sums", "scale", "bias")
+
+
+def _noise(module):
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight)
+
+
+def test_what_was_computed_with_goes_with_the_module():
+    layer, x = PackedLinear(linear(), "int8"), torch.randn(2, 40)
+    layer(x)
+    storage = weakref.ref(layer.panels.untyped_storage())
+    before = len(_known)
+    del layer
+    gc.collect()
+    assert len(_known) == before - 1 and storage() is None
+
+
+def test_packed_weights_can_be_read():
+    layer = linear()
+    torch.testing.assert_close(PackedLinear(layer, "float32").weight, layer.weight.detach(), rtol=0, atol=0)
+    step = layer.weight.abs().amax(1, True) / 127
+    assert ((PackedLinear(layer, "int8").weight - layer.weight).abs() <= step * 0.5001).all()
+    rounded = layer.weight.bfloat16().float()
+    torch.testing.assert_close(PackedLinear(layer, "bfloat16").weight, rounded, rtol=0, atol=0)
+
+
+def test_linears_are_replaced_where_they_are():
+    shared = linear(8, 8)
+    model = nn.ModuleDict({
+        "a": nn.Sequential(shared, linear(8, 8)), "b": shared, "head": linear(8, 2),
+        "attention": nn.MultiheadAttention(8, 2, batch_first=True),
+    })  # fmt: skip
+    assert replace_linears(model, "bfloat16", skip=["head", "a.1"]) is model
+    assert type(model["b"]) is PackedLinear and model["a"][0] is model["b"]
+    assert type(model["head"]) is nn.Linear and type(model["a"][1]) is nn.Linear
+    assert not isinstance(model["attention"].out_proj, PackedLinear)
+    assert type(replace_linears(linear())) is PackedLinear
+    assert replace_linears(nn.Sequential(linear()).eval())[0].training is False
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: replace_linears(3), TypeError, "`model` must be a torch.nn.Module; received int"),
+        (lambda: replace_linears(nn.Sequential(linear()), "int3"), ValueError, "`dtype` must be one .*'int3'"),
+        (lambda: replace_linears(nn.Sequential(linear()), skip="1"), ValueError, r"`skip` must name linears.*\['1'\]"),
+        (lambda: PackedLinear(nn.ReLU(), "int8"), TypeError, "`linear` must be a torch.nn.Linear; received ReLU"),
+        (lambda: PackedLinear(linear().to("meta"), "int8"), ValueError, "received weights on meta"),
+        (lambda: PackedLinear(linear(), "int8")(torch.randn(3, 41)), ValueError, r"\(..., 40\); received \(3, 41\)"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.tensor(1.0)), ValueError, r"received \(\)"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).int()), TypeError, "inputs .*torch.int32"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).double()), TypeError, "torch.float64"),
+        (lambda: PackedLinear(linear(), "bfloat16")(torch.ones(2, 40).cfloat()), TypeError, "torch.complex64"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_model_is_not_changed_if_one_linear_cannot_be_packed():
+    model = nn.Sequential(linear(), linear())
+    model[1].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="finite"):
+        replace_linears(model, "int8")
+    assert type(model[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("damage", [
+    lambda m: setattr(m, "panels", m.panels[:-1].clone()), lambda m: setattr(m, "column_sums", None),
+    lambda m: setattr(m, "scale", m.scale.half()), lambda m: setattr(m, "shape", [40, 25]),
+    lambda m: setattr(m, "bias", m.bias[:-1].clone()), lambda m: setattr(m, "panels", m.panels.float()),
+])  # fmt: skip
+def test_damaged_states_are_refused(damage):
+    layer = PackedLinear(linear(), "int8")
+    layer(torch.randn(2, 40))
+    damage(layer)
+    with pytest.raises((ValueError, TypeError, RuntimeError)):
+        layer(torch.randn(2, 40))
+
+
+def test_other_threads_run_during_a_product():
+    layer, x = PackedLinear(linear(1024, 2048), "float32"), torch.randn(1024, 1024)
+    count, done = 0, threading.Event()
+
+    def tick():
+        nonlocal count
+        while not done.is_set():
+            count += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    before = count
+    for _ in range(5):
+        layer(x)
+    during = count - before
+    done.set()
+    thread.join()
+    assert during > 100
+
+
+# ---- modules as layers
+
+MODULES = {
+    "Linear": (lambda: linear(8, 5), (3, 8)),
+    "Linear without bias": (lambda: linear(8, 5, bias=False), (2, 3, 8)),
+    "LayerNorm": (lambda: nn.LayerNorm(8, eps=1e-4), (3, 8)),
+    "LayerNorm without bias": (lambda: nn.LayerNorm(8, bias=False), (3, 8)),
+    "LayerNorm without anything": (lambda: nn.LayerNorm(8, elementwise_affine=False), (2, 3, 8)),
+    "RMSNorm": (lambda: nn.RMSNorm(8), (3, 8)),
+    "RMSNorm without weight": (lambda: nn.RMSNorm(8, eps=1e-3, elementwise_affine=False), (3, 8)),
+    "GELU": (nn.GELU, (3, 8)),
+    "GELU by tanh": (lambda: nn.GELU("tanh"), (3, 8)),
+    "SiLU": (nn.SiLU, (3, 8)),
+    "ReLU": (nn.ReLU, (3, 8)),
+    "ReLU6": (nn.ReLU6, (3, 8)),
+    "Tanh": (nn.Tanh, (3, 8)),
+    "Sigmoid": (nn.Sigmoid, (3, 8)),
+    "Softmax": (lambda: nn.Softmax(-2), (3, 8)),
+    "Dropout": (lambda: nn.Dropout(0.5), (3, 8)),
+    "Identity": (nn.Identity, (3, 8)),
+    "Flatten": (nn.Flatten, (2, 3, 4)),
+    "Flatten of some axes": (lambda: nn.Flatten(0, 1), (2, 3, 4)),
+    "Sequential": (
+        lambda: nn.Sequential(linear(8, 16), nn.Sequential(nn.GELU(), nn.LayerNorm(16)), nn.Dropout(), linear(16)),
+        (3, 8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_layers_compute_what_modules_compute(name):
+    make, shape = MODULES[name]
+    module = make().eval()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(shape)
+    result = from_torch(module, "float32")(x.numpy())
+    np.testing.assert_allclose(result, module.double()(x.double()).numpy(), rtol=2e-5, atol=2e-5)
+
+
+def test_every_supported_module_is_tested():
+    tested = {type(make()) for make, _ in MODULES.values()}
+    assert set(_LAYERS) - tested == {nn.Embedding, nn.MultiheadAttention}
+
+
+def test_embeddings_look_up():
+    module = nn.Embedding(10, 4, padding_idx=0)
+    indices = torch.tensor([[1, 0], [9, 3]])
+    result = from_torch(module, "mixed_bfloat16")(indices.numpy())
+    np.testing.assert_array_equal(result.astype(np.float32), module(indices).bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("arguments", [{}, {"bias": False}, {"kdim": 6, "vdim": 10}])
+def test_attention(arguments):
+    module = nn.MultiheadAttention(8, 2, batch_first=True, **arguments).eval()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, module.kdim), torch.randn(2, 5, module.vdim)
+    expected, weights = module.double()(query.double(), key.double(), value.double(), average_attn_weights=False)
+    layer = from_torch(module.float(), "float32")
+    result, scores = layer(query.numpy(), value.numpy(), key.numpy(), return_attention_scores=True)
+    np.testing.assert_allclose(result, expected.numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scores, weights.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_policies_hold_for_every_layer():
+    module = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    x = torch.randn(5, 32)
+    exact_result = module(x)
+    for policy, tolerance in (("mixed_bfloat16", 0.05), ("int8_from_float32", 0.1), ("float16", 0.01)):
+        layer = from_torch(module, policy)
+        result = layer(x.numpy())
+        assert result.dtype == np.dtype(layer.compute_dtype)
+        np.testing.assert_allclose(result.astype(np.float32), exact_result, atol=tolerance)
+    assert from_torch(module, "int8_from_float32").layers[0].quantized
+
+
+def test_layers_are_copies():
+    module = linear(8, 5)
+    layer = from_torch(module, "float32")
+    before = layer(np.ones((1, 8), np.float32))
+    module.weight.zero_()
+    np.testing.assert_array_equal(layer(np.ones((1, 8), np.float32)), before)
+
+
+def test_layers_of_torch_come_back_from_configurations():
+    layer = from_torch(nn.Sequential(nn.Flatten(0, 1), nn.RMSNorm(4, eps=0.5), linear(4, 2)), "float32")
+    x = np.ones((2, 3, 4), np.float32)
+    again = mp.layers.Sequential.from_config(layer.get_config())
+    again(x)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x), layer(x))
+
+
+def test_one_error_lists_all_that_has_no_layer():
+    module = nn.Sequential(
+        nn.Conv3d(1, 1, 1), nn.Sequential(nn.Softmax(), nn.ReLU()), nn.MultiheadAttention(4, 1),
+        nn.Embedding(2, 2, max_norm=1.0), nn.LayerNorm((2, 3)), nn.Linear(2, 2, device="meta"),
+    )  # fmt: skip
+    with pytest.raises(ValueError) as caught:
+        from_torch(module)
+    assert str(caught.value) == (
+        "`module` has 6 modules without a layer in mp_core: 0 (Conv3d); 1.0 (Softmax) with dim=None; "
+        "2 (MultiheadAttention) with batch_first=False; 3 (Embedding) with max_norm; "
+        "4 (LayerNorm) with more than one normalized axis; 5 (Linear) on meta"
+    )
+    with pytest.raises(ValueError, match=r"has 1 modules .*: the module itself \(Bilinear\)"):
+        from_torch(nn.Bilinear(2, 2, 2))
+    with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module; received int"):
+        from_torch(3)
+
+
+def test_arrays_of_tensors_share_their_memory():
+    for kind in TYPES:
+        x = torch.randn(4, 6).to(kind)[:, ::2]
+        array = array_of(x)
+        assert array.ctypes.data == x.data_ptr() and array.shape == (4, 3)
+        np.testing.assert_array_equal(array.astype(np.float32), x.float().numpy())
