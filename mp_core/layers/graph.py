@@ -127,10 +127,12 @@ class Functional(Layer):
     # ---- calls
 
     def build(self, input_shape: Any = None) -> None:
-        """Build the layers, by running zeros of the shape of the inputs through them, at Keras' paths.
+        """Build the layers, by running zeros of the shape of the inputs through them if one is not built.
 
-        As in Keras, the name of the model is no part of these; that of a Sequential is.
+        As in Keras, the name of the model is no part of their paths; that of a Sequential is.
         """
+        if all(layer.built for layer in self.layers):
+            return
         shapes = {source.layer: self._by_name[source.layer].batch_shape for source in leaves(self.inputs)}  # type: ignore[attr-defined]
         if input_shape is not None:
             shapes = self._bound(self.inputs, input_shape)

@@ -148,6 +148,8 @@ class _Group:
         variables = _member(self._group, "vars", self._path)
         if variables is None:
             return []
+        if not hasattr(variables, "keys"):
+            raise ValueError(f"{variables.name} of {self._path} must be a group of arrays")
         names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
         return [_member(variables, name, self._path) for name in names]
 
@@ -191,7 +193,7 @@ def _array(dataset: Any, path: str) -> Array:
 
     if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
         raise ValueError(f"{getattr(dataset, 'name', dataset)} of {path} must be an array in this file")
-    if dataset.nbytes > _EXPANSION * max(dataset.id.get_storage_size(), 1):
+    if dataset.nbytes > _EXPANSION * dataset.id.get_storage_size():
         raise ValueError(f"{dataset.name} of {path} would have {dataset.nbytes} bytes, more than its file can hold")
     values: Array = dataset[()]
     is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16" and values.dtype.itemsize == 2
