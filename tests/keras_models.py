@@ -60,8 +60,8 @@ def stack(shape, *parts, name=None):
 
 def perceptron():
     return stack(
-        (64,), kl.Dense(32, activation="relu", kernel_initializer="he_normal", kernel_regularizer="l2"), kl.Dropout(0.1),
-        kl.BatchNormalization(), kl.LayerNormalization(), kl.RMSNormalization(), kl.GaussianNoise(0.1),
+        (64,), kl.Dense(32, activation="relu", kernel_initializer="he_normal", kernel_regularizer="l2"),
+        kl.Dropout(0.1), kl.BatchNormalization(), kl.LayerNormalization(), kl.RMSNormalization(), kl.GaussianNoise(0.1),
         kl.Dense(10, activation="softmax"), name="perceptron",
     )  # fmt: skip
 
