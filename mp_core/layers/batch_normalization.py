@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from mp_core import ops
 from mp_core.arguments import axis_of, boolean, integer, number, share
 from mp_core.arrays import F32, F64, Array
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
@@ -100,15 +101,15 @@ class BatchNormalization(Layer):
                 f"length {self._channels} at {self.axis}, but received input with shape {inputs.shape}"
             )
         wide = F64 if inputs.dtype == F64 else F32
-        mean, variance, gamma, beta = (
-            None if variable is None else ops.cast(variable.numpy(), wide)
-            for variable in (self.moving_mean, self.moving_variance, self.gamma, self.beta)
-        )
-        with np.errstate(all="ignore"):
-            factor = 1 / np.sqrt(variance + wide.type(self.epsilon))
-        factor = factor if gamma is None else factor * gamma
         shape = [1] * inputs.ndim
         shape[self.axis] = self._channels
-        mean, factor = mean.reshape(shape), factor.reshape(shape)
-        offset = 0 if beta is None else beta.reshape(shape)
-        return rounded(lambda x: (x - mean) * factor + offset, floating(inputs, self._compute), dtype=self._compute)
+
+        def read(variable: AutoCastVariable | None, default: float) -> Array:
+            value = np.full(self._channels, default, wide) if variable is None else ops.cast(variable.numpy(), wide)
+            return value.reshape(shape)
+
+        mean, variance = read(self.moving_mean, 0), read(self.moving_variance, 1)
+        gamma, beta = read(self.gamma, 1), read(self.beta, 0)
+        with np.errstate(all="ignore"):
+            factor = gamma / np.sqrt(variance + wide.type(self.epsilon))
+        return rounded(lambda x: (x - mean) * factor + beta, floating(inputs, self._compute), dtype=self._compute)

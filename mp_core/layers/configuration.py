@@ -62,7 +62,7 @@ def data_format_of(value: str | None) -> str:
 
 def sizes_of(value: int | Sequence[int], argument: str, rank: int) -> tuple[int, ...]:
     """Return a positive integer for each of `rank` axes."""
-    sizes = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * rank
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(sizes) != rank:
         wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"
         raise ValueError(f"`{argument}` must be a positive integer or {wanted}; received {value!r}")

@@ -224,13 +224,13 @@ class Functional(Layer):
 
         def entry(layer: Layer) -> dict[str, Any]:
             calls = [map_leaves(tensor, {"args": list(n.args), "kwargs": n.kwargs}) for n in self.nodes[layer.name]]
-            return serialize_keras_object(layer) | {"name": layer.name, "inbound_nodes": calls}
+            return {**serialize_keras_object(layer), "name": layer.name, "inbound_nodes": calls}
 
         def place(s: Source) -> list[Any]:
             return [s.layer, s.node + isinstance(self._by_name[s.layer], Functional), s.output]
 
         places = map_leaves(place, {"input_layers": self.inputs, "output_layers": self.outputs})
-        return config | {"layers": [entry(layer) for layer in self.layers]} | places
+        return {**config, "layers": [entry(layer) for layer in self.layers], **places}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:

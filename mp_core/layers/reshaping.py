@@ -66,7 +66,7 @@ class Reshape(Layer):
 
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(target_shape, Sequence) or isinstance(target_shape, str):
+        if not isinstance(target_shape, Sequence):
             raise TypeError(f"`target_shape` must be a sequence of integers; received {target_shape!r}")
         self.target_shape = tuple(integer(n, "target_shape") for n in target_shape)
         if self.target_shape.count(-1) > 1 or any(n < -1 for n in self.target_shape):

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core import contraction, ops
+from mp_core.dtypes import finfo
 from mp_core.layers.elementwise import rounded
 
 __all__ = ["REPLACEMENTS", "Case", "Replacement"]
@@ -168,8 +169,8 @@ def _convert_to_tensor(original: Function) -> Function:
 
     def convert_to_tensor(x: Any, dtype: Any = None, sparse: Any = None, ragged: Any = None) -> Any:
         target = _TYPES.get(dtype) if isinstance(dtype, str) else None
-        served = target is not None and not sparse and not ragged
-        if served and isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.dtype != target:
+        served = not sparse and not ragged
+        if target is not None and served and isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.dtype != target:
             return ops.cast(x, target)
         return original(x, dtype, sparse, ragged)
 
@@ -179,6 +180,10 @@ def _convert_to_tensor(original: Function) -> Function:
 _TYPES = {dtype.name: dtype for dtype in _FLOATS}
 
 # ---- self-tests
+
+
+def _epsilon(dtype: Any) -> float:
+    return float(finfo(dtype).eps)
 
 
 def _random(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
@@ -199,7 +204,7 @@ def _products(pairs: list[tuple[Any, ...]], types: tuple[Any, ...] = (*_NARROW, 
                     continue
                 multiply = np.einsum if equation else np.matmul
                 size = multiply(*equation, *(np.abs(x.astype(np.float64)) for x in (a, b)))
-                yield Case(args, 2 * first[-1] * float(ml_dtypes.finfo(dtype).eps) * size, {})
+                yield Case(args, 2 * first[-1] * _epsilon(dtype) * size, {})
 
     return cases
 
@@ -211,7 +216,7 @@ def _functions(shapes: list[tuple[int, ...]], **kwargs: Any) -> Callable[[], Ite
         for dtype in _FLOATS:
             for shape in shapes:
                 x = _random(shape, dtype)
-                yield Case((x,), 16 * float(ml_dtypes.finfo(dtype).eps) * (1 + np.abs(x.astype(np.float64))), kwargs)
+                yield Case((x,), 16 * _epsilon(dtype) * (1 + np.abs(x.astype(np.float64))), kwargs)
 
     return cases
 
@@ -221,7 +226,7 @@ def _attentions() -> Iterator[Case]:
         args = tuple(_random((2, length, 3, 16), dtype, seed) for seed, length in enumerate((4, 5, 5)))
         keep = np.tri(4, 5, dtype=bool)[np.newaxis, np.newaxis]
         for mask in (None, keep):
-            yield Case((*args, None, mask), 64 * float(ml_dtypes.finfo(dtype).eps), {})
+            yield Case((*args, None, mask), 64 * _epsilon(dtype), {})
 
 
 def _sums() -> Iterator[Case]:
