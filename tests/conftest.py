@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import subprocess
 import sys
@@ -55,3 +56,21 @@ def wheel(tmp_path_factory):
     subprocess.run([*command, "."], cwd=Path(__file__).parents[1], env=environment, check=True)
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="session")
+def keras_folder(tmp_path_factory):
+    """What `keras_models.py` writes. Keras chooses its backend at its import, so it has a process of its own."""
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("Keras is not installed")
+    path = tmp_path_factory.mktemp("keras")
+    run_with_keras("keras_models.py", path, "torch")
+    return path
+
+
+def run_with_keras(script, folder, backend):
+    """Run a script of this folder in a process of its own."""
+    command = [sys.executable, "-W", "ignore", Path(__file__).with_name(script), folder]
+    environment = os.environ | {"KERAS_BACKEND": backend}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]

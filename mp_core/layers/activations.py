@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
+
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.names import Activation
 from mp_core.dtype_policies.lookup import named_function
+from mp_core.layers.elementwise import rounded
 from mp_core.ops.rows import activate
 from mp_core.products.operands import ACTIVATIONS
 
@@ -28,6 +31,47 @@ def softmax(x: Array) -> Array:
 def gelu_tanh(x: Array) -> Array:
     """Return the GELU by its approximation with tanh."""
     return ops.gelu(x, approximate=True)
+
+
+def elu(x: Array, alpha: float = 1.0) -> Array:
+    """Return `x` where it is not negative, ``alpha * (exp(x) - 1)`` elsewhere."""
+    return rounded(lambda x: np.where(x >= 0, x, alpha * np.expm1(x)), x)
+
+
+def selu(x: Array) -> Array:
+    """Return the ELU with the two constants of self-normalizing networks."""
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    return rounded(lambda x: scale * np.where(x >= 0, x, alpha * np.expm1(x)), x)
+
+
+def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
+    """Return `x` where it is not negative, ``negative_slope * x`` elsewhere."""
+    return rounded(lambda x: np.where(x >= 0, x, negative_slope * x), x)
+
+
+def softplus(x: Array) -> Array:
+    """Return ``log(exp(x) + 1)``."""
+    return rounded(lambda x: np.logaddexp(x, x.dtype.type(0)), x)
+
+
+def softsign(x: Array) -> Array:
+    """Return ``x / (1 + abs(x))``."""
+    return rounded(lambda x: x / (1 + np.abs(x)), x)
+
+
+def exponential(x: Array) -> Array:
+    """Return ``exp(x)``."""
+    return rounded(np.exp, x)
+
+
+def hard_sigmoid(x: Array) -> Array:
+    """Return ``x / 6 + 1 / 2``, clipped to 0 and 1."""
+    return rounded(lambda x: np.clip(x / 6 + 0.5, 0, 1), x)
+
+
+def hard_silu(x: Array) -> Array:
+    """Return `x` times its hard sigmoid."""
+    return rounded(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), x)
 
 
 class Named:
@@ -61,6 +105,15 @@ _FUNCTIONS: dict[str, Function] = {
     **{name: function for function, name in FUSED.items()},
     "swish": ops.silu,
     "softmax": softmax,
+    "elu": elu,
+    "selu": selu,
+    "leaky_relu": leaky_relu,
+    "softplus": softplus,
+    "softsign": softsign,
+    "exponential": exponential,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_silu": hard_silu,
+    "hard_swish": hard_silu,
 }
 
 

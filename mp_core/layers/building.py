@@ -13,7 +13,9 @@ import numpy as np
 
 from mp_core.tree import map_leaves
 
-__all__ = ["build_for", "enclosing_path", "handed_training", "placed", "stated_forms", "takes", "unique_name"]
+__all__ = [
+    "build_for", "enclosing_path", "handed_training", "placed", "snake_case", "stated_forms", "takes", "unique_name",
+]  # fmt: skip
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 """The path below which layers are built in this thread or task."""
@@ -28,10 +30,15 @@ _names: Counter[str] = Counter()
 _counting = Lock()
 
 
+def snake_case(class_name: str) -> str:
+    """Return the name of a class as Keras writes it in the names of layers and files."""
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", class_name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
 def unique_name(class_name: str) -> str:
     """Return the class name in snake case, numbered from its second use on."""
-    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", class_name)
-    name = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+    name = snake_case(class_name)
     with _counting:
         count = _names[name]
         _names[name] += 1

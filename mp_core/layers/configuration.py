@@ -1,12 +1,18 @@
 """Which arguments the constructors of layers take, those of Keras included that have no use here."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["arguments_of", "check_without_use"]
+from mp_core.arguments import positive_integer
+
+__all__ = ["arguments_of", "check_without_use", "data_format_of", "sizes_of"]
 
 # Keras' arguments for the shape of a first layer's inputs, which may have any value: the first call builds layers.
 _SHAPE_OF_INPUTS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size")
+
+# Arguments of Keras' layers that matter in training only, which may have any value.
+_OF_TRAINING = ("renorm_momentum",)
 
 # Arguments of Keras' layers that are of no use here, with what turns them off.
 _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
@@ -14,9 +20,9 @@ _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
         "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
         "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
         "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
-        "input_length", "sliding_window",
+        "input_length", "sliding_window", "renorm_clipping",
     )
-) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic"), False)  # fmt: skip
+) | dict.fromkeys(("rms_scaling", "use_gate", "sparse", "dynamic", "synchronized", "renorm"), False)  # fmt: skip
 
 
 def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:
@@ -38,9 +44,26 @@ def arguments_of(cls: type, root: type) -> tuple[set[str], bool]:
 
 def check_without_use(layer: str, arguments: dict[str, Any]) -> None:
     """Raise ValueError unless all `arguments` are ones that Keras has, with the value that turns them off."""
-    unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in _SHAPE_OF_INPUTS]
+    free = _SHAPE_OF_INPUTS + _OF_TRAINING
+    unknown = [name for name in arguments if name not in _WITHOUT_USE and name not in free]
     if unknown:
         raise ValueError(f"Unrecognized keyword arguments passed to {layer}: {', '.join(unknown)}")
     for name, value in arguments.items():
         if name in _WITHOUT_USE and value is not _WITHOUT_USE[name]:
             raise ValueError(f"mp_core has no `{name}`: it must be {_WITHOUT_USE[name]}; received {name}={value!r}")
+
+
+def data_format_of(value: str | None) -> str:
+    """Return where inputs have their channels: last unless `value` says otherwise."""
+    if value not in (None, "channels_last", "channels_first"):
+        raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {value!r}")
+    return value or "channels_last"
+
+
+def sizes_of(value: int | Sequence[int], argument: str, rank: int) -> tuple[int, ...]:
+    """Return a positive integer for each of `rank` axes."""
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    if len(sizes) != rank:
+        wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"
+        raise ValueError(f"`{argument}` must be a positive integer or {wanted}; received {value!r}")
+    return tuple(positive_integer(size, argument) for size in sizes)

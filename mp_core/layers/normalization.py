@@ -1,4 +1,4 @@
-"""Layer normalization."""
+"""Layer normalization and RMS normalization."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +8,10 @@ from mp_core.arguments import axis_or_axes, boolean, number
 from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.axes import as_last, from_last
+from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 
-__all__ = ["LayerNormalization"]
+__all__ = ["LayerNormalization", "RMSNormalization"]
 
 
 class LayerNormalization(Layer):
@@ -103,6 +104,60 @@ class LayerNormalization(Layer):
         if outputs.dtype is not self._compute:
             outputs = ops.cast(outputs, self._compute)
         return outputs if self._is_last else from_last(outputs, self._axes, shape)
+
+
+class RMSNormalization(Layer):
+    """``x / sqrt(mean(x**2) + epsilon) * scale``, computed in float32.
+
+    Parameters
+    ----------
+    axis : int or sequence of int
+        The axes that are normalized together. Once built, the attribute is a sorted list, as Keras' is.
+    epsilon : float
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> RMSNormalization(epsilon=0.0)(np.array([[1.0, -1.0]]))
+    array([[ 1., -1.]], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    _told = ("axis",)
+    _options = ("axis", "epsilon")
+
+    def __init__(self, axis: int | Sequence[int] = -1, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = axis_or_axes(axis)
+        self.epsilon = number(epsilon, "epsilon", 0.0)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create the scale for inputs of this shape."""
+        axes = [self.axis] if isinstance(self.axis, int) else self.axis
+        rank = len(input_shape)
+        self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)
+        shape = tuple(input_shape[axis] for axis in self._axes)
+        if not axes or len(set(self._axes)) != len(axes) or None in shape:
+            raise ValueError(
+                f"`axis` must name different axes, with a length, of inputs {input_shape}; received {self.axis!r}"
+            )
+        self.axis = sorted(axes)
+        self._rank, self._lengths = rank, list(shape)
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+
+    def call(self, inputs: Array) -> Array:
+        """Return the normalized inputs, in the compute dtype."""
+        if inputs.ndim != self._rank or [inputs.shape[axis] for axis in self._axes] != self._lengths:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes, with '
+                f"lengths {self._lengths} at {self.axis}, but received input with shape {inputs.shape}"
+            )
+        x, scale = floating(inputs, self._compute), self.scale.read_value().reshape(-1)
+        if self._axes == [self._rank - 1]:
+            return ops.rms_norm(x, scale, epsilon=self.epsilon)
+        return from_last(ops.rms_norm(as_last(x, self._axes), scale, epsilon=self.epsilon), self._axes, inputs.shape)
 
 
 def _flat(stored: Array) -> Array:

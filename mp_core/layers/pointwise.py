@@ -7,14 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
-from mp_core.arguments import axis_or_axes, share
+from mp_core.arguments import axis_or_axes, number, share
 from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
+from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 
-__all__ = ["Activation", "Dropout", "Softmax"]
+__all__ = [
+    "ELU", "Activation", "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise",
+    "Identity", "LeakyReLU", "ReLU", "Softmax", "SpatialDropout1D", "SpatialDropout2D",
+]  # fmt: skip
 
 
 class Activation(Layer):
@@ -42,6 +46,104 @@ class Activation(Layer):
     def call(self, inputs: Array) -> Any:
         """Return the function of the inputs."""
         return self.activation(inputs)
+
+
+class ReLU(Layer):
+    """Rectified linear units, with a slope below a threshold and a largest value.
+
+    Parameters
+    ----------
+    max_value : float, optional
+    negative_slope, threshold : float
+        Below `threshold` the outputs are ``negative_slope * (x - threshold)``.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> ReLU(max_value=6.0)(np.array([-1.0, 2.0, 9.0]))
+    array([0., 2., 6.], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _options = ("max_value", "negative_slope", "threshold")
+
+    def __init__(
+        self, max_value: float | None = None, negative_slope: float = 0.0, threshold: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_value = None if max_value is None else number(max_value, "max_value", 0.0)
+        self.negative_slope = number(negative_slope, "negative_slope", 0.0)
+        self.threshold = number(threshold, "threshold", 0.0)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the function of the inputs, in float32 rounded once."""
+        x = floating(inputs, self._compute)
+        if self.negative_slope == self.threshold == 0.0 and self.max_value in (None, 6.0):
+            return ops.relu(x) if self.max_value is None else ops.relu6(x)
+        return rounded(self._function, x)
+
+    def _function(self, x: Array) -> Array:
+        below = self.negative_slope * (x - self.threshold)
+        above = x if self.max_value is None else np.minimum(x, x.dtype.type(self.max_value))
+        return np.where(x >= self.threshold, above, below)
+
+
+class LeakyReLU(Layer):
+    """The inputs where they are not negative, `negative_slope` times them elsewhere.
+
+    Parameters
+    ----------
+    negative_slope : float
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> LeakyReLU(0.5)(np.array([-1.0, 2.0]))
+    array([-0.5,  2. ], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _options = ("negative_slope",)
+
+    def __init__(self, negative_slope: float = 0.3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.negative_slope = number(negative_slope, "negative_slope", 0.0)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the function of the inputs, in float32 rounded once."""
+        return activations.leaky_relu(floating(inputs, self._compute), self.negative_slope)
+
+
+class ELU(Layer):
+    """The inputs where they are not negative, ``alpha * (exp(x) - 1)`` elsewhere.
+
+    Parameters
+    ----------
+    alpha : float
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> ELU()(np.array([0.0, 2.0]))
+    array([0., 2.], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _options = ("alpha",)
+
+    def __init__(self, alpha: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alpha = number(alpha, "alpha")
+
+    def call(self, inputs: Array) -> Array:
+        """Return the function of the inputs, in float32 rounded once."""
+        return activations.elu(floating(inputs, self._compute), self.alpha)
 
 
 class Softmax(Layer):
@@ -84,24 +186,89 @@ class Softmax(Layer):
         return from_last(ops.softmax(as_last(inputs, self.axis), mask=keep), self.axis, inputs.shape)
 
 
-class Dropout(Layer):
-    """The identity: mp_core computes inference only.
+class Identity(Layer):
+    """The inputs as they are, in the compute dtype."""
+
+    supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        """Return the inputs."""
+        return inputs
+
+
+class _Dropping(Identity):
+    """The identity with a rate: mp_core computes inference only."""
+
+    _options = _told = ("rate",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"""{cls.__doc__}
 
     Parameters
     ----------
     rate : float
-        The share of elements that training would drop.
+        The share of elements that training would change.
     **kwargs
         Those of :class:`Layer`.
     """
-
-    supports_masking = True
-    _options = _told = ("rate",)
 
     def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = share(rate, "rate")
 
-    def call(self, inputs: Array) -> Array:
-        """Return the inputs."""
-        return inputs
+
+class Dropout(_Dropping):
+    """The identity: mp_core computes inference only."""
+
+
+class SpatialDropout1D(_Dropping):
+    """The identity: mp_core computes inference only."""
+
+
+class SpatialDropout2D(_Dropping):
+    """The identity: mp_core computes inference only."""
+
+
+class AlphaDropout(_Dropping):
+    """The identity: mp_core computes inference only."""
+
+
+class GaussianDropout(_Dropping):
+    """The identity: mp_core computes inference only."""
+
+
+class GaussianNoise(Identity):
+    """The identity: mp_core computes inference only.
+
+    Parameters
+    ----------
+    stddev : float
+        That of the noise which training would add.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _options = ("stddev",)
+
+    def __init__(self, stddev: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stddev = number(stddev, "stddev", 0.0)
+
+
+class ActivityRegularization(Identity):
+    """The identity: mp_core computes inference only.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        Penalties of training.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _options = ("l1", "l2")
+
+    def __init__(self, l1: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.l1, self.l2 = number(l1, "l1"), number(l2, "l2")

@@ -7,22 +7,28 @@ import numpy as np
 
 from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.layers import merging, normalization, pointwise, pooling, reshaping
 from mp_core.layers.attention import MultiHeadAttention
+from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.building import takes
-from mp_core.layers.convolution import Conv2D
+from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
+from mp_core.layers.depthwise import DepthwiseConv2D
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
-from mp_core.layers.normalization import LayerNormalization
-from mp_core.layers.pointwise import Activation, Dropout, Softmax
+from mp_core.layers.operation import Operation
 from mp_core.layers.serialization import serialize_keras_object
 
 __all__ = ["Sequential", "add_face", "layer_classes"]
 
 _CLASSES = (
-    Activation, Conv2D, Dense, Dropout, EinsumDense, Embedding, LayerNormalization, MultiHeadAttention, Softmax,
+    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, InputLayer, MultiHeadAttention,
+    Operation,
+    *(getattr(module, name) for module in (merging, normalization, pointwise, pooling, reshaping)
+      for name in module.__all__ if name != "Merge"),
 )  # fmt: skip
 
 
@@ -61,7 +67,9 @@ class Sequential(Layer):
         self.layers.append(layer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Build every layer, by running zeros of this shape through them."""
+        """Build every layer, by running zeros of this shape through them if one is not built."""
+        if self.layers and all(layer.built for layer in self.layers):
+            return
         x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
         self.call(x)
 

@@ -1,0 +1,12 @@
+"""Keras 3: its models as layers of mp_core, and its own NumPy backend made fast.
+
+Examples
+--------
+``from_keras(model)`` needs Keras, as `model` is one of its objects; ``load_keras("model.keras")`` needs h5py alone.
+"""
+
+from mp_core.interop.keras.acceleration import accelerate, accelerated
+from mp_core.interop.keras.files import load_keras
+from mp_core.interop.keras.models import from_keras
+
+__all__ = ["accelerate", "accelerated", "from_keras", "load_keras"]

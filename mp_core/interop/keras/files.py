@@ -1,0 +1,200 @@
+"""``.keras`` files, read without Keras: nothing in them is executed, and nothing is written to disk."""
+
+import io
+import json
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from mp_core.arguments import path_of
+from mp_core.arrays import Array
+from mp_core.interop.keras.translation import Part, build, translated
+from mp_core.interop.keras.weights import assign
+from mp_core.layers import Layer
+from mp_core.layers.building import snake_case
+from mp_core.tree import leaves
+
+__all__ = ["load_keras"]
+
+_CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
+_EXPANSION = 100
+"""How many times as large as in the file an entry may be in memory: Keras does not compress, users may."""
+_LARGEST_TEXT = 1 << 28
+"""The bytes that ``config.json`` may have."""
+_LENGTHS = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "value_dim", "kernel_size")
+"""The arguments of layers that are lengths of their weights."""
+_FEW = 1 << 20
+"""A length that a layer may have however few weights there are."""
+
+
+def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
+    """Return the model of a ``.keras`` file of Keras 3, without Keras; it needs h5py.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        What ``model.save`` wrote.
+    custom_objects : mapping of str to type, optional
+        As for :func:`from_keras`. What a file itself holds is never executed.
+
+    Returns
+    -------
+    Sequential or Functional
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ImportError
+        h5py is not installed.
+    NotImplementedError
+        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+    ValueError
+        The file is no such file, or damaged: the error says where.
+
+    Examples
+    --------
+    >>> load_keras("model.keras")(x)  # doctest: +SKIP
+    """
+    path = path_of(path, "path")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entry = _json(archive, _CONFIG)
+            metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
+            weights = _read(archive, _WEIGHTS)
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError) as error:
+        raise ValueError(f"`path` must be a .keras file; {path}: {error}") from error
+    part = translated(entry, custom_objects)
+    _check_lengths(part, len(weights))
+    _check_version(part, metadata)
+    build(part)
+    assign(part, _Group(_opened(weights, path), str(path)))
+    return part.layer
+
+
+def _read(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> bytes:
+    if name not in archive.namelist():
+        raise ValueError(f"it has no entry {name}; it has {', '.join(archive.namelist()[:10])}")
+    info = archive.getinfo(name)
+    if info.file_size > _EXPANSION * max(info.compress_size, 1) or info.file_size > (largest or info.file_size):
+        raise ValueError(f"{name} would have {info.file_size} bytes, from {info.compress_size} in the file")
+    return archive.read(name)
+
+
+def _json(archive: zipfile.ZipFile, name: str) -> Any:
+    try:
+        return json.loads(_read(archive, name, _LARGEST_TEXT))
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
+
+
+def _opened(weights: bytes, path: Any) -> Any:
+    import h5py
+
+    try:
+        return h5py.File(io.BytesIO(weights), "r")
+    except OSError as error:
+        raise ValueError(f"{_WEIGHTS} of {path} is damaged: {error}") from error
+
+
+def _check_version(part: Part, metadata: Any) -> None:
+    """Raise for int4 codes of an older Keras, which lie otherwise in their bytes."""
+    version = str(metadata.get("keras_version") if isinstance(metadata, dict) else "")
+    found = re.match(r"(\d+)\.(\d+)", version)
+    old = found is not None and tuple(map(int, found.groups())) < (3, 14)
+    names = [each.layer.name for each in part.flatten() if each.layer.quantization_mode == "int4"]
+    if old and names:
+        raise ValueError(f"int4 weights need a file of Keras 3.14 or newer; this is one of {version}: {names}")
+
+
+def _check_lengths(part: Part, nbytes: int) -> None:
+    """Raise for a length in the configuration that is larger than all weights together, before memory is asked for.
+
+    The smallest weights are int4 codes, two to a byte. Lengths along which nothing has weights may be large.
+    """
+    most = max(_FEW, 2 * nbytes)
+    for each in part.flatten():
+        if each.parts:
+            continue
+        shapes = _shapes(each.entry.get("build_config"))
+        lengths = [shape[-1] for shape in shapes] + [each.entry["config"].get(name) for name in _LENGTHS]
+        longest = max((n for n in leaves(lengths) if isinstance(n, int)), default=0)
+        if longest > most:
+            raise ValueError(f"layer '{each.layer.name}' has a length of {longest}, but {_WEIGHTS} only {nbytes} bytes")
+
+
+def _shapes(config: Any) -> Iterator[Any]:
+    """Yield the lists in a configuration that hold no other lists."""
+    parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    if isinstance(config, list) and config and not any(isinstance(part, list | dict) for part in config):
+        yield config
+    for part in parts:
+        yield from _shapes(part)
+
+
+class _Group:
+    """The weights of a layer, and of those in it, in a file."""
+
+    def __init__(self, group: Any, path: str) -> None:
+        self._group, self._path = group, path
+
+    def _datasets(self) -> list[Any]:
+        variables = _member(self._group, "vars", self._path)
+        if variables is None:
+            return []
+        if not hasattr(variables, "keys"):
+            raise ValueError(f"{variables.name} of {self._path} must be a group of arrays")
+        names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
+        return [_member(variables, name, self._path) for name in names]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the variables."""
+        return [getattr(dataset, "shape", None) or () for dataset in self._datasets()]
+
+    def arrays(self) -> Iterator[Array]:
+        """Yield the variables."""
+        for dataset in self._datasets():
+            yield _array(dataset, self._path)
+
+    def attribute(self, name: str) -> "_Group":
+        """Return the weights of a layer in this one."""
+        return _Group(_member(self._group, name, self._path), self._path)
+
+    def parts(self, parts: Sequence[Part]) -> "list[_Group]":
+        """Return the weights of the layers of a model, which its file calls by their classes and counts."""
+        group, counts, found = _member(self._group, "layers", self._path), Counter[str](), []
+        for part in parts:
+            name = snake_case(str(part.entry["class_name"]))
+            counts[name] += 1
+            numbered = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
+            found.append(_Group(_member(group, numbered, self._path), self._path))
+        return found
+
+
+def _member(group: Any, name: str, path: str) -> Any:
+    """Return a member of a group, None if there is none; links to elsewhere are refused."""
+    import h5py
+
+    if not isinstance(group, h5py.Group) or name not in group:
+        return None
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{group.name}/{name} of {path} is a link, which is not followed")
+    return group[name]
+
+
+def _array(dataset: Any, path: str) -> Array:
+    import h5py
+
+    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+        raise ValueError(f"{getattr(dataset, 'name', dataset)} of {path} must be an array in this file")
+    if dataset.nbytes > _EXPANSION * dataset.id.get_storage_size():
+        raise ValueError(f"{dataset.name} of {path} would have {dataset.nbytes} bytes, more than its file can hold")
+    values: Array = dataset[()]
+    is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16" and values.dtype.itemsize == 2
+    return np.asarray(values).view(ml_dtypes.bfloat16) if is_bfloat16 else np.asarray(values)

@@ -1,0 +1,74 @@
+"""Models of Keras in this process, as models of mp_core."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mp_core.interop.keras.translation import build, translated
+from mp_core.interop.keras.weights import Live, assign
+from mp_core.layers import Layer
+
+__all__ = ["from_keras"]
+
+
+def from_keras(model: Any, custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
+    """Return a model of Keras 3 as layers of mp_core, under the same policies, with copies of the weights.
+
+    Parameters
+    ----------
+    model : keras.Sequential or functional keras.Model
+        Built, with any backend; models inside it too. It is not changed.
+    custom_objects : mapping of str to type, optional
+        Layers of mp_core in the place of classes that Keras itself does not have, by the names of these. Each gets the
+        configuration of the original, is built for its ``build_config`` and gets its weights in their order.
+
+    Returns
+    -------
+    Sequential or Functional
+        A layer: call it with arrays; calibrate, quantize, compile and pickle it as any other.
+
+    Raises
+    ------
+    NotImplementedError
+        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+    TypeError
+        `model` is no model of Keras 3.
+    ValueError
+        `model` is not built.
+
+    Examples
+    --------
+    >>> import keras  # doctest: +SKIP
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])  # doctest: +SKIP
+    >>> from_keras(model)(np.ones((2, 4))).shape  # doctest: +SKIP
+    (2, 3)
+    """
+    if not hasattr(model, "save_own_variables") or not hasattr(model, "get_layer"):
+        raise TypeError(f"`model` must be a model of Keras 3; received {type(model).__name__}")
+    import keras
+
+    if not model.built:
+        raise ValueError(f"`model` must be built: call '{model.name}' once, or give it an Input")
+    try:
+        entry = keras.saving.serialize_keras_object(model)
+    except NotImplementedError as error:  # a subclass without a configuration
+        raise NotImplementedError(f"`model` must be a Sequential or functional model: {error}") from error
+    _state_forms(entry, model)
+    part = translated(entry, custom_objects)
+    build(part)
+    assign(part, Live(model))
+    return part.layer
+
+
+def _state_forms(entry: dict[str, Any], layer: Any) -> None:
+    """Say in the entries of attentions what their projections are quantized to, which Keras does not say there."""
+    if entry["class_name"] == "MultiHeadAttention":
+        below = layer._flatten_layers(include_self=False)
+        forms = {
+            part.name: {"form": part.quantization_mode, "policy": part.dtype_policy.name}
+            for part in below
+            if getattr(part, "quantization_mode", None)
+        }
+        entry["config"] |= {"forms": forms} if forms else {}
+    for part in entry["config"].get("layers", ()):
+        if part["class_name"] in ("MultiHeadAttention", "Sequential", "Functional"):
+            _state_forms(part, layer.get_layer(part["config"]["name"]))

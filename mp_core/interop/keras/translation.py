@@ -1,0 +1,220 @@
+"""Keras' configurations of models as layers of mp_core, built but without weights: one table for models and files."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mp_core.dtype_policies.lookup import check_depth, class_and_config, known_classes
+from mp_core.layers import Functional, Layer, Sequential
+from mp_core.layers.building import enclosing_path, takes
+from mp_core.layers.graph import Node, Source, graph_of
+from mp_core.layers.operation import OPERATIONS, Operation
+from mp_core.layers.sequential import layer_classes
+
+__all__ = ["Part", "build", "translated"]
+
+_MODELS = ("Sequential", "Functional")
+_OPERATIONS = "keras.src.ops."
+_HOMES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional", "keras.src.models.sequential")
+_WITHOUT_USE = ("_regularizer", "_constraint", "seed", "noise_shape", "lora_rank", "lora_alpha")
+"""How the arguments of Keras' layers end that matter in training only: saved kernels contain what LoRA adds."""
+_ERRORS = (TypeError, ValueError, NotImplementedError, KeyError, AttributeError, OverflowError)
+
+
+@dataclass
+class Part:
+    """A layer beside its configuration, and the layers in it beside theirs."""
+
+    layer: Layer
+    entry: Mapping[str, Any]
+    parts: list["Part"] = field(default_factory=list)
+
+    def flatten(self) -> Iterator["Part"]:
+        """Yield this part and all parts in it."""
+        yield self
+        for part in self.parts:
+            yield from part.flatten()
+
+
+def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> Part:
+    """Return the model of a serialized Keras model, not built yet.
+
+    Parameters
+    ----------
+    entry : dict
+        What ``keras.saving.serialize_keras_object(model)`` returns, and ``config.json`` holds.
+    custom_objects : mapping of str to type, optional
+        Layers of mp_core for the classes that Keras does not have, by their names.
+
+    Raises
+    ------
+    NotImplementedError
+        There are layers that mp_core does not have, or not with these arguments: the error lists them all.
+    ValueError
+        `entry` is no model, or its graph is damaged.
+    """
+    check_depth(entry)
+    if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
+        raise ValueError(f"a serialized model must be a dictionary with a `class_name`; received {entry!r:.200}")
+    translation = _Translation(custom_objects or {})
+    part = translation.part(entry)
+    if translation.refused:
+        raise NotImplementedError(
+            f"mp_core cannot run {len(translation.refused)} of the layers:\n" + "\n".join(translation.refused)
+        )
+    if part is None or not part.parts:
+        raise ValueError(f"the model must be a Sequential or functional one; received a {entry['class_name']}")
+    return part
+
+
+class _Translation:
+    """One walk through a configuration, which notes every layer that cannot be had."""
+
+    def __init__(self, custom: Mapping[str, Any]) -> None:
+        self.custom = custom
+        self.refused: list[str] = []
+        self.shared: dict[Any, Part] = {}
+
+    def part(self, entry: Any) -> Part | None:
+        """Return what an entry of ``layers`` stands for; None if that is refused."""
+        if not isinstance(entry, dict) or not isinstance(entry.get("config"), dict):
+            raise ValueError(f"a layer must be a dictionary with `class_name` and `config`; received {entry!r:.200}")
+        name = entry.get("name") or entry["config"].get("name")
+        try:
+            shared = entry.get("shared_object_id")
+            if shared in self.shared:
+                return self.shared[shared]
+            part = self._made(entry)
+        except _ERRORS as error:
+            self.refused.append(f"- {name!r} ({entry.get('class_name')!r}): {error}")
+            return None
+        if shared is not None:
+            self.shared[shared] = part
+        return part
+
+    def _made(self, entry: dict[str, Any]) -> Part:
+        kind, module = entry.get("class_name"), str(entry.get("module"))
+        if module.startswith(_OPERATIONS):
+            return Part(_operation(entry), entry)
+        if kind in _MODELS and module in _HOMES:
+            return self._model(entry)
+        is_keras = module in _HOMES
+        classes = {**(layer_classes(None) if is_keras else {}), **self.custom}
+        users = known_classes(Layer, {})  # registered with mp_core.saving
+        try:
+            found, config = class_and_config(entry, {**users, **classes}, "layer")
+        except ValueError:
+            raise NotImplementedError(f"there is no such layer in mp_core (module {module})") from None
+        layer = found.from_config(_cleaned(config) if is_keras else config)
+        for call in entry.get("inbound_nodes") or ():
+            _check_call(layer, call)
+        return Part(layer, entry)
+
+    def _model(self, entry: dict[str, Any]) -> Part:
+        """Return a Sequential or functional model."""
+        config = entry["config"]
+        if entry["class_name"] == "Sequential":
+            entries = [part for part in _entries(config) if part.get("class_name") != "InputLayer"]
+        else:
+            entries = _entries(config)
+            nodes, inputs, outputs = graph_of(config)
+        parts = [self.part(part) for part in entries]
+        there = [part for part in parts if part is not None]
+        if len(there) < len(parts):
+            return Part(Sequential(), entry)  # there is an error to come, which lists what is refused
+        layers = [part.layer for part in there]
+        own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
+        if entry["class_name"] == "Sequential":
+            policy = {"dtype": config["dtype"]} if isinstance(config.get("dtype"), dict | str) else {}
+            return Part(Sequential(layers, **Sequential._with_policy_of_config(own | policy)), entry, there)
+        by_name = {layer.name: layer for layer in layers}
+        nodes = {name: [_without_constants(call, by_name[name]) for call in calls] for name, calls in nodes.items()}
+        return Part(Functional(layers, nodes, inputs, outputs, dtype="float32", **own), entry, there)
+
+
+def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
+    entries = config.get("layers")
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"a model's config must have a list of `layers`; received {entries!r:.200}")
+    return list(entries)
+
+
+def _cleaned(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration without what matters in training only; weights come from elsewhere, so they start as 0."""
+    kept = {key: value for key, value in config.items() if not key.endswith(_WITHOUT_USE)}
+    return {key: "zeros" if key.endswith("_initializer") else value for key, value in kept.items()}
+
+
+def _check_call(layer: Layer, call: Any) -> None:
+    """Raise unless the ``call`` of `layer` takes the keywords of a node."""
+    given = call.get("kwargs") if isinstance(call, dict) else None
+    for name, value in (given or {}).items():
+        if value is not None and name != "training" and not takes(type(layer).call, name):
+            raise ValueError(f"it is called with `{name}`, which it does not take here")
+
+
+def _operation(entry: dict[str, Any]) -> Layer:
+    """Return what computes an operation such as ``x + 2``, whose numbers are the same at all of its nodes."""
+    kind, calls = entry["class_name"], entry.get("inbound_nodes") or ()
+    if kind not in OPERATIONS:
+        raise NotImplementedError(f"of Keras' operations there are {', '.join(OPERATIONS)}")
+    if not all(isinstance(call, dict) and isinstance(call.get("args"), list | tuple) for call in calls):
+        raise ValueError("its nodes must have `args`")
+    constants = [[None if isinstance(arg, dict) else arg for arg in call["args"]] for call in calls]
+    if not constants or any(other != constants[0] for other in constants):
+        raise ValueError("it must be called with the same numbers at each of its nodes")
+    return Operation(kind, constants[0], name=entry.get("name"), dtype="float32")
+
+
+def _without_constants(node: Node, layer: Layer) -> Node:
+    """Return a node of an operation with its arrays alone: it has the numbers itself."""
+    if not isinstance(layer, Operation):
+        return node
+    return Node(tuple(arg for arg in node.args if isinstance(arg, Source)), {})
+
+
+# ---- building
+
+
+def build(part: Part) -> None:
+    """Build the layers for the shapes that their entries say, without running them.
+
+    Raises
+    ------
+    ValueError
+        A shape is missing or damaged.
+    """
+    layer = part.layer
+    if layer.built:
+        return
+    if part.parts:
+        below = "" if isinstance(layer, Functional) else f"{enclosing_path.get()}/{layer.name}".strip("/")
+        token = enclosing_path.set(below)  # as Keras' paths are: it builds what a functional model holds before that
+        try:
+            for each in part.parts:
+                build(each)
+        finally:
+            enclosing_path.reset(token)
+        layer.build(None)
+        return
+    shapes = part.entry.get("build_config") or {}
+    if not isinstance(shapes, dict):
+        raise ValueError(f"`build_config` of layer '{layer.name}' must be a dictionary; received {shapes!r:.200}")
+    try:
+        if isinstance(shapes.get("shapes_dict"), dict):
+            layer.build(**{name: _shape(shape) for name, shape in shapes["shapes_dict"].items()})
+        else:
+            layer.build(_shape(shapes.get("input_shape")))
+    except (*_ERRORS, MemoryError, IndexError) as error:
+        raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
+
+
+def _shape(shape: Any) -> Any:
+    """Return a shape of a configuration as tuples: of an array, or of several."""
+    if isinstance(shape, dict):
+        return {name: _shape(part) for name, part in shape.items()}
+    if isinstance(shape, list | tuple):
+        return tuple(_shape(part) for part in shape)
+    if shape is None or (isinstance(shape, int) and not isinstance(shape, bool) and shape >= 0):
+        return shape
+    raise ValueError(f"a shape must be integers and None; received {shape!r:.200}")

@@ -1,0 +1,181 @@
+"""Layers of several inputs: sums, products, extremes and concatenation."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core.arguments import axis_of, integer
+from mp_core.arrays import Array
+from mp_core.layers.elementwise import rounded
+from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
+
+__all__ = ["Add", "Average", "Concatenate", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
+
+
+class Merge(Layer):
+    """What the layers of several inputs share: they are called with a list of arrays of the same batch size.
+
+    Inputs with fewer axes than others get axes of length 1 behind the batch axis.
+    """
+
+    supports_masking = True
+    _function: ClassVar[Callable[..., Any]]
+    _least: ClassVar[int] = 1
+    _most: ClassVar[int | None] = None
+
+    def call(self, inputs: Sequence[Array]) -> Array:
+        """Return the combination of the inputs, in the compute dtype.
+
+        Raises
+        ------
+        ValueError
+            `inputs` is no list of arrays, or of too few or too many; their shapes do not fit.
+        """
+        self._check(inputs)
+        axes = max(x.ndim for x in inputs)
+        aligned = [x.reshape(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
+        try:
+            np.broadcast_shapes(*(x.shape for x in aligned))
+        except ValueError:
+            raise self._unfit(inputs) from None
+        return rounded(type(self)._function, *aligned, dtype=self._compute)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return where one of the inputs has something, None unless all have masks."""
+        if previous_mask is None or any(mask is None for mask in previous_mask):
+            return None
+        return functools.reduce(np.logical_or, map(as_keep, previous_mask))
+
+    def _check(self, inputs: Any) -> None:
+        few = f"{self._least}" if self._most == self._least else f"{self._least} or more"
+        if not isinstance(inputs, list | tuple) or not self._least <= len(inputs) <= (self._most or len(inputs)):
+            raise ValueError(
+                f"`inputs` of layer '{self.name}' must be a list of {few} arrays; received {inputs!r:.200}"
+            )
+        if any(x.ndim == 0 for x in inputs):
+            raise self._unfit(inputs)
+
+    def _unfit(self, inputs: Sequence[Array]) -> ValueError:
+        return ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
+
+
+def _each(function: Callable[[Any, Any], Any]) -> Any:
+    """Return the function of any number of arrays, from the left."""
+    return staticmethod(lambda *arrays: functools.reduce(function, arrays))
+
+
+class Add(Merge):
+    """The sum of the inputs, accumulated in float32.
+
+    Examples
+    --------
+    >>> Add()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
+    array([[11., 22.]], dtype=float32)
+    """
+
+    _function = _each(np.add)
+
+
+class Subtract(Merge):
+    """The first input minus the second.
+
+    Examples
+    --------
+    >>> Subtract()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
+    array([[ -9., -18.]], dtype=float32)
+    """
+
+    _least = _most = 2
+    _function = _each(np.subtract)
+
+
+class Multiply(Merge):
+    """The product of the inputs, element by element.
+
+    Examples
+    --------
+    >>> Multiply()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
+    array([[10., 40.]], dtype=float32)
+    """
+
+    _function = _each(np.multiply)
+
+
+class Average(Merge):
+    """The mean of the inputs, accumulated in float32.
+
+    Examples
+    --------
+    >>> Average()([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])
+    array([[2., 3.]], dtype=float32)
+    """
+
+    _function = staticmethod(lambda *arrays: functools.reduce(np.add, arrays) / np.float32(len(arrays)))
+
+
+class Maximum(Merge):
+    """The largest of the inputs, element by element.
+
+    Examples
+    --------
+    >>> Maximum()([np.array([[1.0, 4.0]]), np.array([[3.0, 2.0]])])
+    array([[3., 4.]], dtype=float32)
+    """
+
+    _function = _each(np.maximum)
+
+
+class Minimum(Merge):
+    """The smallest of the inputs, element by element.
+
+    Examples
+    --------
+    >>> Minimum()([np.array([[1.0, 4.0]]), np.array([[3.0, 2.0]])])
+    array([[1., 2.]], dtype=float32)
+    """
+
+    _function = _each(np.minimum)
+
+
+class Concatenate(Merge):
+    """The inputs behind each other along an axis.
+
+    Parameters
+    ----------
+    axis : int
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> Concatenate()([np.array([[1.0, 4.0]]), np.array([[3.0]])])
+    array([[1., 4., 3.]], dtype=float32)
+    """
+
+    _options = _told = ("axis",)
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = integer(axis, "axis")
+
+    def call(self, inputs: Sequence[Array]) -> Array:
+        """Return the inputs behind each other, which have the same length along every other axis."""
+        self._check(inputs)
+        axis = axis_of(self.axis, inputs[0].ndim)
+        others = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in inputs}
+        if len(others) > 1 or len({x.ndim for x in inputs}) > 1:
+            raise self._unfit(inputs)
+        return np.concatenate(inputs, axis=axis)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the masks behind each other, all True where an input has none; None if no input has one."""
+        if previous_mask is None or all(mask is None for mask in previous_mask):
+            return None
+        full = [
+            np.ones(x.shape, bool) if mask is None else np.broadcast_to(as_keep(mask)[..., np.newaxis], x.shape)
+            for x, mask in zip(inputs, previous_mask, strict=True)
+        ]
+        return np.concatenate(full, axis=self.axis).any(axis=-1)

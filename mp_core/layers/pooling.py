@@ -1,0 +1,244 @@
+"""Pooling: the largest or the mean of windows, or of all places."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arguments import boolean
+from mp_core.arrays import Array
+from mp_core.layers.configuration import data_format_of, sizes_of
+from mp_core.layers.convolution import same_padding
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
+
+__all__ = [
+    "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D", "MaxPooling1D", "MaxPooling2D",
+]  # fmt: skip
+
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    pool_size, strides : int or sequence of int
+        The lengths of a window, and how far the next one is; `strides` default to `pool_size`.
+    padding : {"valid", "same"}
+        What lies outside the inputs with "same" counts for nothing.
+    data_format : {"channels_last", "channels_first"}, optional
+    **kwargs
+        Those of :class:`Layer`.
+    """
+_GLOBAL_PARAMETERS = """
+
+    Parameters
+    ----------
+    data_format : {"channels_last", "channels_first"}, optional
+    keepdims : bool
+        Whether the axes of places stay, with length 1.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+
+class _Spatial(Layer):
+    """A layer of inputs (batch, places ..., channels), or with the channels at axis 1."""
+
+    _arrays = ("inputs",)
+    _rank: ClassVar[int]
+    data_format: str
+
+    def _check_rank(self, inputs: Array) -> None:
+        if inputs.ndim != self._rank + 2:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes, '
+                f"but received input with shape {inputs.shape}"
+            )
+
+
+class _Pooling(_Spatial):
+    """The largest or the mean of every window."""
+
+    _arrays = ("inputs",)
+    _told = ("pool_size",)
+    _options = ("pool_size", "strides", "padding", "data_format")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS}"
+
+    def __init__(
+        self,
+        pool_size: int | Sequence[int],
+        strides: int | Sequence[int] | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if padding not in ("valid", "same"):
+            raise ValueError(f"`padding` must be 'valid' or 'same'; received {padding!r}")
+        self.pool_size = sizes_of(pool_size, "pool_size", self._rank)
+        self.strides = self.pool_size if strides is None else sizes_of(strides, "strides", self._rank)
+        self.padding = padding
+        self.data_format = data_format_of(data_format)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, with the axes of the inputs.
+
+        Raises
+        ------
+        ValueError
+            The inputs have another number of axes, or are smaller than a window.
+        """
+        self._check_rank(inputs)
+        x = floating(inputs, self._compute)
+        x = np.moveaxis(x, 1, -1) if self.data_format == "channels_first" else x
+        if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):
+            raise ValueError(f"The inputs of layer '{self.name}', {inputs.shape}, are smaller than {self.pool_size}")
+        outputs = rounded(self._pooled, x)
+        return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs
+
+    def _pooled(self, x: Array) -> Array:
+        raise NotImplementedError
+
+    def _windows(self, x: Array, outside: float) -> list[Array]:
+        """Return a view for each place in a window: the elements there of all windows."""
+        if self.padding == "same":
+            lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
+            x = np.pad(x, [(0, 0), *(same_padding(*item) for item in lengths), (0, 0)], constant_values=outside)
+        spans = [
+            [slice(start, length - size + start + 1, stride) for start in range(size)]
+            for length, size, stride in zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
+        ]
+        return [x[:, *place] for place in itertools.product(*spans)]
+
+
+class _Max(_Pooling):
+    """The largest element of every window."""
+
+    def _pooled(self, x: Array) -> Array:
+        return reduce(np.maximum, self._windows(x, -math.inf))
+
+
+class _Average(_Pooling):
+    """The mean of every window, accumulated in float32."""
+
+    def _pooled(self, x: Array) -> Array:
+        ones = np.ones((1, *x.shape[1:-1], 1), x.dtype)
+        return reduce(np.add, self._windows(x, 0.0)) / reduce(np.add, self._windows(ones, 0.0))
+
+
+class MaxPooling1D(_Max):
+    """The largest element of every window along axis 1 of arrays (batch, places, channels)."""
+
+    _rank = 1
+
+
+class MaxPooling2D(_Max):
+    """The largest element of every window of images (batch, rows, columns, channels)."""
+
+    _rank = 2
+
+
+class AveragePooling1D(_Average):
+    """The mean of every window along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+
+    _rank = 1
+
+
+class AveragePooling2D(_Average):
+    """The mean of every window of images (batch, rows, columns, channels), accumulated in float32."""
+
+    _rank = 2
+
+
+class _Global(_Spatial):
+    """The largest or the mean of all places."""
+
+    _arrays = ("inputs",)
+    _options = ("data_format", "keepdims")
+    _function: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"{cls.__doc__}{_GLOBAL_PARAMETERS}"
+
+    def __init__(self, data_format: str | None = None, keepdims: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.data_format = data_format_of(data_format)
+        self.keepdims = boolean(keepdims, "keepdims")
+
+    @property
+    def _places(self) -> tuple[int, ...]:
+        """The axes of places."""
+        first = 1 if self.data_format == "channels_last" else 2
+        return tuple(range(first, first + self._rank))
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, shape (batch, channels)."""
+        self._check_rank(inputs)
+        if 0 in [inputs.shape[axis] for axis in self._places]:
+            raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
+        reduced = type(self)._function
+        x = floating(inputs, self._compute)
+        return rounded(lambda x: reduced(x, axis=self._places, keepdims=self.keepdims), x)
+
+
+class GlobalMaxPooling1D(_Global):
+    """The largest element along axis 1 of arrays (batch, places, channels)."""
+
+    _rank = 1
+    _function = staticmethod(np.max)
+
+
+class GlobalMaxPooling2D(_Global):
+    """The largest element of images (batch, rows, columns, channels), for each channel."""
+
+    _rank = 2
+    _function = staticmethod(np.max)
+
+
+class GlobalAveragePooling2D(_Global):
+    """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
+
+    _rank = 2
+    _function = staticmethod(np.mean)
+
+
+class GlobalAveragePooling1D(_Global):
+    """The mean along axis 1 of arrays (batch, places, channels), accumulated in float32."""
+
+    _rank = 1
+    _arrays = ("inputs",)
+    _function = staticmethod(np.mean)
+    supports_masking = True
+
+    def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
+        """Return the outputs, shape (batch, channels): of the places where `mask`, (batch, places), is True.
+
+        A row of the mask without any True gives NaN, as in Keras.
+        """
+        if mask is None:
+            return super().call(inputs)
+        self._check_rank(inputs)
+        keep = as_keep(mask)
+        (axis,) = self._places
+        if keep.shape != (inputs.shape[0], inputs.shape[axis]):
+            raise ValueError(f"`mask` must have shape {(inputs.shape[0], inputs.shape[axis])}; received {keep.shape}")
+        there = np.expand_dims(keep, 3 - axis)
+
+        def mean(x: Array) -> Any:
+            total = np.where(there, x, 0).sum(axis=axis, keepdims=self.keepdims)
+            return total / there.sum(axis=axis, keepdims=self.keepdims).astype(x.dtype)
+
+        return rounded(mean, floating(inputs, self._compute))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """Return None: there are no places any more."""
+        return None

@@ -1,0 +1,86 @@
+"""Layers that arrange the elements of their inputs otherwise."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arguments import integer
+from mp_core.arrays import Array
+from mp_core.layers.configuration import data_format_of
+from mp_core.layers.layer import Layer
+
+__all__ = ["Flatten", "Reshape"]
+
+
+class Flatten(Layer):
+    """All axes behind the batch axis as one.
+
+    Parameters
+    ----------
+    data_format : {"channels_last", "channels_first"}, optional
+        Where the channels are; they come last in the outputs. Default: last.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> Flatten()(np.ones((2, 3, 4), np.float32)).shape
+    (2, 12)
+    """
+
+    _arrays = ("inputs",)
+    _options = ("data_format",)
+
+    def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.data_format = data_format_of(data_format)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the inputs, shape (batch, elements)."""
+        if self.data_format == "channels_first" and inputs.ndim > 1:
+            inputs = np.moveaxis(inputs, 1, -1)
+        flat: Array = inputs.reshape(*inputs.shape[:1], math.prod(inputs.shape[1:]))
+        return flat
+
+
+class Reshape(Layer):
+    """The elements behind the batch axis in another shape.
+
+    Parameters
+    ----------
+    target_shape : sequence of int
+        Without the batch axis; one length may be -1, which is what is left.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> Reshape((-1, 2))(np.ones((2, 3, 4), np.float32)).shape
+    (2, 6, 2)
+    """
+
+    _arrays = ("inputs",)
+    _options = _told = ("target_shape",)
+
+    def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(target_shape, Sequence):
+            raise TypeError(f"`target_shape` must be a sequence of integers; received {target_shape!r}")
+        self.target_shape = tuple(integer(n, "target_shape") for n in target_shape)
+        if self.target_shape.count(-1) > 1 or any(n < -1 for n in self.target_shape):
+            raise ValueError(f"`target_shape` must be lengths, at most one of them -1; received {target_shape!r}")
+
+    def call(self, inputs: Array) -> Array:
+        """Return the inputs, shape (batch, *target_shape)."""
+        elements, known = math.prod(inputs.shape[1:]), math.prod(n for n in self.target_shape if n != -1)
+        rest = elements // known if known else 0
+        shape = [rest if n == -1 else n for n in self.target_shape]
+        if math.prod(shape) != elements:
+            raise ValueError(
+                f"The inputs of layer '{self.name}' must have as many elements behind the batch axis as "
+                f"{self.target_shape}; received shape {inputs.shape}"
+            )
+        outputs: Array = inputs.reshape(*inputs.shape[:1], *shape)
+        return outputs

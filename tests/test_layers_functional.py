@@ -1,0 +1,178 @@
+"""Functional models and the layers that stand in them, beside NumPy's float64."""
+
+import json
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import mp_core as mp
+from mp_core import layers
+from mp_core.layers import Functional, InputLayer, Node, Source
+
+rng = np.random.default_rng(0)
+X, Y = Source("x", 0, 0), Source("y", 0, 0)
+
+
+def _x(*shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _model(**kwargs):
+    parts = [InputLayer((None, 3), name="x"), layers.Dense(3, name="y"), layers.Add(name="sum")]
+    nodes = {"y": [Node((X,), {}), Node((Y,), {})], "sum": [Node(([X, Y, Source("y", 1, 0)],), {})]}
+    return Functional(parts, nodes, X, {"sum": Source("sum", 0, 0), "y": Y}, **kwargs)
+
+
+def test_a_layer_at_two_nodes_has_one_kernel():
+    model, x = _model(name="model"), _x(4, 3)
+    outputs = model(x)
+    kernel = model.layers[1].kernel.numpy().astype(np.float64)
+    np.testing.assert_allclose(outputs["y"], x @ kernel, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs["sum"], x + x @ kernel + x @ kernel @ kernel, rtol=1e-5, atol=1e-6)
+    assert [w.name for w in model.weights] == ["kernel", "bias"]
+    assert (model.path, model.layers[1].path) == ("model", "y")  # as in Keras
+
+
+def test_configurations_and_pickles_make_the_same_model():
+    model, x = _model(), _x(4, 3)
+    want = model(x)
+    config = json.loads(json.dumps(mp.saving.serialize_keras_object(model)))
+    again = mp.saving.deserialize_keras_object(config)
+    again.build()
+    again.set_weights(model.get_weights())
+    stack = layers.Sequential.from_config(layers.Sequential([model]).get_config())
+    stack.build((None, 3))
+    stack.set_weights(model.get_weights())
+    for copy in (again, pickle.loads(pickle.dumps(model)), stack):
+        np.testing.assert_array_equal(copy(x)["sum"], want["sum"])
+
+
+def test_the_calls_of_a_model_in_a_model_are_counted_as_keras_counts_them():
+    inner = _model(name="inner")
+    outer = Functional(
+        [InputLayer((None, 3), name="x"), inner], {"inner": [Node((X,), {})]}, X, [Source("inner", 0, 1)], name="outer"
+    )
+    assert outer.get_config()["output_layers"] == [["inner", 1, 1]]
+    assert Functional.from_config(outer.get_config()).outputs == [Source("inner", 0, 1)]
+    np.testing.assert_array_equal(outer(np.ones((2, 3)))[0], inner(np.ones((2, 3), np.float32))["y"])
+
+
+def test_masks_go_from_layer_to_layer():
+    table = layers.Embedding(5, 2, mask_zero=True, name="table", weights=_x(5, 2))
+    nodes = {"table": [Node((X,), {})], "mean": [Node((Source("table", 0, 0),), {})]}
+    parts = [InputLayer((None, 3), dtype="int32", name="x"), table, layers.GlobalAveragePooling1D(name="mean")]
+    model = Functional(parts, nodes, X, [Source("mean", 0, 0), Source("table", 0, 0)])
+    ids = np.array([[3, 1, 0], [2, 2, 2]])
+    means, rows = model(ids)
+    np.testing.assert_allclose(means, [rows[0, :2].mean(0), rows[1].mean(0)], rtol=1e-6)
+    masks = model.compute_mask(ids)
+    assert masks[0] is None
+    np.testing.assert_array_equal(masks[1], ids != 0)
+
+
+def _refused(nodes, outputs=X, parts=(), inputs=X):
+    return lambda: Functional([InputLayer((None, 3), name="x"), *parts], nodes, inputs, outputs)
+
+
+DENSE = layers.Dense(3, name="y")
+ERRORS = [
+    (_refused({"z": []}), "nodes of .'z'."),
+    (_refused({}, Source("y", 0, 0)), "has no output Source"),
+    (_refused({}, Source("x", 1, 0)), "has no output Source"),
+    (_refused({"y": [Node((Y,), {})]}, Y, [DENSE]), "has a cycle among .'y'."),
+    (_refused({}, X, [DENSE], Y), "must be sources that are input layers"),
+    (_refused({}, X, [InputLayer((None, 3), name="x")]), "must have different names"),
+    (lambda: InputLayer((None, 3), sparse=True), "`sparse` must be False"),
+    (lambda: InputLayer(3), "`batch_shape` must be a sequence"),
+    (lambda: InputLayer((None, -1)), "`batch_shape` must be a positive integer"),
+    (lambda: layers.Operation("Cumsum"), "`operation` must be one of Add"),
+    (lambda: layers.Operation("Add", [1, 2]), "at most one of them a number"),
+    (lambda: layers.Add()([_x(2, 3), _x(2, 4)]), "do not fit"),
+    (lambda: layers.Add()(_x(2, 3)), "must be a list of 1 or more arrays"),
+    (lambda: layers.Subtract()([_x(2, 3)] * 3), "must be a list of 2 arrays"),
+    (lambda: layers.Concatenate()([_x(2, 3), _x(3, 3)]), "do not fit"),
+    (lambda: layers.Reshape((-1, -1)), "at most one of them -1"),
+    (lambda: layers.Reshape((2, -1))(_x(2, 3)), "as many elements"),
+    (lambda: layers.MaxPooling2D(0), "`pool_size` must be a positive integer"),
+    (lambda: layers.MaxPooling2D((2, 2, 2)), "a pair of them"),
+    (lambda: layers.MaxPooling2D(2, padding="causal"), "`padding` must be 'valid' or 'same'"),
+    (lambda: layers.MaxPooling2D(4)(_x(1, 3, 3, 1)), "are smaller than"),
+    (lambda: layers.MaxPooling1D(2)(_x(1, 3, 3, 1)), "expected 3 axes"),
+    (lambda: layers.GlobalMaxPooling1D()(_x(2, 0, 3)), "have no places"),
+    (lambda: layers.GlobalAveragePooling1D()(_x(2, 4, 3), mask=np.ones((2, 3), bool)), "`mask` must have shape"),
+    (lambda: layers.BatchNormalization(renorm=True), "no `renorm`"),
+    (lambda: layers.BatchNormalization().build((None, None)), "must have a length"),
+    (lambda: layers.DepthwiseConv2D(3).build((None, 3)), "must be known"),
+    (lambda: layers.DepthwiseConv2D(4)(_x(1, 3, 3, 1)), "smaller than its kernel"),
+    (lambda: layers.Conv1D(2, 3)(_x(1, 3, 3, 1)), "expected 3 axes"),
+    (lambda: layers.RMSNormalization(axis=(1, 1))(_x(2, 3)), "must name different axes"),
+    (lambda: layers.ReLU(max_value=-1.0), "`max_value` must be a number of at least 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "match"), ERRORS)
+def test_what_is_wrong_is_named(call, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        call()
+
+
+def test_inputs_are_checked_by_name():
+    model = _model()
+    with pytest.raises(ValueError, match=r"Input 'x' must have shape \(None, 3\); received \(2, 4\)"):
+        model(_x(2, 4))
+    assert model(np.arange(6).reshape(2, 3))["y"].dtype == np.float32  # integers become floats
+
+
+BF16 = ml_dtypes.bfloat16
+A, B = _x(2, 5, 5, 3, dtype=BF16), _x(2, 5, 5, 3, dtype=BF16)
+A64, B64 = A.astype(np.float64), B.astype(np.float64)
+LAST = (1, 2)
+FORMULAS = [
+    (layers.Add, [A, B], A64 + B64),
+    (layers.Subtract, [A, B], A64 - B64),
+    (layers.Multiply, [A, B], A64 * B64),
+    (layers.Average, [A, B], (A64 + B64) / 2),
+    (layers.Maximum, [A, B], np.maximum(A64, B64)),
+    (layers.Minimum, [A, B], np.minimum(A64, B64)),
+    (layers.Concatenate, [A, B], np.concatenate([A64, B64], -1)),
+    (layers.GlobalAveragePooling2D, A, A64.mean(LAST)),
+    (layers.GlobalMaxPooling2D, A, A64.max(LAST)),
+    (lambda **k: layers.MaxPooling2D(2, **k), A, A64[:, :4, :4].reshape(2, 2, 2, 2, 2, 3).max((2, 4))),
+    (lambda **k: layers.AveragePooling2D(2, **k), A, A64[:, :4, :4].reshape(2, 2, 2, 2, 2, 3).mean((2, 4))),
+    (layers.ELU, A, np.where(A64 < 0, np.expm1(A64), A64)),
+    (layers.LeakyReLU, A, np.where(A64 < 0, 0.3 * A64, A64)),
+    (lambda **k: layers.ReLU(1.0, 0.1, 0.5, **k), A, np.where(A64 < 0.5, 0.1 * (A64 - 0.5), np.minimum(A64, 1))),
+    (layers.RMSNormalization, A, A64 / np.sqrt((A64**2).mean(-1, keepdims=True) + 1e-6)),
+    (layers.BatchNormalization, A, A64 / np.sqrt(1.001)),
+    (lambda **k: layers.Activation("softplus", **k), A, np.log1p(np.exp(A64))),
+    (lambda **k: layers.Activation("selu", **k), A, 1.05070099 * np.where(A64 < 0, 1.67326324 * np.expm1(A64), A64)),
+    (lambda **k: layers.Activation("hard_silu", **k), A, A64 * np.clip(A64 / 6 + 0.5, 0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "inputs", "want"), FORMULAS)
+def test_layers_round_their_formula_once(make, inputs, want):
+    got = make(dtype="bfloat16")(inputs)
+    assert got.dtype == BF16
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=2.0**-8, atol=1e-6)
+
+
+def test_layers_of_training_are_the_identity():
+    x = _x(2, 3, 4)
+    made = [
+        layers.SpatialDropout1D(0.5), layers.GaussianNoise(0.1), layers.GaussianDropout(0.5), layers.AlphaDropout(0.5),
+        layers.Identity(), layers.ActivityRegularization(1.0),
+    ]  # fmt: skip
+    for layer in made:
+        np.testing.assert_array_equal(layer(x), x)
+        assert type(layer).from_config(layer.get_config()).name == layer.name
+
+
+def test_empty_batches_pass():
+    for layer, shape in (
+        (layers.DepthwiseConv2D(2), (0, 3, 3, 2)), (layers.MaxPooling2D(2), (0, 4, 4, 2)),
+        (layers.Flatten(), (0, 3, 4)), (layers.Reshape((-1, 2)), (0, 4)), (layers.Conv1D(2, 2), (0, 4, 3)),
+    ):  # fmt: skip
+        assert layer(np.zeros(shape, np.float32)).shape[0] == 0
