@@ -84,6 +84,37 @@ def test_every_layer_with_a_kernel_stays_close_under_every_policy(rng, layer, sh
     assert repr(fixed).count(policy.replace("int8_", "int8/fixed_")) == 1
 
 
+class Branches(layers.Layer):
+    """Two layers with the same inputs, and one whose inputs are their outputs."""
+
+    def build(self, shape):
+        self.parts = [layers.Dense(24, name=name) for name in "abc"]
+        for part, depth in zip(self.parts, (64, 64, 24), strict=True):
+            part.build((None, depth))
+
+    def call(self, inputs):
+        first, second, third = self.parts
+        return first(inputs), third(second(inputs))
+
+
+def test_layers_with_the_same_inputs_get_the_same_scales_of_them(rng):
+    model, x = Branches(), rng.standard_normal((200, 64)).astype(np.float32)
+    exact = model(x)
+    fixed = calibrate(model, [x[:150], x[150:]], "int8_from_float32")
+    first, second, third = (part.inputs for part in fixed.parts)
+    for ours, theirs in zip(first, second, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    half = (x.max(axis=0).astype(np.float64) - x.min(axis=0)) / 2
+    squares = sum(np.square(part.kernel.numpy().astype(np.float64)).max(axis=1) for part in model.parts[:2]) / 2
+    scale = half**0.75 / squares**0.125
+    np.testing.assert_allclose(first.scale, scale * (half / scale).max() / 127, rtol=1e-6)
+    assert third.scale.shape == (24,)
+    alone = calibrate(model.parts[0], x, "int8_from_float32").inputs
+    assert not np.array_equal(alone.scale, first.scale)
+    for received, wanted in zip(fixed(x), exact, strict=True):
+        np.testing.assert_allclose(received, wanted, atol=0.03 * np.abs(wanted).max())
+
+
 def test_only_what_the_map_puts_in_int8_is_fixed(rng):
     attention = layers.MultiHeadAttention(2, 4, name="attention")
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)

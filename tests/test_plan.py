@@ -73,6 +73,16 @@ def test_a_plan_is_the_golden_one(row):
     assert row_of(row[: len(INPUTS)]) == row
 
 
+@pytest.mark.parametrize("quantize", ["given", "found"])
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("rows", [7, 8, 10, 16, 31, 32, 480])
+def test_threads_that_quantize_get_equally_many_rows(rows, threads, quantize):
+    settings = {"b_dtype": "int8", "isa": "scalar", "caches": (1 << 15, 1 << 20), "threads": threads}
+    plan = product_plan(threads * rows, 384, 1536, "bfloat16", quantize=quantize, **settings)
+    assert plan["tasks"] % threads == 0
+    assert plan["tasks"] * plan["mc"] == threads * rows
+
+
 def test_no_kernel_of_this_machine_is_needed():
     for isa in isas():
         assert product_plan(1, 64, 64, "float32", isa=isa)["isa"] == isa

@@ -10,6 +10,8 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import layers
 from mp_core.autocast import autocast_scope
+from mp_core.dtype_policies import Scheme, policy_of
+from mp_core.forms import Inputs
 from mp_core.layers import side_by_side as room
 from mp_core.layers.side_by_side import side_by_side
 
@@ -89,6 +91,45 @@ def test_other_forms_make_another_product(made, rng):
         layer.dtype_policy = "int8_from_mixed_bfloat16"
     check(parts, mp.cast(x, "bfloat16"))
     check(parts, x)  # is cast by each
+
+
+def fixed(rng, units, scale, zero_point, codes="int8"):
+    """A layer with these scales of its inputs."""
+    scheme = f"{codes}/fixed" if codes == "int8" else f"{codes}/fixed/tensor"
+    layer = dense(rng, units)
+    inputs = Inputs(scale, zero_point)
+    q = Scheme.parse(scheme).quantize(layer.matrix)
+    layer = layer.with_policy("float32")
+    layer.set_matrix(q, inputs, policy=policy_of(f"{scheme}_from_float32"))
+    return layer
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_equal_fixed_scales_of_inputs_make_one_product(isa, threads, made, rng):
+    scale, zero_point = rng.uniform(0.01, 0.1, 48).astype(np.float32), rng.integers(-128, 128, 48).astype(np.int8)
+    parts = [fixed(rng, units, scale.copy(), zero_point.copy()) for units in (64, 7, 130)]
+    with mp.config.num_threads(threads):
+        check(parts, rows(rng, parts[0], (40, 48)))
+        check(parts, rows(rng, parts[0]))
+    assert len(made) == 1 and made[0] is not None
+
+
+@pytest.mark.parametrize("which", ["scale", "zero_point", "codes"])
+def test_other_fixed_scales_of_inputs_make_a_product_each(which, made, rng):
+    scale, zero_point = rng.uniform(0.01, 0.1, 48).astype(np.float32), np.arange(48, dtype=np.int8)
+    other_scale, other_zero_point = scale.copy(), zero_point.copy()
+    if which == "scale":
+        other_scale[-1] = np.nextafter(scale[-1], 1)
+    else:
+        other_zero_point[0] = 1
+    parts = [fixed(rng, 8, scale, zero_point), fixed(rng, 8, other_scale, other_zero_point)]
+    if which == "codes":
+        parts = [fixed(rng, 8, np.float32(0.5), None, "float8_e4m3fn") for _ in range(2)]
+    x = rows(rng, parts[0])
+    check(parts, x)
+    check([parts[0], dense(rng, 8, "int8_from_float32")], x)
+    check([dense(rng, 8, "int8_from_float32"), parts[0]], x)
+    assert made == [None] * 3
 
 
 def test_other_layers_are_called(made, rng):

@@ -42,7 +42,9 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     int8 layers that quantize their inputs get fixed scales for these: ``int8`` becomes ``int8/fixed``. Each input j has
     a scale ``s_j = (range_j / 2) ** alpha / max|w_j| ** (1 - alpha)``, times a factor that all inputs of the layer
     share (SmoothQuant's rule [2]_), and a zero point that puts the middle of its range at code 0. Its weights w_j are
-    multiplied by ``s_j`` before they are quantized. Float8 layers with fixed inputs get one scale for all inputs.
+    multiplied by ``s_j`` before they are quantized. Layers that multiply the same inputs, such as query, key and value,
+    get the same scales, by the root mean square of their ``max|w_j|``, so that these inputs are quantized once. Float8
+    layers with fixed inputs get one scale for all inputs.
 
     Parameters
     ----------
@@ -98,9 +100,13 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75) -> M:
     if not schemes:
         raise ValueError(f"`policy` must put a Dense or EinsumDense layer in a scheme such as int8; received {policy}")
     exact = _kernels(reference)
-    for path, seen in observe(reference, calls, {path: exact[path] for path in schemes}).items():
+    seen = observe(reference, calls, {path: exact[path] for path in schemes})
+    fixed = {path: exact[path].matrix for path, s in schemes.items() if _is_int8(s) and not s.is_weight_only}
+    weights = _weights(fixed, seen)
+    for path, scheme in schemes.items():
         lines = cast(exact[path].matrix, "float64")
-        chosen[path].set_matrix(*_fitted(lines, schemes[path], seen, alpha), policy=policy_at(target, path))
+        fitted = _fitted(lines, scheme, seen[path], weights.get(path), alpha)
+        chosen[path].set_matrix(*fitted, policy=policy_at(target, path))
     return result
 
 
@@ -129,19 +135,37 @@ def _not_fixed(scheme: Scheme) -> Scheme:
     return scheme if scheme.inputs != "fixed" else replace(scheme, inputs="dynamic" if _is_int8(scheme) else "float")
 
 
-def _fitted(lines: Array, scheme: Scheme, seen: Seen, alpha: float) -> tuple[QuantizedArray, Inputs | None]:
-    """Return a kernel (outputs, inputs) as codes for the inputs that were seen, and the scales of fixed inputs."""
+def _weights(kernels: dict[str, Array], seen: dict[str, Seen]) -> dict[str, Array]:
+    """Return the largest magnitude of the weights of each input, by path.
+
+    For kernels whose inputs have the same ranges it is the root mean square of theirs, so that they get the same scales
+    of inputs. (Of one kernel alone it is its own to the bit.)
+    """
+    ranges = {path: (seen[path].low.tobytes(), seen[path].high.tobytes()) for path in kernels}
+    largest: dict[tuple[bytes, bytes], list[Array]] = {}
+    for path, lines in kernels.items():
+        largest.setdefault(ranges[path], []).append(np.abs(cast(lines, "float64")).max(axis=0, initial=0.0))
+    return {path: np.sqrt(np.mean(np.square(largest[key]), axis=0)) for path, key in ranges.items()}
+
+
+def _fitted(
+    lines: Array, scheme: Scheme, seen: Seen, weight: Array | None, alpha: float
+) -> tuple[QuantizedArray, Inputs | None]:
+    """Return a kernel (outputs, inputs) as codes for the inputs that were seen, and the scales of fixed inputs.
+
+    `weight` has the largest weight of each input, if the scheme is int8 with fixed inputs.
+    """
     if scheme.is_weight_only:
         return quantize_for(lines, scheme, seen.moments), None
-    inputs = _inputs(lines, seen, alpha) if _is_int8(scheme) else _float8_inputs(scheme, seen)
+    inputs = _float8_inputs(scheme, seen) if weight is None else _inputs(weight, seen, alpha)
     scale = np.broadcast_to(cast(inputs.scale, "float64"), lines.shape[1:])
     return quantize_for(lines * scale, scheme, seen.moments / scale / scale[:, np.newaxis]), inputs
 
 
-def _inputs(lines: Array, seen: Seen, alpha: float) -> Inputs:
-    """Return a scale and a zero point for each input."""
+def _inputs(weight: Array, seen: Seen, alpha: float) -> Inputs:
+    """Return a scale and a zero point for each input, whose largest weights are given."""
     low, high = seen.low, seen.high
-    half, weight = (_assumed(x) for x in ((high - low) / 2, np.abs(lines).max(axis=0, initial=0.0)))
+    half, weight = (_assumed(x) for x in ((high - low) / 2, weight))
     scale = half**alpha / weight ** (1 - alpha)
     scale = cast(scale * ((half / scale).max() / 127), F32)
     zero_point = np.clip(np.rint(-(low + high) / 2 / scale), -128, 127)

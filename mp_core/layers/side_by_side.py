@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable, autocast_scope
-from mp_core.forms import Float, Form
+from mp_core.forms import Float, Form, Inputs
 from mp_core.forms.products import packed, product_of
 from mp_core.layers import activations
 from mp_core.layers.dense import Dense
@@ -23,7 +23,7 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
     """Return ``[layer(inputs) for layer in layers]``, with these bits, as views of one product's result where possible.
 
     That needs Dense layers without activation that compute in the type of the inputs and hold floats, or int8 codes
-    without zero points whose inputs are quantized as they come: these are quantized once for all layers.
+    without zero points whose inputs are quantized as they come, or by the same fixed scales: once for all layers.
     """
     product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
     if product is None:
@@ -78,9 +78,17 @@ def _made(forms: list[Form], biases: list[AutoCastVariable | None], dtype: np.dt
     bias = np.concatenate(given) if given else None
     if all(type(form).multiply is Float.multiply for form in forms):
         return _of_floats(forms, bias, dtype)
-    if all(type(form).multiply is Form.multiply and form.dynamic and form.inputs is None for form in forms):
-        return _of_codes([form.matrix for form in forms], bias, dtype)
+    if all(type(form).multiply is Form.multiply for form in forms) and _quantize_alike(forms):
+        return _of_codes([form.matrix for form in forms], forms[0].inputs, bias, dtype)
     return None
+
+
+def _quantize_alike(forms: list[Form]) -> bool:
+    """Whether all make the same codes of rows: each row by its own scale, or each input by the same fixed scale."""
+    first, *others = [form.inputs for form in forms]
+    if first is None:
+        return all(form.dynamic and form.inputs is None for form in forms)
+    return all(other is not None and all(map(np.array_equal, first, other)) for other in others)
 
 
 def _of_floats(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
@@ -91,12 +99,12 @@ def _of_floats(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> P
     return lambda rows: ops.matmul(rows, kernel, bias=bias)
 
 
-def _of_codes(matrices: list[Any], bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
+def _of_codes(matrices: list[Any], inputs: Inputs | None, bias: Array | None, dtype: np.dtype[Any]) -> Product | None:
     if not all(
         isinstance(q, QuantizedArray) and q.dtype == np.int8 and q.axis == (0,) and q.zero_point is None
         and q.group_size is None for q in matrices
     ):  # fmt: skip
         return None
     values, scale = (np.concatenate([getattr(q, name) for q in matrices]) for name in ("values", "scale"))
-    multiply = product_of(QuantizedArray(values, scale, None, (0,)), None, True, dtype)
+    multiply = product_of(QuantizedArray(values, scale, None, (0,)), inputs, inputs is None, dtype)
     return lambda rows: multiply(rows, bias, None, dtype)

@@ -86,7 +86,11 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
  *     task_panels = panels * (matrices row_tasks) / wanted, rounded down, at least 1
  * M is cut too, into at most T parts of at least about 2 MR rows, if cutting N alone gives too few tasks.
  * If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no row is
- * quantized twice. */
+ * quantized twice.
+ *
+ * MC is a multiple of MR (by AMX tiles, of their rows), so that only the last task has register blocks that are not full.
+ * But if each thread gets as many of the tasks along M, these have equally many rows: a product ends when the highest of
+ * them does. */
 static void cut(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;
@@ -109,7 +113,10 @@ static void cut(const mp_problem *q, mp_plan *p) {
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
     }
     const ptrdiff_t rows = mp_ceil_div(q->m, row_tasks);
-    p->mc = mp_min(mp_round_up(rows, p->amx && rows > 2 * AMX_ROWS ? AMX_ROWS : MP_ROWS), q->m);
+    const ptrdiff_t unit = p->amx && rows > 2 * AMX_ROWS              ? AMX_ROWS
+                           : threads > 1 && row_tasks % threads == 0 ? 1
+                                                                     : MP_ROWS;
+    p->mc = mp_min(mp_round_up(rows, unit), q->m);
     p->row_tasks = mp_ceil_div(q->m, p->mc);
     p->panel_tasks = mp_ceil_div(panels, p->task_panels);
 }
