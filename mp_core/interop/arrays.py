@@ -36,6 +36,7 @@ def dlpack(x: Any) -> Any:
     Examples
     --------
     >>> import ml_dtypes
+    >>> import numpy as np
     >>> from mp_core.core.dlpack import from_dlpack
     >>> x = np.array([1.0, 2.0], ml_dtypes.bfloat16)
     >>> y = from_dlpack(dlpack(x), {"bfloat16": x.dtype})
@@ -78,6 +79,7 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
     Examples
     --------
     >>> import ml_dtypes
+    >>> import numpy as np
     >>> to_torch(np.array([1.0, 2.0], ml_dtypes.bfloat16))
     tensor([1., 2.], dtype=torch.bfloat16)
     """
@@ -115,6 +117,7 @@ def to_jax(x: Any, *, copy: bool | None = None) -> Any:
 
     Examples
     --------
+    >>> import numpy as np
     >>> to_jax(np.array([1.0, 2.0], np.float32))
     Array([1., 2.], dtype=float32)
     """
