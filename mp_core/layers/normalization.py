@@ -149,13 +149,15 @@ class RMSNormalization(Layer):
 
     def call(self, inputs: Array) -> Array:
         """Return the normalized inputs, in the compute dtype."""
-        if inputs.ndim != self._rank or [inputs.shape[axis] for axis in self._axes] != self._lengths:
+        last = self.axis == [-1]  # of inputs with any number of axes
+        axes = [-1] if last and inputs.ndim else self._axes
+        if not (last or inputs.ndim == self._rank) or [inputs.shape[axis] for axis in axes] != self._lengths:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes, with '
                 f"lengths {self._lengths} at {self.axis}, but received input with shape {inputs.shape}"
             )
         x, scale = floating(inputs, self._compute), self.scale.read_value().reshape(-1)
-        if self._axes == [self._rank - 1]:
+        if last or self._axes == [self._rank - 1]:
             return ops.rms_norm(x, scale, epsilon=self.epsilon)
         return from_last(ops.rms_norm(as_last(x, self._axes), scale, epsilon=self.epsilon), self._axes, inputs.shape)
 

@@ -19,7 +19,7 @@ cdef class Recipe:
     cdef cnp.npy_intp sizes[64]        # the shape of the stored codes, which may be two to a byte
     cdef cnp.npy_intp scale_sizes[64]  # `scale_shape`
     cdef int storage                   # NumPy's type number of the stored codes
-    cdef int how, qmin                 # if scales are found: what they follow from (library/quantize.h), the lowest code
+    cdef int how, qmin                 # if scales are found: what they follow from, the lowest code
     cdef readonly bint direct          # kernels take the arrays as they are: no axes to transpose, no byte of two rows
     cdef readonly bint with_zeros      # if scales are found, zero points are found too
 

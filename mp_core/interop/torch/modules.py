@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mp_core.interop.torch.layers import Flatten, RMSNormalization
+from mp_core.interop.torch.layers import Flatten
 from mp_core.interop.torch.linears import array_of
 from mp_core.layers import (
     Activation,
@@ -16,6 +16,7 @@ from mp_core.layers import (
     Layer,
     LayerNormalization,
     MultiHeadAttention,
+    RMSNormalization,
     Sequential,
     Softmax,
 )  # fmt: skip
@@ -120,9 +121,9 @@ def _layer_norm(module: nn.LayerNorm, common: dict[str, Any]) -> Layer:
 
 def _rms_norm(module: nn.RMSNorm, common: dict[str, Any]) -> Layer:
     epsilon = torch.finfo(torch.float32).eps if module.eps is None else module.eps
-    layer = RMSNormalization(epsilon=epsilon, scale=module.weight is not None, **common)
+    layer = RMSNormalization(epsilon=epsilon, **common)
     layer.build((None, *module.normalized_shape))
-    _assign(layer.gamma, module.weight)
+    _assign(layer.scale, module.weight)
     return layer
 
 
