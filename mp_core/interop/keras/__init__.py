@@ -1,8 +1,6 @@
 """Keras 3: its models as layers of mp_core, and its own NumPy backend made fast.
 
-Examples
---------
-``from_keras(model)`` needs Keras, as `model` is one of its objects; ``load_keras("model.keras")`` needs h5py alone.
+:func:`from_keras` needs Keras, as a model is one of its objects; :func:`load_keras` reads its files with h5py alone.
 """
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated
