@@ -176,3 +176,31 @@ def test_empty_batches_pass():
         (layers.Flatten(), (0, 3, 4)), (layers.Reshape((-1, 2)), (0, 4)), (layers.Conv1D(2, 2), (0, 4, 3)),
     ):  # fmt: skip
         assert layer(np.zeros(shape, np.float32)).shape[0] == 0
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_residual_sums_and_products_are_steps_of_a_plan(policy):
+    def source(name):
+        return Source(name, 0, 0)
+
+    y = source("y")
+    model = Functional(
+        [
+            InputLayer((None, 3), name="x"),
+            layers.Dense(3, name="y", dtype=policy),
+            layers.Add(name="sum", dtype=policy),
+            layers.LayerNormalization(name="norm", dtype=policy),
+            layers.Multiply(name="gated", dtype=policy),
+        ],
+        {
+            "y": [Node((source("x"),), {})],
+            "sum": [Node(([y, y],), {})],
+            "norm": [Node((source("sum"),), {})],
+            "gated": [Node(([source("norm"), y],), {})],
+        },
+        source("x"),
+        source("gated"),
+    )
+    plan = mp.compile(model, _x(2, 3))
+    x = _x(2, 3)
+    np.testing.assert_array_equal(plan(x), model(x))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mp_core import ops
 from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import rounded
@@ -25,6 +26,7 @@ class Merge(Layer):
     _function: ClassVar[Callable[..., Any]]
     _least: ClassVar[int] = 1
     _most: ClassVar[int | None] = None
+    _of_two: ClassVar[Callable[..., Array] | None] = None  # the operation, if there is one: a plan sees it
 
     def call(self, inputs: Sequence[Array]) -> Array:
         """Return the combination of the inputs, in the compute dtype.
@@ -41,6 +43,8 @@ class Merge(Layer):
             np.broadcast_shapes(*(x.shape for x in aligned))
         except ValueError:
             raise self._unfit(inputs) from None
+        if self._of_two is not None and [x.dtype for x in aligned] == 2 * [self._compute]:
+            return self._of_two(*aligned)
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
@@ -76,7 +80,7 @@ class Add(Merge):
     array([[11., 22.]], dtype=float32)
     """
 
-    _function = _each(np.add)
+    _function, _of_two = _each(np.add), staticmethod(ops.add)
 
 
 class Subtract(Merge):
@@ -101,7 +105,7 @@ class Multiply(Merge):
     array([[10., 40.]], dtype=float32)
     """
 
-    _function = _each(np.multiply)
+    _function, _of_two = _each(np.multiply), staticmethod(ops.multiply)
 
 
 class Average(Merge):
