@@ -1,6 +1,7 @@
 /* The plain library through mp_core.h, without Python. Results are compared with the same formulas in double. */
 #include <mp_core.h>
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -87,6 +88,46 @@ static void test_integers(void) {
     free(packed);
 }
 
+/* One column: the product may be computed as a row, but its scale and zero point are still one. */
+static void test_one_column(void) {
+    static int8_t x[40][K], w[K];
+    float *scale = malloc(sizeof *scale), y[40];
+    int32_t *zero = malloc(sizeof *zero), sums[40];
+    for (int i = 0; i < 40 * K; i++) (&x[0][0])[i] = (int8_t)(number() * 128);
+    for (int q = 0; q < K; q++) w[q] = (int8_t)(number() * 128);
+    *scale = 0.5f, *zero = -3;
+    mp_core_product p = {.size = sizeof(p), .m = 40, .n = 1, .k = K, .a_type = MP_CORE_INT8, .b_type = MP_CORE_INT8,
+                         .out_type = MP_CORE_FLOAT32, .a = x, .lda = K, .b = w, .b_rs = 1, .b_cs = 1, .out = y, .ldo = 1};
+    p.b_scale = scale;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    p.b_scale = NULL, p.b_zero_point = zero, p.out = sums, p.out_type = MP_CORE_INT32;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    for (int i = 0; i < 40; i++) {
+        int32_t sum = 0, shifted = 0;
+        for (int q = 0; q < K; q++) sum += x[i][q] * w[q], shifted += x[i][q] * (w[q] + 3);
+        CHECK(y[i] == 0.5f * (float)sum && sums[i] == shifted);
+    }
+    free(scale);
+    free(zero);
+}
+
+/* K = 0: sums are 0, and neither operand need be there; there are no scales of groups. */
+static void test_no_terms(void) {
+    const float scale = 2;
+    const int32_t zero[M] = {1, 2, 3, 4, 5, 6, 7};
+    mp_core_product p = {.size = sizeof(p), .m = M, .n = N, .a_type = MP_CORE_INT8, .b_type = MP_CORE_INT8,
+                         .out_type = MP_CORE_FLOAT32, .out = other, .ldo = N, .bias = bias, .a_zero_point = zero};
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
+    for (int j = 0; j < N; j++) CHECK(other[3][j] == bias[j]);
+    memset(other, 0xFF, sizeof other);
+    p.a_type = MP_CORE_BFLOAT16, p.a_zero_point = NULL, p.b_scale = &scale, p.b_group = 64;
+    void *nan = aligned_alloc(64, (size_t)mp_core_product_scratch(&p, 1) + 64);
+    memset(nan, 0xFF, (size_t)mp_core_product_scratch(&p, 1));
+    CHECK(mp_core_multiply(&p, nan, 1) == MP_CORE_OK);
+    for (int j = 0; j < N; j++) CHECK(other[3][j] == bias[j]);
+    free(nan);
+}
+
 static void test_casts(void) {
     const double from[] = {1.0, 1.00390625, 1.0 + 0x1p-8 + 0x1p-40, 3e38, -INFINITY, 65520.0};
     uint16_t narrow[6], half[6];
@@ -97,6 +138,9 @@ static void test_casts(void) {
     CHECK(half[3] == 0x7BFF && half[4] == 0xFBFF && half[5] == 0x7BFF); /* clamped */
     CHECK(mp_core_cast(6, MP_CORE_FLOAT64, from, MP_CORE_FLOAT32, wide, 0, 1) == MP_CORE_OK);
     CHECK(wide[2] == (float)from[2]);
+    const double beyond[] = {1e300, -1e300, INFINITY};
+    CHECK(mp_core_cast(3, MP_CORE_FLOAT64, beyond, MP_CORE_FLOAT32, wide, 1, 1) == MP_CORE_OK);
+    CHECK(wide[0] == FLT_MAX && wide[1] == -FLT_MAX && wide[2] == FLT_MAX);
 }
 
 static void test_quantization(void) {
@@ -143,7 +187,14 @@ static void test_refusals(void) {
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
     p.size++, p.lda = K - 1;
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID && mp_core_product_scratch(&p, 1) == -1);
-    p.lda = K, p.out_type = MP_CORE_INT32;
+    p.lda = PTRDIFF_MAX; /* in bytes, more than can be counted */
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
+    p.lda = K, p.b_rs = PTRDIFF_MIN;
+    CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
+    CHECK(mp_core_pack(MP_CORE_FLOAT32, 2, 2, b, PTRDIFF_MAX, 1, out, 1) == MP_CORE_INVALID);
+    p.b_rs = N, p.m = p.n = p.k = p.lda = p.ldo = (ptrdiff_t)1 << 50;
+    CHECK(mp_core_product_scratch(&p, 64) == -1);
+    p = floats(NULL), p.b = b, p.b_rs = N, p.b_cs = 1, p.out_type = MP_CORE_INT32;
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_INVALID);
     CHECK(mp_core_packed_bytes(MP_CORE_FLOAT64, 1, 1) == -1);
     CHECK(mp_core_packed_bytes(MP_CORE_FLOAT32, (ptrdiff_t)1 << 50, (ptrdiff_t)1 << 50) == -1);
@@ -173,6 +224,8 @@ int main(void) {
     fill();
     test_product();
     test_integers();
+    test_one_column();
+    test_no_terms();
     test_casts();
     test_quantization();
     test_rows();

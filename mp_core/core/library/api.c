@@ -1,4 +1,6 @@
 /* The public functions, but for products and quantization: the library, casts, rows, plans, and the table of all. */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,11 @@ int mp_core_cpus(void) {
 
 /* ---- casts */
 
+static float to_float(double x, int saturate) {
+    const float y = (float)x;
+    return saturate && isinf(y) ? copysignf(FLT_MAX, y) : y;
+}
+
 int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int dst_type, void *dst, int saturate, int threads) {
     static const int sizes[] = {4, 2, 2, 1, 1, 8};
     const int is_double = src_type == MP_CORE_FLOAT64;
@@ -70,7 +77,7 @@ int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int dst_type, void 
         c.src_format = MP_F64;
         mp_run_cast(&c, threads);
     } else {
-        for (ptrdiff_t i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        for (ptrdiff_t i = 0; i < n; i++) ((float *)dst)[i] = to_float(((const double *)src)[i], saturate);
     }
     return MP_CORE_OK;
 }

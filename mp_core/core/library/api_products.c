@@ -6,6 +6,12 @@
 
 /* ---- packed matrices: the panels, MP_SLACK bytes, and the sums of the columns of int8 */
 
+/* Whether `count` pieces that lie `stride` elements apart, one way or the other, are within what can be counted. */
+static int reaches(ptrdiff_t count, ptrdiff_t stride) {
+    ptrdiff_t elements;
+    return !__builtin_mul_overflow(count, stride, &elements) && elements >= -MP_MOST && elements <= MP_MOST;
+}
+
 /* Elements of a matrix from which a second thread pays for packing it. */
 enum { PACKING_WORK = 1 << 20 };
 
@@ -49,7 +55,9 @@ int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs
     const ptrdiff_t bytes = mp_core_packed_bytes(type, k, n);
     packing p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
     if (!p.kernels) return MP_CORE_BAD_ISA;
-    if (bytes < 0 || !packed || (!b && k && n) || !mp_are_threads(threads)) return MP_CORE_INVALID;
+    if (bytes < 0 || !packed || (!b && k && n) || !reaches(mp_max(k, 1), rs) || !reaches(mp_max(n, 1), cs)
+        || !mp_are_threads(threads))
+        return MP_CORE_INVALID;
     const ptrdiff_t panels = panels_bytes(p.format, k, n), used = mp_column_bytes(p.format, k) * n;
     p.rs = rs * mp_element_bytes[p.format], p.cs = cs * mp_element_bytes[p.format];
     memset(p.dst + used, 0, (size_t)(bytes - used));
@@ -89,17 +97,24 @@ static int scales_are_allowed(const mp_core_product *q) {
 static int result_is_allowed(const mp_core_product *q) {
     const int integers = q->quantize_a || is_integer(q->a_type);
     if (q->activation < MP_CORE_LINEAR || q->activation > MP_CORE_TANH) return 0;
-    if (q->residual && (!mp_is_float(q->residual_type) || q->ldr < q->n)) return 0;
+    if (q->residual && !mp_is_float(q->residual_type)) return 0;
     if (q->out_type != MP_CORE_INT32) return mp_is_float(q->out_type);
     return integers && !q->quantize_a && !q->a_scale && !q->b_scale && !q->bias && !q->residual
            && q->activation == MP_CORE_LINEAR;
 }
 
+static int sizes_are_allowed(const mp_core_product *q) {
+    return mp_is_count(q->m) && mp_is_count(q->n) && mp_is_count(q->k) && q->lda >= q->k && q->ldo >= q->n
+           && reaches(mp_max(q->m, 1), q->lda) && reaches(mp_max(q->m, 1), q->ldo) && reaches(q->k, q->n)
+           && (!q->residual || (q->ldr >= q->n && reaches(mp_max(q->m, 1), q->ldr)))
+           && (!q->b || (reaches(mp_max(q->k, 1), q->b_rs) && reaches(mp_max(q->n, 1), q->b_cs)));
+}
+
 static int is_valid(const mp_core_product *q) {
-    if (!q || q->size != sizeof(*q) || !mp_is_count(q->m) || !mp_is_count(q->n) || !mp_is_count(q->k)) return 0;
+    if (!q || q->size != sizeof(*q) || !sizes_are_allowed(q)) return 0;
     const int empty = q->m == 0 || q->n == 0, has_b = q->b || q->packed;
-    return q->lda >= q->k && q->ldo >= q->n && (empty || (q->out && (q->k == 0 || (q->a && has_b))))
-           && types_multiply(q) && (q->b_type != MP_CORE_INT4 || !q->b) && scales_are_allowed(q) && result_is_allowed(q)
+    return (empty || (q->out && (q->k == 0 || (q->a && has_b)))) && types_multiply(q)
+           && (q->b_type != MP_CORE_INT4 || !q->b) && scales_are_allowed(q) && result_is_allowed(q)
            && (!(q->quantize_a || is_integer(q->a_type)) || sums_fit(q));
 }
 
@@ -114,10 +129,10 @@ static void describe_left(const mp_core_product *q, mp_left *a, mp_epilogue *e) 
 static void describe_right(const mp_core_product *q, mp_right *b) {
     b->format = panel_format(q->b_type), b->packed = !q->b, b->zero_point = q->b_zero_point;
     b->data = q->b ? q->b : q->packed;
-    b->rs = q->b_rs * mp_element_bytes[b->format], b->cs = q->b_cs * mp_element_bytes[b->format];
-    if (b->packed && b->format == MP_I8) b->sums = (const int32_t *)(b->data + panels_bytes(MP_I8, q->k, q->n));
-    if (q->b_group) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(mp_max(q->k, 1), 8));
-    else b->scale = q->b_scale;
+    if (q->b) b->rs = q->b_rs * mp_element_bytes[b->format], b->cs = q->b_cs * mp_element_bytes[b->format];
+    else if (q->packed && b->format == MP_I8) b->sums = (const int32_t *)(b->data + panels_bytes(MP_I8, q->k, q->n));
+    if (!q->b_group) b->scale = q->b_scale;
+    else if (q->k) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(q->k, 8)); /* k = 0: no scales */
 }
 
 /* Describe and plan a valid product; return how many threads may run its tasks. */

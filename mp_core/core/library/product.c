@@ -65,7 +65,7 @@ void mp_run_product_task(void *product, ptrdiff_t index) {
 void mp_turn_column(mp_product *p) {
     const int formats_turn = p->a.format == p->b.format || (p->a.format < MP_FLOATS && p->b.format < MP_FLOATS);
     if (p->n != 1 || p->m <= 1 || p->b.packed || p->out.rs != p->out.size || p->bias || p->residual.data
-        || p->a.row_scale || p->a.row_zero || !formats_turn)
+        || p->a.row_scale || p->a.row_zero || p->b.scale || p->b.zero_point || !formats_turn)
         return;
     const mp_left a = p->a;
     p->n = p->m, p->m = 1;
