@@ -345,7 +345,8 @@ class ForwardPlan:
         Raises
         ------
         ValueError
-            An output is an input, or no whole C-contiguous array of its own (a view of one, or two views of one).
+            An output is an input, an array that no operation of mp_core computes, or no whole C-contiguous array of its
+            own (a view of one, or the same one twice).
 
         Examples
         --------
@@ -355,8 +356,13 @@ class ForwardPlan:
         'PyCapsule'
         """
         plan = self._current()
-        outputs = [part for part in leaves(plan.outputs) if type(part) is _Found]
+        outputs = [part for part in leaves(plan.outputs) if isinstance(part, _Found | np.ndarray)]
+        numbers = [part.buffer for part in outputs if type(part) is _Found]
         for part in outputs:
+            if type(part) is not _Found:
+                raise ValueError(f"an output of shape {part.shape} is the same for all inputs: C cannot be given it")
+            if numbers.count(part.buffer) > 1:
+                raise ValueError(f"an output of shape {part.shape} is returned twice: C cannot be given it")
             buffer = plan.results.get(part.buffer)
             whole = np.empty(part.shape, part.dtype)
             if (
@@ -368,7 +374,7 @@ class ForwardPlan:
         offsets, size = self._layout(plan, ())
         memory = np.empty(size + 64, np.uint8)
         bases = offsets + (_address(memory) + 63) // 64 * 64
-        results = np.array([part.buffer for part in outputs], np.int32)
+        results = np.array(numbers, np.int32)
         return c_plan(Replay(plan.notes), bases, len(self._examples), results, (memory, plan.constants))
 
     # ---- what it costs

@@ -122,14 +122,27 @@ def test_c_runs_a_plan(embed_c, rng):
     np.testing.assert_array_equal(out, model(other))
 
 
-class Both(mp.layers.Layer):
+class Gives(mp.layers.Layer):
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = outputs
+
     def call(self, inputs):
-        return mp.relu(inputs)[:, :2]
+        return self.outputs(mp.relu(inputs))
 
 
-def test_an_output_that_is_a_view_is_refused(rng):
-    plan = mp.compile(Both(), rng.standard_normal((3, 4), np.float32))
-    with pytest.raises(ValueError, match=r"an output of shape \(3, 2\) is a view"):
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (lambda x: x[:, :2], r"an output of shape \(3, 2\) is a view"),
+        (lambda x: (x, x), r"an output of shape \(3, 4\) is returned twice"),
+        (lambda x: (x, np.ones(5)), r"an output of shape \(5,\) is the same for all inputs"),
+    ],
+    ids=["a view", "twice", "a constant"],
+)
+def test_an_output_without_an_array_of_its_own_is_refused(outputs, message, rng):
+    plan = mp.compile(Gives(outputs), rng.standard_normal((3, 4), np.float32))
+    with pytest.raises(ValueError, match=message):
         plan.c_plan()
 
 
