@@ -7,15 +7,20 @@
  *
  * What holds for all of them:
  *   - Memory is the caller's. Counts and strides are in elements, and not negative, unless it says bytes. Rows have unit
- *     stride. Pointers may have any alignment that C allows for their type; 64 bytes are fastest.
- *   - What is written must not overlap what is read, unless it says so.
+ *     stride. Counts, and what strides span, are at most 2^50. Pointers may have any alignment that C allows for the type
+ *     of the elements; 64 bytes are fastest.
+ *   - What is written must not overlap what is read, unless it says so. Elements between rows are never written.
  *   - `threads` is the most threads that run a call, the caller's among them, from 1 to 1024. Threads beside the caller's
  *     are those of one pool of the process; a call that is too small for them runs on the caller's alone. Results do not
- *     depend on it. Functions may be called from several threads at once, and need no lock of Python.
- *   - Functions return MP_CORE_OK or what was wrong, and then have written nothing but scratch. None prints, throws or
- *     ends the process. They read arguments, and no more: a pointer to less memory than told is an error of the caller.
- *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU; docs/numerics.md
- *     states the order of sums. float8 and bfloat16 are those of ml_dtypes.
+ *     depend on it. Functions may be called from several threads at once, and need no lock of Python. They may be called
+ *     in the child of a fork().
+ *   - Functions return MP_CORE_OK or what was wrong. After MP_CORE_INVALID or MP_CORE_BAD_ISA nothing has been written; after
+ *     MP_CORE_NO_MEMORY or MP_CORE_NO_ROW, what was written is of no use. None prints, throws or ends the process. They read
+ *     arguments, and no more (what lies between rows of B maybe too): a pointer to less memory than told is an error of the
+ *     caller.
+ *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, unless the
+ *     instruction set avx512_amx_bf16 is asked for by name; docs/numerics.md states the order of sums. float8 and bfloat16
+ *     are those of ml_dtypes.
  *   - Structs begin with their size, which must be sizeof the struct that the caller was compiled with. Fields that are not
  *     set are 0, so begin with = {.size = sizeof(...)}, or = {} in C++. New fields are appended, and 0 keeps what was before. */
 #ifndef MP_CORE_H
@@ -82,7 +87,8 @@ MP_CORE_PUBLIC const char *mp_core_status_text(int status);
 /* The name of the instruction set in use; NULL if MP_CORE_ISA names none that this machine can use. */
 MP_CORE_PUBLIC const char *mp_core_isa(void);
 
-/* Use another instruction set, for the whole process: the bits stay, only speed changes. MP_CORE_BAD_ISA if this machine
+/* Use another instruction set, for the whole process: the bits stay, only speed changes, and sizes of scratch. (The one
+ * exception is avx512_amx_bf16, which adds products of bfloat16 in an order of its own.) MP_CORE_BAD_ISA if this machine
  * cannot use it. */
 MP_CORE_PUBLIC int mp_core_set_isa(const char *name);
 
@@ -101,13 +107,15 @@ MP_CORE_PUBLIC int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int 
 MP_CORE_PUBLIC ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n);
 
 /* Pack b: element (p, j) is rs * p + cs * j elements behind b; rs and cs may be negative. int4 values lie in bytes, one in
- * each. `packed` takes mp_core_packed_bytes(type, k, n) bytes, best aligned to 64. */
+ * each. `packed` takes mp_core_packed_bytes(type, k, n) bytes, aligned to 4, best to 64. */
 MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed,
                                 int threads);
 
 /* A product with its epilogue, for i < m and j < n:
  *     out[i][j] = activation((sum of a[i][p] * b[p][j] for p < k) * a_scale[i] * b_scale[j] + bias[j]) + residual[i][j]
- * Sums are float32 (of float8 and bfloat16 with each other, by pairs) or, if both operands are integers, exact int32.
+ * Sums are float32 (of float8 and bfloat16 with each other, by pairs) or, if both operands are integers, exact int32. Of
+ * integers, k is at most 131071; 65793 if A is uint8 or has zero points, or if B has zero points; 33025 if both. If k is 0,
+ * sums are 0, and a, b and packed may be NULL.
  *
  * Types of A and B that multiply: float32, float16, bfloat16 with each other; these with a B of float8, int8 or int4; two of
  * the same float8; int8 or uint8 with int8. int8 and int4 beside floats are numbers that b_scale scales; int4 must be packed.
@@ -129,11 +137,12 @@ typedef struct mp_core_product {
     const int32_t *b_zero_point; /* [n], from -128 to 127, or NULL: 0. Integers only */
     int quantize_a;              /* a float A becomes int8, a row at a time, by amax / 127 or by a_scale; B is int8 */
     const float *a_scale;        /* [m], or one if a_shared, or NULL: 1. Of integers, or quantize_a: then a_shared */
-    const int32_t *a_zero_point; /* like a_scale, of integers; or NULL: 0 */
+    const int32_t *a_zero_point; /* like a_scale, of integers, values of their type; or NULL: 0 */
     int a_shared;
     const float *bias;           /* [n] or NULL */
     int activation;
-    const void *residual;        /* rows ldr elements apart, a float type but float64; or NULL. It may be out */
+    const void *residual;        /* rows ldr >= n elements apart, a float type but float64; or NULL. It may be out, if its
+                                    type and ldr are those of out */
     int residual_type;
     ptrdiff_t ldr;
 } mp_core_product;
@@ -142,8 +151,8 @@ typedef struct mp_core_product {
  * whether they are NULL. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_product_scratch(const mp_core_product *product, int threads);
 
-/* Multiply. scratch is NULL, or mp_core_product_scratch bytes, aligned to 64: otherwise each thread allocates its own, which
- * it keeps. */
+/* Multiply. scratch is mp_core_product_scratch bytes, aligned to 64, asked for with the same threads and instruction set; or
+ * NULL: then each thread allocates its own, which it keeps. One call at a time uses it. */
 MP_CORE_PUBLIC int mp_core_multiply(const mp_core_product *product, void *scratch, int threads);
 
 /* ---- quantization: x ~ scale * (q - zero_point), by true division, rounded to nearest even */
@@ -155,12 +164,12 @@ typedef enum mp_core_scales {
 } mp_core_scales;
 
 typedef enum mp_core_scales_from {
-    MP_CORE_SYMMETRIC = 0,  /* scale = amax / the largest code; zero_point is not used */
+    MP_CORE_SYMMETRIC = 0,  /* scale = amax / the largest code, of uint8 and uint4 max(x, 0) / it; zero_point is not used */
     MP_CORE_ASYMMETRIC = 1, /* of the range from min(x, 0) to max(x, 0); int8, uint8, int4 and uint4 only */
-    MP_CORE_GIVEN = 2       /* the caller's */
+    MP_CORE_GIVEN = 2       /* the caller's; zero points are codes */
 } mp_core_scales_from;
 
-/* A C-contiguous array and its codes. */
+/* A C-contiguous array and its codes. If it has no elements, nothing is written, scales neither. */
 typedef struct mp_core_quantization {
     size_t size; /* sizeof(mp_core_quantization) */
     ptrdiff_t rows, cols;
@@ -171,15 +180,15 @@ typedef struct mp_core_quantization {
     void *q;
     int scales;          /* mp_core_scales */
     ptrdiff_t group;     /* elements that share a scale, along a row (ROW_SCALES) or column (COLUMN_SCALES); 0: all */
-    int from;            /* mp_core_scales_from; dequantize takes them as given */
+    int from;            /* mp_core_scales_from: which quantize computes and writes; dequantize takes them as given */
     float *scale;
-    int32_t *zero_point; /* like scale; NULL: zeros, but not for ASYMMETRIC */
+    int32_t *zero_point; /* like scale; NULL: zeros, but not for ASYMMETRIC. Of float8: NULL */
 } mp_core_quantization;
 
 MP_CORE_PUBLIC int mp_core_quantize(const mp_core_quantization *quantization, int threads);
 MP_CORE_PUBLIC int mp_core_dequantize(const mp_core_quantization *quantization, int threads);
 
-/* ---- rows: n elements of a float type but float64 each, computed in float32. x and out may be the same. */
+/* ---- rows: n elements of a float type but float64 each, computed in float32. x and out may be the same, if ldx is ldo. */
 
 typedef struct mp_core_rows {
     size_t size; /* sizeof(mp_core_rows) */
@@ -191,8 +200,8 @@ typedef struct mp_core_rows {
     ptrdiff_t ldo; /* >= n */
 } mp_core_rows;
 
-/* out = softmax(scale * x). `keep` is NULL, or n bytes for each row, keep_stride apart (0: the same for all): elements whose
- * byte is 0 are left out. */
+/* out = softmax(scale * x). `keep` is NULL, or n bytes for each row, keep_stride >= n bytes apart (0: the same for all):
+ * elements whose byte is 0 are left out, and 0 in out. */
 MP_CORE_PUBLIC int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads);
 
 /* out = (y - mean) / sqrt(variance + epsilon) * gamma + beta, y = x + residual. residual is NULL or like x; gamma and beta
@@ -212,8 +221,8 @@ MP_CORE_PUBLIC int mp_core_activate(const mp_core_rows *rows, int activation, in
 typedef struct mp_core_plan mp_core_plan;
 
 /* Run it: inputs[i] and outputs[i] are C-contiguous arrays of the shapes and types of the examples (integers: int32) and of
- * what they gave, in this order. The operations read and write them where they lie; an output is written before the plan
- * ends, so it must not overlap an input. */
+ * what they gave, in this order; none is NULL, even without elements. The operations read and write them where they lie; an
+ * output is written before the plan ends, so it must not overlap an input or another output. */
 MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
 
 /* ---- the table of all of these functions, in the order of their appearance; new ones are appended. */

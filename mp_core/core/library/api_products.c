@@ -132,7 +132,7 @@ static void describe_right(const mp_core_product *q, mp_right *b) {
     if (q->b) b->rs = q->b_rs * mp_element_bytes[b->format], b->cs = q->b_cs * mp_element_bytes[b->format];
     else if (q->packed && b->format == MP_I8) b->sums = (const int32_t *)(b->data + panels_bytes(MP_I8, q->k, q->n));
     if (!q->b_group) b->scale = q->b_scale;
-    else if (q->k) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(q->k, 8)); /* k = 0: no scales */
+    else if (q->k) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(q->k, 8));
 }
 
 /* Describe and plan a valid product; return how many threads may run its tasks. */
