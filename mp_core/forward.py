@@ -334,7 +334,7 @@ class ForwardPlan:
     def c_plan(self) -> object:
         """Return the plan as it is now as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
 
-        It keeps the weights, the policy and the instruction set with which it was recorded, and has its own memory.
+        It keeps the weights and the policy with which it was recorded, and has its own memory.
         Arrays that C gives it are C-contiguous; integers of the inputs are int32.
 
         Returns
@@ -360,22 +360,19 @@ class ForwardPlan:
         numbers = [part.buffer for part in outputs if type(part) is _Found]
         for part in outputs:
             if type(part) is not _Found:
-                raise ValueError(f"an output of shape {part.shape} is the same for all inputs: C cannot be given it")
-            if numbers.count(part.buffer) > 1:
-                raise ValueError(f"an output of shape {part.shape} is returned twice: C cannot be given it")
-            buffer = plan.results.get(part.buffer)
-            whole = np.empty(part.shape, part.dtype)
-            if (
-                buffer is None
-                or (part.offset, part.strides) != (0, whole.strides)
-                or math.prod(buffer.shape) != whole.size
-            ):
-                raise ValueError(f"an output of shape {part.shape} is a view of another array: C cannot be given it")
+                reason = "is the same for all inputs"
+            elif numbers.count(part.buffer) > 1:
+                reason = "is returned twice"
+            elif not _is_whole(part, plan.results.get(part.buffer)):
+                reason = "is a view of another array"
+            else:
+                continue
+            raise ValueError(f"an output of shape {part.shape} {reason}: C cannot be given it")
         offsets, size = self._layout(plan, ())
         memory = np.empty(size + 64, np.uint8)
         bases = offsets + (_address(memory) + 63) // 64 * 64
-        results = np.array(numbers, np.int32)
-        return c_plan(Replay(plan.notes), bases, len(self._examples), results, (memory, plan.constants))
+        sizes = np.array([math.prod(x.shape) * x.dtype.itemsize for x in (*self._examples, *outputs)], np.intp)
+        return c_plan(Replay(plan.notes), bases, np.array(numbers, np.int32), sizes, (memory, plan.constants))
 
     # ---- what it costs
 
@@ -425,6 +422,16 @@ class _Found:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     strides: tuple[int, ...]
+
+
+def _is_whole(part: _Found, buffer: _Buffer | None) -> bool:
+    """Whether an output is all of a buffer that only a run writes, C-contiguous."""
+    whole = np.empty(part.shape, part.dtype)
+    return (
+        buffer is not None
+        and (part.offset, part.strides) == (0, whole.strides)
+        and math.prod(buffer.shape) * buffer.dtype.itemsize == whole.nbytes
+    )
 
 
 def _found(x: Any, recording: Recording) -> Any:

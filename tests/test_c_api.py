@@ -117,6 +117,9 @@ def test_c_runs_a_plan(embed_c, rng):
         out = np.full((9, 5), np.nan, np.float32)
         embed_c.run(capsule, x, out, threads)
         np.testing.assert_array_equal(out, expected)
+    for wrong in (x[:8], np.ones((10, 33), np.float32)):
+        with pytest.raises(ValueError, match="an argument is not allowed"):
+            embed_c.run(capsule, wrong, out, 1)
     other = rng.standard_normal((9, 33), np.float32)
     embed_c.run(capsule, other, out, 2)
     np.testing.assert_array_equal(out, model(other))

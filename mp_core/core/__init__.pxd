@@ -91,6 +91,7 @@ cdef extern from "mp_core_python.h" nogil:
         int (*activate)(const mp_core_rows *rows, int activation, int threads) noexcept nogil
         int (*run_plan)(mp_core_plan *plan, const void *const *inputs, void *const *outputs,
                         int threads) noexcept nogil
+        ptrdiff_t (*plan_bytes)(const mp_core_plan *plan, int is_output, int index) noexcept nogil
 
     const mp_core_table *mp_core_api
 

@@ -213,23 +213,24 @@ cdef extern from "library/api.h" nogil:
 
     struct mp_core_plan:
         int (*run)(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) noexcept nogil
+        int inputs, outputs
+        const Py_ssize_t *bytes
 
 cdef struct CPlan:
     mp_core_plan head           # C sees this part
     Steps *steps
-    char **bases
-    int inputs, outputs         # the first buffers are the inputs
+    char **bases                # the first buffers are the inputs
     const int *results          # the buffers of the outputs
 
 
 cdef int run_c_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) noexcept nogil:
     cdef CPlan *p = <CPlan *>plan
     cdef int i, failed = 0
-    for i in range(p.inputs):
+    for i in range(p.head.inputs):
         if inputs == NULL or inputs[i] == NULL:
             return MP_CORE_INVALID
         p.bases[i] = <char *>inputs[i]
-    for i in range(p.outputs):
+    for i in range(p.head.outputs):
         if outputs == NULL or outputs[i] == NULL:
             return MP_CORE_INVALID
         p.bases[p.results[i]] = <char *>outputs[i]
@@ -249,7 +250,8 @@ cdef void free_c_plan(object capsule) noexcept:
         Py_DECREF(<object>kept)
 
 
-def c_plan(Replay replay not None, cnp.ndarray bases not None, int inputs, cnp.ndarray results not None, tuple kept):
+def c_plan(Replay replay not None, cnp.ndarray bases not None, cnp.ndarray results not None,
+           cnp.ndarray sizes not None, tuple kept):
     """Return a plan as a capsule "mp_core.plan", which include/mp_core.h runs.
 
     Parameters
@@ -258,17 +260,19 @@ def c_plan(Replay replay not None, cnp.ndarray bases not None, int inputs, cnp.n
         One without sizes, that nobody else runs.
     bases : ndarray of intp
         The address of each buffer; those of inputs and results do not matter.
-    inputs : int
-        How many inputs there are.
     results : ndarray of int32
         The number of the buffer of each output.
+    sizes : ndarray of intp
+        The bytes of each input, then of each output.
     kept : tuple
         What must live as long as the capsule.
     """
     cdef CPlan *p = <CPlan *>allocated(sizeof(CPlan))
-    cdef tuple all_kept = (replay, bases, results, kept)
+    cdef tuple all_kept = (replay, bases, results, sizes, kept)
     p.head.run, p.steps, p.bases = run_c_plan, &replay.steps, <char **>cnp.PyArray_DATA(bases)
-    p.inputs, p.outputs, p.results = inputs, <int>cnp.PyArray_SIZE(results), <const int *>cnp.PyArray_DATA(results)
+    p.results, p.head.bytes = <const int *>cnp.PyArray_DATA(results), <const Py_ssize_t *>cnp.PyArray_DATA(sizes)
+    p.head.outputs = <int>cnp.PyArray_SIZE(results)
+    p.head.inputs = <int>cnp.PyArray_SIZE(sizes) - p.head.outputs
     capsule = PyCapsule_New(p, "mp_core.plan", free_c_plan)
     Py_INCREF(all_kept)
     PyCapsule_SetContext(capsule, <void *>all_kept)

@@ -225,6 +225,9 @@ typedef struct mp_core_plan mp_core_plan;
  * output is written before the plan ends, so it must not overlap an input or another output. */
 MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
 
+/* Bytes of input (output) number `index` of a plan; -1 if it has no such array. */
+MP_CORE_PUBLIC ptrdiff_t mp_core_plan_bytes(const mp_core_plan *plan, int is_output, int index);
+
 /* ---- the table of all of these functions, in the order of their appearance; new ones are appended. */
 typedef struct mp_core_table {
     int abi_version, api_version;
@@ -246,6 +249,7 @@ typedef struct mp_core_table {
     int (*rms_norm)(const mp_core_rows *rows, const float *gamma, float epsilon, int threads);
     int (*activate)(const mp_core_rows *rows, int activation, int threads);
     int (*run_plan)(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
+    ptrdiff_t (*plan_bytes)(const mp_core_plan *plan, int is_output, int index);
 } mp_core_table;
 
 MP_CORE_PUBLIC const mp_core_table *mp_core_functions(void);

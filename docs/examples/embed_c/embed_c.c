@@ -108,8 +108,10 @@ static PyObject *run(PyObject *self, PyObject *args) {
     mp_core_plan *plan = PyCapsule_GetPointer(capsule, "mp_core.plan");
     const void *inputs[] = {x.buf};
     void *outputs[] = {out.buf};
+    const int fits = plan && mp_core_api->plan_bytes(plan, 0, 0) == x.len && mp_core_api->plan_bytes(plan, 1, 0) == out.len
+                     && mp_core_api->plan_bytes(plan, 0, 1) < 0 && mp_core_api->plan_bytes(plan, 1, 1) < 0;
     Py_BEGIN_ALLOW_THREADS
-    status = mp_core_api->run_plan(plan, inputs, outputs, threads);
+    status = fits ? mp_core_api->run_plan(plan, inputs, outputs, threads) : MP_CORE_INVALID;
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&x);
     PyBuffer_Release(&out);

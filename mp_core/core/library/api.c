@@ -125,6 +125,11 @@ int mp_core_activate(const mp_core_rows *rows, int activation, int threads) {
 
 /* ---- plans */
 
+ptrdiff_t mp_core_plan_bytes(const mp_core_plan *plan, int is_output, int index) {
+    if (!plan || index < 0 || index >= (is_output ? plan->outputs : plan->inputs)) return -1;
+    return plan->bytes[(is_output ? plan->inputs : 0) + index];
+}
+
 int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) {
     return plan && mp_are_threads(threads) ? plan->run(plan, inputs, outputs, threads) : MP_CORE_INVALID;
 }
@@ -138,6 +143,7 @@ const mp_core_table *mp_core_functions(void) {
         mp_core_cast, mp_core_packed_bytes, mp_core_pack, mp_core_product_scratch, mp_core_multiply,
         mp_core_quantize, mp_core_dequantize,
         mp_core_softmax, mp_core_layer_norm, mp_core_rms_norm, mp_core_activate, mp_core_run_plan,
+        mp_core_plan_bytes,
     };
     return &table;
 }

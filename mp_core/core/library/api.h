@@ -30,6 +30,8 @@ const mp_kernels *mp_kernels_in_use(void);
 /* What Python gives to C as a plan: how it is run, then what that needs. */
 struct mp_core_plan {
     int (*run)(struct mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
+    int inputs, outputs;
+    const ptrdiff_t *bytes; /* [inputs + outputs]: those of each array */
 };
 
 #endif
