@@ -159,8 +159,13 @@ def test_the_operator_is_matmul_on_either_side(kind, rng):
     y = rng.standard_normal((7, 3)).astype(np.float32)
     np.testing.assert_allclose(right @ y, w @ y, atol=2 if "groups" in kind else 0.1)
     assert_same_bits(right @ mp.pack(y), mp.matmul(right, y))
-    for other in (lambda: x * right, lambda: np.matmul(x, right), lambda: right + 1):
-        with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs"):
+    refused = [lambda: x * right, lambda: right + 1]
+    if kind == "quantized":
+        assert_same_bits(np.matmul(x, right), mp.matmul(x, right))
+    else:
+        refused.append(lambda: np.matmul(x, right))
+    for other in refused:
+        with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs|takes no QuantizedArray"):
             other()
     with pytest.raises(TypeError, match=r"is no array: (unpack|dequantize)\(\) returns"):
         np.asarray(right)
