@@ -1,8 +1,9 @@
 /* mp_core for C and C++: mixed-precision casts, matrix products, quantization, softmax and norms on CPUs.
  *
  * There are two ways to these functions, with the same names and bits:
- *   - without Python: link libmp_core (meson setup -Dpython=false; pkg-config mp_core) and call mp_core_cast(...);
- *   - beside Python: nothing is linked; mp_core_python.h imports a table of them from the installed package, and the call
+ *   - linked: libmp_core, of the wheel or built without Python (meson setup -Dpython=false), and the call is
+ *     mp_core_cast(...);
+ *   - in an extension module of Python: nothing is linked; mp_core_python.h imports a table of them from the installed package, and the call
  *     is mp_core_api->cast(...).
  *
  * What holds for all of them:
@@ -16,8 +17,8 @@
  *     in the child of a fork().
  *   - Functions return MP_CORE_OK or what was wrong. After MP_CORE_INVALID or MP_CORE_BAD_ISA nothing has been written; after
  *     MP_CORE_NO_MEMORY or MP_CORE_NO_ROW, what was written is of no use. None prints, throws or ends the process. They read
- *     arguments, and no more (what lies between rows of B maybe too): a pointer to less memory than told is an error of the
- *     caller.
+ *     the memory that the arguments describe, and maybe the gaps between rows of B. They cannot check that a pointer has as
+ *     much memory as the shape says.
  *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, unless the
  *     instruction set avx512_amx_bf16 is asked for by name; docs/numerics.md states the order of sums. float8 and bfloat16
  *     are those of ml_dtypes.
@@ -111,10 +112,12 @@ MP_CORE_PUBLIC ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n
 MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed,
                                 int threads);
 
-/* A product with its epilogue, for i < m and j < n:
- *     out[i][j] = activation((sum of a[i][p] * b[p][j] for p < k) * a_scale[i] * b_scale[j] + bias[j]) + residual[i][j]
- * Sums are float32 (of float8 and bfloat16 with each other, by pairs) or, if both operands are integers, exact int32. Of
- * integers, k is at most 131071; 65793 if A is uint8 or has zero points, or if B has zero points; 33025 if both. If k is 0,
+/* A product with its epilogue, for i < m and j < n, za and zb being the zero points:
+ *     sum       = sum of (a[i][p] - za[i]) * (b[p][j] - zb[j]) for p < k
+ *     out[i][j] = activation(sum * a_scale[i] * b_scale[j] + bias[j]) + residual[i][j]
+ * With b_group > 0, b_scale[p / b_group][j] scales the terms of its group instead. Sums are exact int32 if both operands are
+ * integers, and else float32; if A is bfloat16 or float8 and B neither float32 nor float16, two terms are added at a time
+ * ("pairs" in docs/numerics.md). Of integers, k is at most 131071; 65793 if A is uint8 or has zero points, or if B has zero points; 33025 if both. If k is 0,
  * sums are 0, and a, b and packed may be NULL.
  *
  * Types of A and B that multiply: float32, float16, bfloat16 with each other; these with a B of float8, int8 or int4; two of
@@ -131,7 +134,8 @@ typedef struct mp_core_product {
     const void *packed;          /* what mp_core_pack wrote, if b is NULL */
     void *out;                   /* rows ldo >= n elements apart */
     ptrdiff_t ldo;
-    const float *b_scale;        /* [n], or NULL: 1. Beside a float A, for a B of int8, int4 or float8 only */
+    const float *b_scale;        /* [n], or NULL: 1. Beside an A of float32, float16 or bfloat16: only if B is int8,
+                                    int4 or float8; beside an A of float8: NULL */
     ptrdiff_t b_group;           /* > 0: b_scale is [ceil(k / b_group)][n], a scale for each b_group elements of K, a
                                     multiple of 8; B packed, A float and not quantized here */
     const int32_t *b_zero_point; /* [n], from -128 to 127, or NULL: 0. Integers only */
@@ -147,24 +151,24 @@ typedef struct mp_core_product {
     ptrdiff_t ldr;
 } mp_core_product;
 
-/* Bytes of scratch of such a product on so many threads (at most 64); -1 if it is not valid. Its pointers are not read, but
- * whether they are NULL. */
+/* Bytes of scratch that a product needs on so many threads; -1 if an argument or MP_CORE_ISA is bad. Of the pointers only
+ * matters whether they are NULL. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_product_scratch(const mp_core_product *product, int threads);
 
 /* Multiply. scratch is mp_core_product_scratch bytes, aligned to 64, asked for with the same threads and instruction set; or
- * NULL: then each thread allocates its own, which it keeps. One call at a time uses it. */
+ * NULL: then each thread allocates its own, which it keeps. One call at a time uses it, and at most 64 threads. */
 MP_CORE_PUBLIC int mp_core_multiply(const mp_core_product *product, void *scratch, int threads);
 
 /* ---- quantization: x ~ scale * (q - zero_point), by true division, rounded to nearest even */
 
 typedef enum mp_core_scales {
-    MP_CORE_ONE_SCALE = 0,  /* of the whole array; b_group or `group` is not used */
+    MP_CORE_ONE_SCALE = 0,  /* of the whole array; `group` is ignored */
     MP_CORE_ROW_SCALES = 1, /* [rows][ceil(cols / group)] */
     MP_CORE_COLUMN_SCALES = 2 /* [ceil(rows / group)][cols] */
 } mp_core_scales;
 
 typedef enum mp_core_scales_from {
-    MP_CORE_SYMMETRIC = 0,  /* scale = amax / the largest code, of uint8 and uint4 max(x, 0) / it; zero_point is not used */
+    MP_CORE_SYMMETRIC = 0,  /* scale = max |x| / the largest code; of uint8 and uint4 max(x, 0) / that; zero_point is ignored */
     MP_CORE_ASYMMETRIC = 1, /* of the range from min(x, 0) to max(x, 0); int8, uint8, int4 and uint4 only */
     MP_CORE_GIVEN = 2       /* the caller's; zero points are codes */
 } mp_core_scales_from;
@@ -174,8 +178,8 @@ typedef struct mp_core_quantization {
     size_t size; /* sizeof(mp_core_quantization) */
     ptrdiff_t rows, cols;
     int x_type;          /* float32, float16 or bfloat16 */
-    int q_type;          /* int8, uint8, int4, uint4, a float8. 4-bit codes lie two to a byte, even columns in the low half;
-                            their rows and groups of columns have even length */
+    int q_type;          /* int8, uint8, int4, uint4, a float8. 4-bit codes lie two to a byte, even columns in the low half:
+                            cols must be even and, with ROW_SCALES, group too */
     void *x;             /* quantize reads it, dequantize writes it */
     void *q;
     int scales;          /* mp_core_scales */
@@ -220,8 +224,8 @@ MP_CORE_PUBLIC int mp_core_activate(const mp_core_rows *rows, int activation, in
  * weights that it was made with. */
 typedef struct mp_core_plan mp_core_plan;
 
-/* Run it: inputs[i] and outputs[i] are C-contiguous arrays of the shapes and types of the examples (integers: int32) and of
- * what they gave, in this order; none is NULL, even without elements. The operations read and write them where they lie; an
+/* Run it: inputs[i] is a C-contiguous array of the shape and type of example i (integers: int32), outputs[i] one like
+ * result i; none is NULL, even without elements. The operations read and write them where they lie; an
  * output is written before the plan ends, so it must not overlap an input or another output. */
 MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
 

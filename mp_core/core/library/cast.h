@@ -22,7 +22,8 @@ typedef struct {
     const char *src;
     char *dst;
     ptrdiff_t n, share; /* elements: all of them, and those of a task */
-    int src_format, dst_format, src_size, dst_size, mode;
+    int src_format, dst_format, src_size, dst_size;
+    int mode;           /* flags of kernels.h: MP_SATURATE, MP_STREAM */
 } mp_cast;
 
 /* One task: a share of contiguous elements. Its context is the cast. */

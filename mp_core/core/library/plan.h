@@ -65,7 +65,7 @@ typedef struct {
     int format;            /* of the panels that are multiplied: after decoding, if they are decoded */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
-    int small;             /* one call of a kernel for each panel, on the caller's thread, without tasks */
+    int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
     int decoded;           /* panels are decoded into scratch before they are multiplied */

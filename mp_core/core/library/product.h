@@ -36,7 +36,7 @@ typedef struct {
     ptrdiff_t matrix_bytes;    /* bytes of the panels of each matrix */
     const int32_t *sums;       /* packed: [matrices][n], or NULL */
     const float *scale;        /* [n] or NULL */
-    const float *group_scale;  /* [k / group][n], or NULL */
+    const float *group_scale;  /* [ceil(k / group)][n], or NULL */
     ptrdiff_t group;           /* elements of K in a scale group */
     const int32_t *zero_point; /* [n] or NULL */
 } mp_right;
@@ -63,8 +63,8 @@ typedef struct {
     int failed;      /* a task got no scratch */
 } mp_product;
 
-/* If the result is one column, which has no epilogue: describe the row that is its transpose. a b = b a, and the order of
- * sums along K is the same. */
+/* If the result is one contiguous column of several rows, B is unpacked, and there are no scales, zero points, bias or
+ * residual: describe its transpose, which is one row. a b = b a, and the order of sums along K is the same. */
 void mp_turn_column(mp_product *p);
 
 /* Plan a product whose operands, result and epilogue are set, for at most so many threads, and set what all its tasks

@@ -24,8 +24,8 @@ typedef struct {
 
 /* Let g prefetch what follows the panel of `column`.
  *
- * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the rows that
- * the panels of the NC columns read next, of which each panel has its share. */
+ * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
+ * KC rows of the NC columns, of which each panel prefetches an equal part. */
 static void prefetch_next(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
     const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
     mp_prefetch *f = &g->prefetch;
@@ -123,8 +123,8 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
     g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = MP_PANEL;
 }
 
-/* If all rows have one zero point, and the column sums of B are complete: let the integer sums start at -a_zero * col_sum
- * instead of 0, so that the epilogue need not subtract it. */
+/* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
+ * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^ 0x80. */
 static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     mp_epilogue *e = &g->epilogue;
     if (!e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;

@@ -1,6 +1,6 @@
 /* Included by product.c: where the operands of a task begin, and its rows of A as the kernels read them. */
 
-enum { QUANTIZED = 4096 }; /* elements of A quantized at a time (16 KiB): they are in L1 from the amax to the codes */
+enum { QUANTIZED = 4096 }; /* elements of A quantized at a time, or one row: up to K = 4096 they stay in L1 from amax to codes */
 
 /* Of one task: where its operands and its result begin. */
 typedef struct {
@@ -93,7 +93,7 @@ static place place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
     return at;
 }
 
-/* Write the sums of the rows of a ^ a_flip less their zero points: row_sum of mp_epilogue. */
+/* row_sum[i] of mp_epilogue = (sum over K of a ^ a_flip) - K * ((a_flip & 255) + row_zero[i]). */
 static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *sums) {
     const mp_epilogue *e = &g->epilogue;
     p->kernels->products[MP_QUADS]->row_sums(g->shape.m, p->k, a, g->operands.lda, g->operands.a_flip, sums);

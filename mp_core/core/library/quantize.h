@@ -50,7 +50,7 @@ typedef struct {
     mp_passage way;
     mp_scales_from how;
     int back;            /* from codes to numbers */
-    int mode;            /* MP_STREAM, MP_WITHIN */
+    int mode;            /* flags of kernels.h: MP_STREAM, MP_WITHIN */
     int format;          /* of x */
     ptrdiff_t size;      /* bytes of its elements */
     char *x;
