@@ -8,14 +8,29 @@ from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, parallel_for, threads_for
+from mp_core.core.cpu cimport kernels, threads_for
 from mp_core.core.header cimport (
-    MP_I4, MP_I8, MP_PANEL, MP_QUADS, MP_SLACK, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
+    MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
 )
 
 import numpy as np
 
 from mp_core.formats import PANELS
+
+cdef extern from "library/packing.h" nogil:
+    enum:
+        PACKING_WORK "MP_PACKING_WORK"
+
+    ctypedef struct Packing "mp_packed_matrix":
+        const mp_kernels *kernels
+        int format
+        Py_ssize_t k, n
+        const char *src
+        Py_ssize_t rs, cs
+        char *dst
+        int32_t *sums
+
+    void pack_matrix "mp_pack_matrix"(const Packing *p, int threads)
 
 cnp.import_array()
 
@@ -123,29 +138,6 @@ def aligned_empty(Py_ssize_t nbytes):
     return block[shift:shift + nbytes]
 
 
-# Elements of a matrix from which a second thread pays for packing it (November 2026; the CPU is not recorded).
-cdef double WORTHWHILE = 1 << 20
-
-
-cdef struct Packing:
-    const mp_kernels *kernels
-    int format
-    Py_ssize_t k, n
-    const char *src
-    Py_ssize_t rs, cs
-    char *dst
-    int32_t *sums
-
-
-cdef void pack_panel(void *context, Py_ssize_t index) noexcept nogil:
-    cdef const Packing *p = <const Packing *>context
-    cdef Py_ssize_t column = index * MP_PANEL, n = min(p.n - column, <Py_ssize_t>MP_PANEL)
-    cdef char *dst = p.dst + column * mp_column_bytes(p.format, p.k)
-    p.kernels.packing.pack[p.format](p.k, n, p.src + column * p.cs, p.rs, p.cs, dst)
-    if p.sums != NULL:
-        p.kernels.products[<int>MP_QUADS].column_sums(p.k, n, dst, p.sums + column)
-
-
 def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
     """Return `b` (..., k, n), packed as `kind`, a class of :class:`Panels`.
 
@@ -167,12 +159,12 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
     memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
     packed = kind(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
-    threads = threads_for(<double>p.k * p.n, WORTHWHILE)
+    threads = threads_for(<double>p.k * p.n, PACKING_WORK)
     for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):
         matrix = b[place]
         p.src = cnp.PyArray_BYTES(matrix)
         p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
         p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
         with nogil:
-            parallel_for(threads, (p.n + MP_PANEL - 1) // MP_PANEL, pack_panel, &p)
+            pack_matrix(&p, threads)
     return packed

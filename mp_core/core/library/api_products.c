@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "library/api.h"
+#include "library/packing.h"
 #include "library/product.h"
 
 /* ---- packed matrices: the panels, MP_SLACK bytes, and the sums of the columns of int8 */
@@ -11,9 +12,6 @@ static int reaches(ptrdiff_t count, ptrdiff_t stride) {
     ptrdiff_t elements;
     return !__builtin_mul_overflow(count, stride, &elements) && elements >= -MP_MOST && elements <= MP_MOST;
 }
-
-/* Elements of a matrix from which a second thread pays for packing it. */
-enum { PACKING_WORK = 1 << 20 };
 
 /* The format of panels of a type; -1 if it has none. */
 static int panel_format(int type) {
@@ -34,26 +32,9 @@ ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n) {
     return panels_bytes(format, k, n) + (format == MP_I8 ? n * 4 : 0);
 }
 
-typedef struct {
-    const mp_kernels *kernels;
-    int format;
-    ptrdiff_t k, n, rs, cs; /* strides in bytes */
-    const char *src;
-    char *dst;
-    int32_t *sums;
-} packing;
-
-static void pack_panel(void *context, ptrdiff_t index) {
-    const packing *p = context;
-    const ptrdiff_t column = index * MP_PANEL, n = mp_min(p->n - column, MP_PANEL);
-    char *dst = p->dst + column * mp_column_bytes(p->format, p->k);
-    p->kernels->packing->pack[p->format](p->k, n, p->src + column * p->cs, p->rs, p->cs, dst);
-    if (p->sums) p->kernels->products[MP_QUADS]->column_sums(p->k, n, dst, p->sums + column);
-}
-
 int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed, int threads) {
     const ptrdiff_t bytes = mp_core_packed_bytes(type, k, n);
-    packing p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
+    mp_packed_matrix p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
     if (!p.kernels) return MP_CORE_BAD_ISA;
     if (bytes < 0 || !packed || (!b && k && n) || !reaches(mp_max(k, 1), rs) || !reaches(mp_max(n, 1), cs)
         || !mp_are_threads(threads))
@@ -62,7 +43,7 @@ int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs
     p.rs = rs * mp_element_bytes[p.format], p.cs = cs * mp_element_bytes[p.format];
     memset(p.dst + used, 0, (size_t)(bytes - used));
     if (p.format == MP_I8) p.sums = (int32_t *)(p.dst + panels);
-    if (k) mp_parallel_for((double)k * (double)n < PACKING_WORK ? 1 : threads, mp_ceil_div(n, MP_PANEL), pack_panel, &p);
+    if (k) mp_pack_matrix(&p, threads);
     return MP_CORE_OK;
 }
 
