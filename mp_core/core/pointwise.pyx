@@ -77,7 +77,7 @@ def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
     """Layer norm of x + residual over the last axis; C-contiguous, `residual` of x's dtype, gamma and beta float32."""
     cdef Rows r
     memset(&r, 0, sizeof(r))
-    r.what, r.scale = LAYER_NORM, epsilon
+    r.what, r.epsilon = LAYER_NORM, epsilon
     r.length = cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - 1)
     r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
     if gamma is not None:
@@ -93,7 +93,7 @@ def rms_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float ep
     """RMS norm of x over the last axis; C-contiguous, gamma float32."""
     cdef Rows r
     memset(&r, 0, sizeof(r))
-    r.what, r.scale = RMS_NORM, epsilon
+    r.what, r.epsilon = RMS_NORM, epsilon
     r.length = cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - 1)
     r.rows = cnp.PyArray_SIZE(x) // r.length if r.length else 0
     if gamma is not None:

@@ -19,7 +19,7 @@ cdef extern from "library/quantize.h" nogil:
 
     ctypedef struct Codes "mp_codes_kind":
         int kind
-        bint packed
+        bint nibbles
         int32_t qmin, qmax
         float largest
 

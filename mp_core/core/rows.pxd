@@ -27,7 +27,7 @@ cdef extern from "library/rows.h" nogil:
         const char *x
         const char *residual
         char *out
-        float scale
+        float scale, epsilon
         const float *gamma
         const float *beta
         mp_activation activation

@@ -48,7 +48,7 @@ cdef class Recipe:
         self.qmin = codes.qmin if not symmetric else -codes.qmax if codes.qmin else 0
         (z.layout.outer, z.layout.outer_stride, z.layout.rows, z.layout.row_stride, z.layout.cols, z.layout.group,
          z.layout.groups, z.layout.by_column) = plan.blocks
-        z.codes.kind, z.codes.packed = KINDS.get(codes.dtype.name, MP_CODE_I8), codes.packed
+        z.codes.kind, z.codes.nibbles = KINDS.get(codes.dtype.name, MP_CODE_I8), codes.packed
         z.codes.qmin, z.codes.qmax, z.codes.largest = codes.qmin, codes.qmax, <float>codes.qmax
 
     cdef Parts new(self, type kind, bint with_zeros):
@@ -80,7 +80,7 @@ cdef class Recipe:
 
     cdef int run(self, cnp.ndarray x, int fmt, Parts q, bint given, bint back) except -1:
         """Write the codes of q (and their scales, unless `given`) from x, whose format is fmt; if `back`, x from q."""
-        return self.run_arrays(x, fmt, q.values, q.scale, q.zero_point, given, back, self.prepared.codes.packed)
+        return self.run_arrays(x, fmt, q.values, q.scale, q.zero_point, given, back, self.prepared.codes.nibbles)
 
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
                         bint given, bint back, bint packed) except -1:
@@ -90,7 +90,7 @@ cdef class Recipe:
         z.kernels, z.format, z.size, z.x = kernels(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
         z.q, z.scale = <uint8_t *>cnp.PyArray_BYTES(values), <float *>cnp.PyArray_DATA(scale)
         z.zero_point = NULL if zero_point is None else <int32_t *>cnp.PyArray_DATA(zero_point)
-        z.codes.packed, z.back = packed, back
+        z.codes.nibbles, z.back = packed, back
         if not given:
             z.how, z.codes.qmin = <ScalesFrom>self.how, self.qmin
         z.mode = MP_WITHIN if z.how == SYMMETRIC else 0

@@ -108,12 +108,12 @@ int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, 
 
 int mp_core_layer_norm(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta, float epsilon,
                        int threads) {
-    mp_row_call r = {.what = MP_LAYER_NORM, .residual = residual, .gamma = gamma, .beta = beta, .scale = epsilon};
+    mp_row_call r = {.what = MP_LAYER_NORM, .residual = residual, .gamma = gamma, .beta = beta, .epsilon = epsilon};
     return run_rows(rows, &r, threads);
 }
 
 int mp_core_rms_norm(const mp_core_rows *rows, const float *gamma, float epsilon, int threads) {
-    mp_row_call r = {.what = MP_RMS_NORM, .gamma = gamma, .scale = epsilon};
+    mp_row_call r = {.what = MP_RMS_NORM, .gamma = gamma, .epsilon = epsilon};
     return run_rows(rows, &r, threads);
 }
 

@@ -5,7 +5,7 @@
 
 /* What a type of codes is to the kernels. `least`: the lowest code of symmetric scales. */
 typedef struct {
-    int type, kind, packed;
+    int type, kind, nibbles;
     int32_t qmin, qmax, least;
 } code_type;
 
@@ -36,7 +36,7 @@ static int is_valid(const mp_core_quantization *q, int back) {
     const int is_float = codes->kind > MP_CODE_U8, asymmetric = !back && q->from == MP_CORE_ASYMMETRIC;
     if (is_float && (q->zero_point || asymmetric)) return 0;
     if (asymmetric && !q->zero_point) return 0;
-    if (codes->packed && (q->cols % 2 || (q->scales == MP_CORE_ROW_SCALES && q->group % 2))) return 0;
+    if (codes->nibbles && (q->cols % 2 || (q->scales == MP_CORE_ROW_SCALES && q->group % 2))) return 0;
     return elements == 0 || (q->x && q->q && q->scale);
 }
 
@@ -62,14 +62,14 @@ static int run(const mp_core_quantization *q, int back, int threads) {
     const code_type *codes = codes_of(q->q_type);
     const int given = back || q->from == MP_CORE_GIVEN, asymmetric = !given && q->from == MP_CORE_ASYMMETRIC;
     z.layout = layout_of(q);
-    z.codes = (mp_codes_kind){.kind = codes->kind, .packed = codes->packed, .qmax = codes->qmax,
+    z.codes = (mp_codes_kind){.kind = codes->kind, .nibbles = codes->nibbles, .qmax = codes->qmax,
                               .qmin = given || asymmetric ? codes->qmin : codes->least, .largest = (float)codes->qmax};
     z.how = given ? MP_GIVEN : asymmetric ? MP_ASYMMETRIC : codes->qmin ? MP_SYMMETRIC : MP_POSITIVE;
     z.format = q->x_type, z.size = mp_element_bytes[q->x_type];
     z.x = q->x, z.q = q->q, z.scale = q->scale, z.zero_point = given || asymmetric ? q->zero_point : NULL;
     z.mode = z.how == MP_SYMMETRIC ? MP_WITHIN : 0;
     const ptrdiff_t elements = q->rows * q->cols;
-    if ((back ? elements * z.size : codes->packed ? elements / 2 : elements) >= MP_STREAMED) z.mode |= MP_STREAM;
+    if ((back ? elements * z.size : codes->nibbles ? elements / 2 : elements) >= MP_STREAMED) z.mode |= MP_STREAM;
     return mp_run_quantization(&z, threads) ? MP_CORE_NO_MEMORY : MP_CORE_OK;
 }
 

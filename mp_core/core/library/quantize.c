@@ -26,34 +26,34 @@ static mp_passage passage_of(const mp_quantization *z, int threads) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t rows = mp_max(1, mp_min(a->group, a->rows)), along = a->rows > 1 ? a->rows : a->cols;
     const int beyond_cache = a->by_column && a->groups == 1 && rows > 1 && rows * a->cols > IN_CACHE;
-    mp_passage way = {.strip = z->how == MP_GIVEN ? MP_CHUNK : STRIP, .share = 1};
+    mp_passage passage = {.strip = z->how == MP_GIVEN ? MP_CHUNK : STRIP, .share = 1};
     /* Codes that are 8-bit floats take longer to compute than numbers take to come from memory. */
-    way.prefetch_next = z->how != MP_GIVEN && !a->by_column && z->codes.kind > MP_CODE_U8
+    passage.prefetch_next = z->how != MP_GIVEN && !a->by_column && z->codes.kind > MP_CODE_U8
                         && elements_of(a) * z->size >= FROM_MEMORY && a->outer * a->groups > 1;
-    if (a->by_column) way.route = MP_COLUMNS, way.tasks = a->outer * a->groups * mp_ceil_div(a->cols, way.strip);
-    else if (a->rows == 1) way.route = MP_RUNS, way.tasks = a->outer * a->groups;
-    else way.route = MP_SLICES, way.tasks = a->outer;
+    if (a->by_column) passage.route = MP_COLUMNS, passage.tasks = a->outer * a->groups * mp_ceil_div(a->cols, passage.strip);
+    else if (a->rows == 1) passage.route = MP_RUNS, passage.tasks = a->outer * a->groups;
+    else passage.route = MP_SLICES, passage.tasks = a->outer;
     if (beyond_cache
-        || (1 < threads && way.tasks < 2 * threads && a->groups == 1 && (a->rows > 1 || !a->by_column))) {
-        way.route = MP_SPLIT, way.share = mp_ceil_div(along, 4 * threads);
-        if (a->rows == 1) way.share = mp_round_up(way.share, 64);
-        way.share = mp_max(1, way.share);
-        way.tasks = mp_ceil_div(along, way.share);
-    } else if (way.route == MP_RUNS) {
-        way.share = mp_max(1, threads > 1 ? mp_ceil_div(way.tasks, 4 * threads) : way.tasks);
-        way.tasks = mp_ceil_div(way.tasks, way.share);
+        || (1 < threads && passage.tasks < 2 * threads && a->groups == 1 && (a->rows > 1 || !a->by_column))) {
+        passage.route = MP_SPLIT, passage.share = mp_ceil_div(along, 4 * threads);
+        if (a->rows == 1) passage.share = mp_round_up(passage.share, 64);
+        passage.share = mp_max(1, passage.share);
+        passage.tasks = mp_ceil_div(along, passage.share);
+    } else if (passage.route == MP_RUNS) {
+        passage.share = mp_max(1, threads > 1 ? mp_ceil_div(passage.tasks, 4 * threads) : passage.tasks);
+        passage.tasks = mp_ceil_div(passage.tasks, passage.share);
     }
-    return way;
+    return passage;
 }
 
 /* One task: a strip of columns of a scale group of rows. */
 static void run_columns(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     const mp_scale_layout *a = &z->layout;
-    const ptrdiff_t strips = mp_ceil_div(a->cols, z->way.strip), column = index % strips * z->way.strip;
+    const ptrdiff_t strips = mp_ceil_div(a->cols, z->passage.strip), column = index % strips * z->passage.strip;
     const ptrdiff_t block = index / strips, row = block % a->groups * a->group;
     mp_part p = part_at(z, block / a->groups * a->outer_stride + row * a->row_stride + column, a->row_stride);
-    p.rows = mp_min(a->group, a->rows - row), p.cols = mp_min(z->way.strip, a->cols - column), p.by_column = 1;
+    p.rows = mp_min(a->group, a->rows - row), p.cols = mp_min(z->passage.strip, a->cols - column), p.by_column = 1;
     quantize_part(z, &p, block * a->cols + column);
 }
 
@@ -62,8 +62,8 @@ static void run_runs(void *context, ptrdiff_t index) {
     const mp_quantization *z = context;
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t full = a->group ? a->cols / a->group : 1;
-    const ptrdiff_t last = mp_min((index + 1) * z->way.share, a->outer * a->groups);
-    for (ptrdiff_t at = index * z->way.share, n; at < last; at += n) {
+    const ptrdiff_t last = mp_min((index + 1) * z->passage.share, a->outer * a->groups);
+    for (ptrdiff_t at = index * z->passage.share, n; at < last; at += n) {
         ptrdiff_t length = a->group;
         n = last - at;
         if (full < a->groups) { /* the last run of a slab is shorter */
@@ -90,14 +90,14 @@ static void run_slices(void *context, ptrdiff_t index) {
  * A share of the rows of a slab or, if it has only one, of its columns. */
 static mp_part share_of(const mp_quantization *z, ptrdiff_t block, ptrdiff_t index) {
     const mp_scale_layout *a = &z->layout;
-    const ptrdiff_t start = index * z->way.share;
+    const ptrdiff_t start = index * z->passage.share;
     mp_part p;
     if (a->rows > 1) {
         p = part_at(z, block * a->outer_stride + start * a->row_stride, a->row_stride);
-        p.rows = mp_min(z->way.share, a->rows - start), p.cols = a->cols, p.by_column = a->by_column;
+        p.rows = mp_min(z->passage.share, a->rows - start), p.cols = a->cols, p.by_column = a->by_column;
     } else {
         p = part_at(z, block * a->outer_stride + start, a->cols);
-        p.rows = 1, p.cols = mp_min(z->way.share, a->cols - start);
+        p.rows = 1, p.cols = mp_min(z->passage.share, a->cols - start);
     }
     return p;
 }
@@ -126,12 +126,12 @@ static void convert_share(void *context, ptrdiff_t index) {
 static int find_all(mp_quantization *z, int threads) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t along = a->rows > 1 ? a->rows : a->cols, scales = a->outer * (a->by_column ? a->cols : 1);
-    const mp_passage before = z->way;
+    const mp_passage before = z->passage;
     if (a->rows > 1) { /* one task for each thread, since each has ranges as long as a row */
-        z->way.share = mp_ceil_div(along, threads);
-        z->way.tasks = mp_ceil_div(along, z->way.share);
+        z->passage.share = mp_ceil_div(along, threads);
+        z->passage.tasks = mp_ceil_div(along, z->passage.share);
     }
-    const ptrdiff_t tasks = z->way.tasks;
+    const ptrdiff_t tasks = z->passage.tasks;
     z->lo = calloc((size_t)(2 * tasks * scales), sizeof(float));
     if (!z->lo) return -1;
     z->hi = z->lo + tasks * scales;
@@ -144,7 +144,7 @@ static int find_all(mp_quantization *z, int threads) {
         }
     make_scales(z, z->lo, z->hi, 0, scales);
     free(z->lo);
-    z->way = before;
+    z->passage = before;
     return 0;
 }
 
@@ -153,8 +153,8 @@ int mp_run_quantization(mp_quantization *z, int threads) {
         [MP_COLUMNS] = run_columns, [MP_RUNS] = run_runs, [MP_SLICES] = run_slices, [MP_SPLIT] = convert_share};
     if (elements_of(&z->layout) < MP_QUANTIZE_WORK) threads = 1;
     if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* rows without elements: maybe more than can be counted */
-    z->way = passage_of(z, threads);
-    if (z->way.route == MP_SPLIT && z->how != MP_GIVEN && find_all(z, threads)) return -1;
-    mp_parallel_for(threads, z->way.tasks, run[z->way.route], z);
+    z->passage = passage_of(z, threads);
+    if (z->passage.route == MP_SPLIT && z->how != MP_GIVEN && find_all(z, threads)) return -1;
+    mp_parallel_for(threads, z->passage.tasks, run[z->passage.route], z);
     return 0;
 }

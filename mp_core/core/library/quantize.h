@@ -21,7 +21,7 @@ typedef struct {
 
 typedef struct {
     int kind;           /* mp_code */
-    int packed;         /* 4-bit codes, two to a byte */
+    int nibbles;        /* 4-bit codes, two to a byte */
     int32_t qmin, qmax; /* of integers */
     float largest;      /* the largest code: symmetric scales are max |x| / largest */
 } mp_codes_kind;
@@ -47,7 +47,7 @@ typedef struct {
     const mp_kernels *kernels;
     mp_scale_layout layout;
     mp_codes_kind codes;
-    mp_passage way;
+    mp_passage passage;
     mp_scales_from how;
     int back;            /* from codes to numbers */
     int mode;            /* flags of kernels.h: MP_STREAM, MP_WITHIN */

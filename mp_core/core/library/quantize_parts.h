@@ -2,7 +2,7 @@
 
 /* A part from element `at` of the array on, with rows `ld` elements apart; the caller sets rows and columns. */
 static mp_part part_at(const mp_quantization *z, ptrdiff_t at, ptrdiff_t ld) {
-    return (mp_part){.x = (float *)(z->x + at * z->size), .q = z->q + (at >> z->codes.packed), .ldx = ld, .ldq = ld,
+    return (mp_part){.x = (float *)(z->x + at * z->size), .q = z->q + (at >> z->codes.nibbles), .ldx = ld, .ldq = ld,
                      .qmin = z->codes.qmin, .qmax = z->codes.qmax, .mode = z->mode};
 }
 
@@ -51,10 +51,10 @@ static void convert_chunk(const mp_quantization *z, const mp_part *p, ptrdiff_t 
         chunk.x = p->x + i * p->ldx + j, chunk.ldx = p->ldx, chunk.prefetch_distance = p->prefetch_distance;
         chunk.mode = !z->back ? p->mode & ~MP_STREAM : is_last ? p->mode : p->mode | MP_MORE;
     }
-    if (z->codes.packed) chunk.q = codes.at;
+    if (z->codes.nibbles) chunk.q = codes.at;
     else chunk.q = p->q + i * p->ldq + j, chunk.ldq = p->ldq;
     const ptrdiff_t cols = chunk.cols;
-    if (z->back && z->codes.packed)
+    if (z->back && z->codes.nibbles)
         for (ptrdiff_t r = 0; r < chunk.rows; r++)
             quantizers->unpack_nibbles(p->q + (((i + r) * p->ldq + j) >> 1), cols, z->codes.qmin < 0, codes.at + r * cols);
     else if (!z->back && z->format != MP_F32)
@@ -64,7 +64,7 @@ static void convert_chunk(const mp_quantization *z, const mp_part *p, ptrdiff_t 
         for (ptrdiff_t r = 0; r < chunk.rows; r++)
             z->kernels->casts->narrow[z->format](numbers.at + r * cols, (char *)p->x + ((i + r) * p->ldx + j) * z->size,
                                                  cols, 0);
-    else if (!z->back && z->codes.packed)
+    else if (!z->back && z->codes.nibbles)
         for (ptrdiff_t r = 0; r < chunk.rows; r++)
             quantizers->pack_nibbles(codes.at + r * cols, cols, p->q + (((i + r) * p->ldq + j) >> 1));
 }
@@ -106,7 +106,7 @@ static void make_scales(const mp_quantization *z, const float *lo, const float *
 static void convert(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     p->scale = z->scale + first;
     if (z->zero_point) p->zero_point = z->zero_point + first;
-    if (z->format == MP_F32 && !z->codes.packed) {
+    if (z->format == MP_F32 && !z->codes.nibbles) {
         convert_in(z, p);
         return;
     }
@@ -124,7 +124,7 @@ static void quantize_part(const mp_quantization *z, mp_part *p, ptrdiff_t first)
         memset(hi.at, 0, (size_t)n * sizeof(float));
         find_ranges(z, p, lo.at, hi.at);
         make_scales(z, lo.at, hi.at, first, n);
-        if (z->way.prefetch_next) p->prefetch_distance = p->rows * p->ldx;
+        if (z->passage.prefetch_next) p->prefetch_distance = p->rows * p->ldx;
     }
     convert(z, p, first);
 }

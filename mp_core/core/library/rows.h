@@ -31,7 +31,8 @@ typedef struct {
     ptrdiff_t share;   /* rows of a task */
     const char *x, *residual;
     char *out;
-    float scale;       /* of a softmax; epsilon of a norm */
+    float scale;       /* of a softmax */
+    float epsilon;     /* of a norm */
     const float *gamma, *beta; /* of a norm */
     mp_activation activation;
     mp_mask mask;      /* of a softmax */
