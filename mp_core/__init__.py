@@ -7,6 +7,7 @@ layers that Keras users know.
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     )
     from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.selection import choose_policy, sensitivity
+
+if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
+    os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
 
 _MODULES = (
     "autocast",

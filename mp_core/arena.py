@@ -1,12 +1,13 @@
 """Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
 
-import os
 from collections.abc import Sequence
 from threading import Condition
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
+
+from mp_core.system import after_fork
 
 __all__ = ["ARENAS", "Arenas", "place"]
 
@@ -119,4 +120,4 @@ class Arenas:
 ARENAS = Arenas(64)
 """The blocks of this process."""
 
-os.register_at_fork(after_in_child=ARENAS.forget)
+after_fork(ARENAS.forget)

@@ -25,6 +25,7 @@ from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
 from mp_core.models import BertEncoder
 from mp_core.progress import progress
+from mp_core.system import peak_rss_bytes
 from mp_core.tables import aligned
 
 __all__ = [
@@ -256,12 +257,6 @@ def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> flo
     start = time.perf_counter()
     encoder.encode(documents, batch_size=batch_size)
     return time.perf_counter() - start
-
-
-def peak_rss_bytes() -> int:
-    """Return this process' peak resident memory (getrusage would count the parent's, up to the exec)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
 def _measure(workers: Sequence[_Worker], show_progress: bool) -> dict[str, dict[str, Any]]:

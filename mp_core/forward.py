@@ -1,7 +1,6 @@
 """Plans: the forward pass of a layer for inputs of certain shapes, recorded once and run by compiled code."""
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.dtypes import is_float
 from mp_core.layers import Layer
 from mp_core.recorded import Recorded, Recording, UnseenError
+from mp_core.system import after_fork
 from mp_core.tree import leaves, map_leaves
 
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
@@ -31,7 +31,7 @@ R = TypeVar("R")
 _eager: ContextVar[bool] = ContextVar("mp_core.eager", default=False)
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
 _locks = [RLock()]  # that of recordings: one at a time
-os.register_at_fork(after_in_child=lambda: _locks.__setitem__(0, RLock()))
+after_fork(lambda: _locks.__setitem__(0, RLock()))
 
 
 @contextmanager

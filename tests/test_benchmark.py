@@ -66,7 +66,7 @@ def test_the_slow_are_timed_once(monkeypatch):
 
 
 def test_limits_have_a_rate_for_every_number_of_threads(monkeypatch):
-    monkeypatch.setattr(machine, "_cache_bytes", lambda index, default: 1 << (10 * index - 4))
+    monkeypatch.setattr(machine, "cache_bytes", lambda: (1 << 15, 1 << 16, 1 << 26))
     with config.num_threads(2):
         rows = benchmark.limits(quick=True)
     assert [list(row["rates"]) for row in rows] == [["1", "2"]] * 7 + [["1"]]

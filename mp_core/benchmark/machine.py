@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from timeit import Timer
 from typing import Any
 
@@ -10,6 +9,7 @@ from mp_core import config
 from mp_core.arrays import Array
 from mp_core.benchmark import loops as _loops
 from mp_core.benchmark.timing import effort, measure
+from mp_core.core.cpu import cache_bytes
 from mp_core.products.panels import aligned_empty
 
 __all__ = ["Limit", "limits", "unit_of"]
@@ -69,15 +69,6 @@ def _filled(nbytes: int) -> Array:
     return x
 
 
-def _cache_bytes(index: int, default: int) -> int:
-    """Return the size of the second (2) or third (3) level cache; Linux counts two of the first level before them."""
-    try:
-        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text()
-        return int(text.strip().removesuffix("K")) * 1024 or default
-    except (OSError, ValueError):
-        return default
-
-
 def limits(*, quick: bool = False) -> list[dict[str, Any]]:
     """Measure what bounds every operation: multiply-adds, reads, copies, on one thread and on all.
 
@@ -105,7 +96,7 @@ def limits(*, quick: bool = False) -> list[dict[str, Any]]:
 
 def _present_limits() -> list[Limit]:
     """Return the limits of as many threads as are set; half a cache is surely in it."""
-    second, third = _cache_bytes(2, 1 << 20), _cache_bytes(3, 1 << 25)
+    _, second, third = cache_bytes()
     memory = max(1 << 28, 4 * third)
     found = [Limit.multiply(dtype) for dtype in ("float32", "float16", "bfloat16", "int8")]
     found += [

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.dtypes import dtype_of
+from mp_core.system import BINARY
 
 __all__ = [
     "CODES",
@@ -101,7 +102,7 @@ class Header:
 
 def open_regular(path: str | os.PathLike[str]) -> int:
     """Open a regular file for reading and return its descriptor; a pipe or a device would block or never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

@@ -13,11 +13,9 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from mp_core.arrays import Array
+from mp_core.system import BINARY, ENDING, sync_folder, write_at
 
-__all__ = ["ENDING", "OutFile", "check_free", "check_space", "naming", "new_file", "replace", "temporary_beside"]
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end the process, but let it remove its unfinished files first."""
+__all__ = ["OutFile", "check_free", "check_space", "naming", "new_file", "replace", "temporary_beside"]
 
 
 class OutFile:
@@ -26,7 +24,7 @@ class OutFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
 
     def __enter__(self) -> "OutFile":
         return self
@@ -44,7 +42,7 @@ class OutFile:
         rest = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8"))
         with naming(self._path):
             while rest:
-                written = os.pwrite(self._descriptor, rest, start)
+                written = write_at(self._descriptor, rest, start)
                 rest, start = rest[written:], start + written
 
 
@@ -117,7 +115,7 @@ def replace(temporary: Path, target: Path, names: Set[str], inputs: Iterable[Pat
             _replace_folder(temporary, target)
         else:
             os.replace(temporary, target)
-    _sync(target.parent)
+    sync_folder(target.parent)
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
@@ -135,7 +133,7 @@ def _replace_folder(temporary: Path, target: Path) -> None:
 
 @contextmanager
 def _held() -> Iterator[None]:
-    """Let the signals of :data:`ENDING` wait until this ends."""
+    """Let the signals of :data:`~mp_core.system.ENDING` wait until this ends."""
     with ExitStack() as stack:
         for number in ENDING:
             stack.enter_context(_held_back(number))
@@ -197,12 +195,3 @@ def _identity(path: Path) -> tuple[int, int]:
     """Return what two names of the same file have in common, and different files have not."""
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,6 +15,7 @@ from mp_core.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
 from mp_core.checkpoint.header import Entry, Header, load_json, open_regular
 from mp_core.checkpoint.output import naming
 from mp_core.quantization import dequantize
+from mp_core.system import read_at
 
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
 
@@ -93,7 +94,7 @@ class File:
         rest = memoryview(content)
         while rest:
             with naming(self.path):
-                read = os.preadv(self._descriptor, [rest], start + count - len(rest))
+                read = read_at(self._descriptor, rest, start + count - len(rest))
             if not read:
                 raise ValueError(f"{self.path} has become shorter while it was read")
             rest = rest[read:]

@@ -12,7 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mp_core.checkpoint.output import ENDING, new_file
+from mp_core.checkpoint.output import new_file
+from mp_core.system import ENDING
 
 __all__ = ["as_json", "check_output", "positive", "printable", "removable", "write_json"]
 

@@ -11,8 +11,8 @@ from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 
 from mp_core.core.header cimport (
     MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,
-    mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_keep_awake, mp_parallel_for,
-    mp_recording, mp_run_steps, mp_scratch,
+    mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_keep_awake, mp_left_out,
+    mp_parallel_for, mp_recording, mp_run_steps, mp_scratch,
 )
 
 cdef extern from "include/mp_core.h":
@@ -61,6 +61,11 @@ def own_order_isas():
     True
     """
     return _isas_with(True)
+
+
+def left_out_isas():
+    """Return the names of the sets that this build has no kernels for: its compiler knows them not, or it was told so."""
+    return tuple(mp_left_out.decode().split())
 
 
 def cpu_features():

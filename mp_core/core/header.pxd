@@ -1,4 +1,5 @@
-# What Cython reads of kernels/kernels.h, kernels/cpu.h, library/runtime.h and library/tuning.h; the structs hold more.
+# What Cython reads of kernels/kernels.h, kernels/cpu.h, library/runtime.h, library/system.h and
+# library/tuning.h; the structs hold more.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 cdef extern from "kernels.h" nogil:
@@ -113,6 +114,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_OTHER
 
     const mp_isa mp_isas[]
+    const char *const mp_left_out
     uint32_t mp_cpu_features()
     mp_cpu_family mp_cpu_family_here()
     Py_ssize_t mp_cpu_cache_bytes(int level)
@@ -131,12 +133,16 @@ cdef extern from "library/runtime.h" nogil:
     void mp_run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress)
     void **mp_recording()
     void mp_keep_awake(int change)
-    int mp_allowed_cpus()
     void *mp_scratch(size_t bytes)
     enum:
         MP_CHUNK
     ctypedef struct mp_chunk_floats:
         float at[MP_CHUNK]
+
+cdef extern from "library/system.h" nogil:
+    int mp_allowed_cpus()
+    void *mp_allocate(size_t bytes)
+    void mp_release(void *block)
 
 cdef extern from "library/tuning.h" nogil:
     ctypedef struct mp_tuning:

@@ -8,17 +8,13 @@ cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport parallel_for, run_steps
-from mp_core.core.header cimport mp_progress, mp_step
+from mp_core.core.header cimport mp_allocate, mp_progress, mp_release, mp_step
 from mp_core.core.steps cimport NO_ROW, Note, preparation
 
 from time import perf_counter
-
-cdef extern from "<stdlib.h>" nogil:
-    void *aligned_alloc(size_t alignment, size_t size)
 
 cdef extern from * nogil:
     int __atomic_exchange_n(int *at, int value, int order)
@@ -94,13 +90,13 @@ cdef class Replay:
             end += (len(note.context) + 63) // 64 * 64
 
     def __dealloc__(self):
-        free(self.steps.size)
-        free(self.steps.failed)
-        free(self.steps.steps)
-        free(self.steps.prepare)
-        free(self.steps.progress)
-        free(self.steps.contexts)
-        free(self.steps.fixups)
+        mp_release(self.steps.size)
+        mp_release(self.steps.failed)
+        mp_release(self.steps.steps)
+        mp_release(self.steps.prepare)
+        mp_release(self.steps.progress)
+        mp_release(self.steps.contexts)
+        mp_release(self.steps.fixups)
 
     cdef int check(self) except -1:
         """Raise if a task found no memory for its scratch, or an index without a row."""
@@ -199,8 +195,8 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     p.rows, p.sizes = <const Py_ssize_t *>cnp.PyArray_DATA(rows), cnp.PyArray_DIM(rows, 1)
     with nogil:
         parallel_for(p.slots, passes, run_pass, &p)
-    free(p.replays)
-    free(p.taken)
+    mp_release(p.replays)
+    mp_release(p.taken)
     for replay in replays:
         (<Replay>replay).check()
 
@@ -245,7 +241,7 @@ cdef int run_c_plan(mp_core_plan *plan, const void *const *inputs, void *const *
 
 cdef void free_c_plan(object capsule) noexcept:
     cdef PyObject *kept = <PyObject *>PyCapsule_GetContext(capsule)
-    free(PyCapsule_GetPointer(capsule, "mp_core.plan"))
+    mp_release(PyCapsule_GetPointer(capsule, "mp_core.plan"))
     if kept != NULL:
         Py_DECREF(<object>kept)
 
@@ -282,7 +278,7 @@ def c_plan(Replay replay not None, cnp.ndarray bases not None, cnp.ndarray resul
 cdef void *allocated(size_t size) except NULL:
     """Zeroed memory that begins with a cache line."""
     cdef size_t rounded = (size // 64 + 1) * 64
-    cdef void *block = aligned_alloc(64, rounded)
+    cdef void *block = mp_allocate(rounded)
     if block == NULL:
         raise MemoryError
     memset(block, 0, rounded)

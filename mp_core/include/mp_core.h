@@ -34,7 +34,9 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if defined(_WIN32) && defined(MP_CORE_EXPORTS) /* while the library itself is compiled */
+#define MP_CORE_PUBLIC __declspec(dllexport)
+#elif defined(__GNUC__) && !defined(_WIN32)
 #define MP_CORE_PUBLIC __attribute__((visibility("default")))
 #else
 #define MP_CORE_PUBLIC

@@ -1,6 +1,5 @@
 """The record of a job in its output folder: what it is, which parts are done. By it a job goes on where it ended."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mp_core.checkpoint.output import new_file
+from mp_core.system import lock_folder
 
 __all__ = ["Manifest", "Part", "digest", "digest_of_files"]
 
@@ -62,13 +62,12 @@ class Manifest:
         self.folder, self._job = folder, json.loads(json.dumps(job))
         self._path = folder / _NAME
         folder.mkdir(exist_ok=True)
-        self._lock = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.done = self._read(force)
+            self._lock = lock_folder(folder)
         except BlockingIOError:
-            os.close(self._lock)
             raise FileExistsError(f"another process is writing into {folder}") from None
+        try:
+            self.done = self._read(force)
         except BaseException:
             os.close(self._lock)
             raise

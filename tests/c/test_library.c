@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
 
 static int failures;
 
@@ -21,6 +24,24 @@ static int failures;
 enum { M = 7, N = 130, K = 75 };
 
 static float a[M][K], b[K][N], bias[N], out[M][N], other[M][N];
+
+/* Memory that begins with a cache line. */
+static void *aligned(ptrdiff_t bytes) {
+    const size_t rounded = ((size_t)bytes / 64 + 1) * 64;
+#if defined(_WIN32)
+    return _aligned_malloc(rounded, 64);
+#else
+    return aligned_alloc(64, rounded);
+#endif
+}
+
+static void free_aligned(void *memory) {
+#if defined(_WIN32)
+    _aligned_free(memory);
+#else
+    free(memory);
+#endif
+}
 
 static float number(void) {
     static uint32_t state = 1;
@@ -43,7 +64,7 @@ static mp_core_product floats(void *packed) {
 
 /* The theorem's bound of sums of K products in float32: K u / (1 - K u) |a| |b|, u = 2^-24. */
 static void test_product(void) {
-    void *packed = aligned_alloc(64, ((size_t)mp_core_packed_bytes(MP_CORE_FLOAT32, K, N) + 63) / 64 * 64);
+    void *packed = aligned(mp_core_packed_bytes(MP_CORE_FLOAT32, K, N));
     CHECK(mp_core_pack(MP_CORE_FLOAT32, K, N, b, N, 1, packed, 2) == MP_CORE_OK);
     mp_core_product p = floats(packed);
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
@@ -54,7 +75,7 @@ static void test_product(void) {
             CHECK(fabs(out[i][j] - fmax(sum, 0)) <= (K + 2) * 0x1p-24 * size);
         }
     p.out = other;
-    void *scratch = aligned_alloc(64, (size_t)mp_core_product_scratch(&p, 2) + 64);
+    void *scratch = aligned(mp_core_product_scratch(&p, 2));
     CHECK(mp_core_multiply(&p, scratch, 2) == MP_CORE_OK);
     CHECK(memcmp(out, other, sizeof out) == 0);
     p.packed = NULL, p.b = b, p.b_rs = N, p.b_cs = 1; /* not packed: the same bits */
@@ -64,8 +85,8 @@ static void test_product(void) {
     p.residual = other, p.ldr = N; /* the residual may be out */
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
     CHECK(other[0][0] == out[0][0] + out[0][0]);
-    free(packed);
-    free(scratch);
+    free_aligned(packed);
+    free_aligned(scratch);
 }
 
 static void test_integers(void) {
@@ -121,11 +142,11 @@ static void test_no_terms(void) {
     for (int j = 0; j < N; j++) CHECK(other[3][j] == bias[j]);
     memset(other, 0xFF, sizeof other);
     p.a_type = MP_CORE_BFLOAT16, p.a_zero_point = NULL, p.b_scale = &scale, p.b_group = 64;
-    void *nan = aligned_alloc(64, (size_t)mp_core_product_scratch(&p, 1) + 64);
+    void *nan = aligned(mp_core_product_scratch(&p, 1));
     memset(nan, 0xFF, (size_t)mp_core_product_scratch(&p, 1));
     CHECK(mp_core_multiply(&p, nan, 1) == MP_CORE_OK);
     for (int j = 0; j < N; j++) CHECK(other[3][j] == bias[j]);
-    free(nan);
+    free_aligned(nan);
 }
 
 static void test_casts(void) {

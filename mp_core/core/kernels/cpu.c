@@ -1,11 +1,8 @@
-#if defined(__linux__)
-#define _DEFAULT_SOURCE /* syscall */
-#endif
 #include "cpu.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "library/system.h"
 
 #define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
     extern const mp_casts mp_casts_##MOST; \
@@ -37,6 +34,8 @@ const mp_isa mp_isas[] = {
     {NULL, 0, NULL},
 };
 
+const char *const mp_left_out = MP_LEFT_OUT;
+
 const char *const mp_feature_names[] = {
 #define MP_FEATURE(NAME, WORD) WORD,
 #include "isa.def"
@@ -46,10 +45,6 @@ const char *const mp_feature_names[] = {
 #if defined(__x86_64__)
 
 #include <cpuid.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 /* XCR0: which register files the operating system saves at a context switch. */
 static uint32_t xcr0(void) {
@@ -59,16 +54,6 @@ static uint32_t xcr0(void) {
 }
 
 #define BIT(REGISTER, N) (((REGISTER) >> (N)) & 1u)
-
-/* Ask Linux for the AMX tiles, whose state is 8 KiB: a process may use them only after that. */
-static int may_use_tiles(void) {
-#ifdef __linux__
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-#else
-    return 0;
-#endif
-}
 
 uint32_t mp_cpu_features(void) {
     uint32_t a, b, c, d, unused, found = 0;
@@ -88,7 +73,7 @@ uint32_t mp_cpu_features(void) {
         if (BIT(c, 1)) found |= MP_CPU_AVX512_VBMI;
         if (BIT(c, 11)) found |= MP_CPU_AVX512_VNNI;
         if (BIT(more, 5)) found |= MP_CPU_AVX512_BF16;
-        if ((saved & 0x60000) == 0x60000 /* state of AMX tiles */ && BIT(d, 24) && may_use_tiles()) {
+        if ((saved & 0x60000) == 0x60000 /* state of AMX tiles */ && BIT(d, 24) && mp_ask_for_tiles()) {
             if (BIT(d, 22)) found |= MP_CPU_AMX_BF16;
             if (BIT(d, 25)) found |= MP_CPU_AMX_INT8;
         }
@@ -138,38 +123,9 @@ static ptrdiff_t cache_by_cpuid(int level) { return 0 * level; }
 
 #endif
 
-/* The first word of a file that describes cache number `index` of the first CPU; empty if there is none. */
-static void read_cache_file(int index, const char *name, char word[32]) {
-    char path[80];
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
-    FILE *file = fopen(path, "r");
-    word[0] = 0;
-    if (!file) return;
-    if (fscanf(file, "%31s", word) != 1) word[0] = 0;
-    fclose(file);
-}
-
-/* What Linux says; 0 if it says nothing. */
-static ptrdiff_t cache_by_sysfs(int level) {
-    enum { MOST_CACHES = 16 };
-    char word[32];
-    for (int index = 0; index < MOST_CACHES; index++) {
-        read_cache_file(index, "level", word);
-        if (!word[0]) break;
-        if (word[0] - '0' != level || word[1]) continue;
-        read_cache_file(index, "type", word);
-        if (strcmp(word, "Instruction") == 0) continue;
-        read_cache_file(index, "size", word);
-        char *unit;
-        const long kibibytes = strtol(word, &unit, 10);
-        if (*unit == 'K' && kibibytes > 0) return (ptrdiff_t)kibibytes << 10;
-    }
-    return 0;
-}
-
 ptrdiff_t mp_cpu_cache_bytes(int level) {
     static const ptrdiff_t usual[] = {0, 1 << 15, 1 << 19, 1 << 23};
     ptrdiff_t bytes = cache_by_cpuid(level);
-    if (!bytes) bytes = cache_by_sysfs(level);
+    if (!bytes) bytes = mp_system_cache_bytes(level);
     return bytes ? bytes : usual[level];
 }

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 /* The features that isa.def lists, in its order: number i is bit 1 << i. */
 enum {
@@ -27,6 +27,7 @@ typedef struct {
 } mp_isa;
 
 extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with name NULL */
+extern const char *const mp_left_out; /* names, with spaces between, of the sets for which no kernels were compiled */
 
 uint32_t mp_cpu_features(void);
 
@@ -35,9 +36,9 @@ typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_
 
 mp_cpu_family mp_cpu_family_here(void);
 
-/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU. The CPU says it (CPUID), or else Linux (sysfs). If
- * neither does, they are 32 KiB, 512 KiB and 8 MiB. */
+/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU. The CPU says it (CPUID), or else the operating
+ * system. If neither does, they are 32 KiB, 512 KiB and 8 MiB. */
 ptrdiff_t mp_cpu_cache_bytes(int level);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

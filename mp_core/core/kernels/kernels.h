@@ -10,6 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Around what a header declares for the modules of Python too. All symbols are hidden but those, if MP_PYTHON is defined,
+ * and the public functions. (On Windows there are no hidden symbols: mp_core/meson.build says which are exported.) */
+#if defined(MP_PYTHON) && !defined(_WIN32)
+#define MP_SHARED_BEGIN _Pragma("GCC visibility push(default)")
+#define MP_SHARED_END _Pragma("GCC visibility pop")
+#else
+#define MP_SHARED_BEGIN
+#define MP_SHARED_END
+#endif
+
 /* Storage formats: first the floats of kernels/formats.def in its order, whose numbers are the indices into widen[] and
  * narrow[]; then the integers that a packed panel may hold. MP_I32 is only the output of an integer product. */
 typedef enum {

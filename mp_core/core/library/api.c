@@ -7,6 +7,7 @@
 #include "library/api.h"
 #include "library/cast.h"
 #include "library/rows.h"
+#include "library/system.h"
 
 const char *mp_core_version(void) { return MP_CORE_VERSION; }
 
@@ -51,7 +52,7 @@ int mp_core_set_isa(const char *name) { return name ? use(name) : MP_CORE_INVALI
 
 int mp_core_cpus(void) {
     const int cpus = mp_allowed_cpus();
-    return cpus > 0 ? cpus : 1;
+    return cpus > 0 ? cpus : mp_all_cpus();
 }
 
 /* ---- casts */

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 enum {
     MP_F64 = MP_I32 + 1,  /* the format of float64, a source only */
@@ -39,5 +39,5 @@ void mp_run_cast(mp_cast *c, int threads);
  * contiguous. */
 void mp_cast_line(const mp_cast *c, const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

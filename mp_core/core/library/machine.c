@@ -1,8 +1,8 @@
 /* The machine that runs this, as far as plans depend on it. */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "library/plan.h"
+#include "library/system.h"
 
 /* The largest power of two that is at most n: ranges of K that are shares of a cache then divide K blocks. */
 static ptrdiff_t power_of_two(ptrdiff_t n) {
@@ -16,7 +16,7 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2) {
 }
 
 static mp_machine here;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static mp_once once = MP_ONCE;
 
 static atomic_int seen;
 
@@ -26,6 +26,6 @@ static void look(void) {
 }
 
 const mp_machine *mp_this_machine(void) {
-    if (!atomic_load_explicit(&seen, memory_order_acquire)) pthread_once(&once, look);
+    if (!atomic_load_explicit(&seen, memory_order_acquire)) mp_do_once(&once, look);
     return &here;
 }

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 enum { MP_PACKING_WORK = 1 << 20 }; /* elements from which a second thread pays (November 2026; the CPU is not recorded) */
 
@@ -21,5 +21,5 @@ typedef struct {
 /* Pack on up to so many threads. */
 void mp_pack_matrix(const mp_packed_matrix *p, int threads);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

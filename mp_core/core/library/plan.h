@@ -6,7 +6,7 @@
 
 #include "library/tuning.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
 
@@ -110,5 +110,5 @@ const mp_machine *mp_this_machine(void);
 /* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

@@ -1,12 +1,6 @@
 /* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have begun
  * one: a helper that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
  * do, and never end. */
-#if defined(__linux__)
-#define _GNU_SOURCE /* sched_getcpu and its like */
-#endif
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #if defined(__SSE__)
@@ -14,9 +8,10 @@
 #endif
 
 #include "runtime.h"
+#include "system.h"
 
 enum {
-    MOST_PLACED = 64, /* helpers whose CPUs keep_away chooses; others run where the operating system puts them */
+    MOST_PLACED = 64, /* helpers whose CPUs mp_keep_away chooses; others run where the operating system puts them */
     TURNS = 1000, /* of waiting awake before a thread sleeps: 10 to 50 microseconds (Zen 4, November 2026) */
     TURNS_KEPT = 50 * TURNS, /* the same of helpers for whom a caller will have tasks: about a millisecond */
     STACK = 1 << 20, /* bytes, whatever the process gives its threads: the buffers of quantization take 66 KB of it */
@@ -27,35 +22,39 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    unsigned rounding;  /* the caller's MXCSR (rounding, flushing), which its helpers take over */
+    uintptr_t rounding; /* the caller's MXCSR or FPCR (rounding, flushing), which its helpers take over */
     int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
 } job;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t work = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static mp_lock lock = MP_LOCK;
+static mp_condition work = MP_CONDITION, done = MP_CONDITION;
+static mp_once once = MP_ONCE;
 /* Guarded: the jobs that helpers may join; how many helpers there are, and sleep; who they are. */
 static job *jobs;
 static int helpers, asleep;
-static pthread_t threads_of[MOST_PLACED];
+static mp_thread threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
 static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
 static _Thread_local int own_calls; /* how many of them are calls of this thread */
 
-static void pause_a_little(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 #if defined(__SSE__)
-static unsigned get_rounding(void) { return _mm_getcsr(); }
-static void set_rounding(unsigned rounding) { _mm_setcsr(rounding); }
+static void pause_a_little(void) { _mm_pause(); }
+static uintptr_t get_rounding(void) { return _mm_getcsr(); }
+static void set_rounding(uintptr_t rounding) { _mm_setcsr((unsigned)rounding); }
+#elif defined(__aarch64__)
+static void pause_a_little(void) { __asm__ volatile("isb"); } /* `yield` does nothing on most of these CPUs */
+static uintptr_t get_rounding(void) {
+    uintptr_t rounding;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(rounding));
+    return rounding;
+}
+static void set_rounding(uintptr_t rounding) { __asm__ volatile("msr fpcr, %0" : : "r"(rounding)); }
 #else
-static unsigned get_rounding(void) { return 0; }
-static void set_rounding(unsigned rounding) { (void)rounding; }
+static void pause_a_little(void) {}
+static uintptr_t get_rounding(void) { return 0; }
+static void set_rounding(uintptr_t rounding) { (void)rounding; }
 #endif
 
 /* Runs tasks of a step until none is left to begin; returns how many. */
@@ -77,7 +76,7 @@ static void wait_for_end(const mp_step *step, mp_progress *progress) {
         if (turn < TURNS)
             pause_a_little();
         else
-            sched_yield();
+            mp_yield();
 }
 
 /* Takes part in all steps of a job. Whoever comes late finds the first ones done. Only the last step may end while tasks
@@ -106,26 +105,26 @@ static job *open_job(void) {
 }
 
 static void *help(void *number) {
-    pthread_mutex_lock(&lock);
+    mp_take(&lock);
     for (;;) {
         job *j = open_job();
         if (j) {
             j->places--;
             atomic_fetch_add(&j->running, 1);
-            pthread_mutex_unlock(&lock);
+            mp_give(&lock);
             set_rounding(j->rounding);
             take_part(j, (int)(intptr_t)number);
-            pthread_mutex_lock(&lock);
-            if (atomic_fetch_sub(&j->running, 1) == 1) pthread_cond_broadcast(&done); /* j may be gone now */
+            mp_take(&lock);
+            if (atomic_fetch_sub(&j->running, 1) == 1) mp_wake_all(&done); /* j may be gone now */
             continue;
         }
         const unsigned seen = atomic_load(&posted);
-        pthread_mutex_unlock(&lock);
+        mp_give(&lock);
         wait_for_job(seen);
-        pthread_mutex_lock(&lock);
+        mp_take(&lock);
         if (atomic_load(&posted) != seen) continue;
         asleep++;
-        pthread_cond_wait(&work, &lock);
+        mp_wait(&work, &lock);
         asleep--;
     }
     return NULL;
@@ -133,97 +132,62 @@ static void *help(void *number) {
 
 /* The child of a fork() has the caller's thread only, and none that could give the lock back. */
 static void forget_helpers(void) {
-    pthread_mutex_init(&lock, NULL);
-    pthread_cond_init(&work, NULL);
-    pthread_cond_init(&done, NULL);
+    lock = (mp_lock)MP_LOCK;
+    work = done = (mp_condition)MP_CONDITION;
     jobs = NULL;
     helpers = asleep = 0;
     atomic_store(&callers, own_calls);
 }
 
 static int alone;
-static void set_up(void) { alone = pthread_atfork(NULL, NULL, forget_helpers) != 0; }
+static void set_up(void) { alone = mp_after_fork(forget_helpers) != 0; }
 
 void mp_keep_awake(int change) {
-    pthread_once(&once, set_up);
+    mp_do_once(&once, set_up);
     own_calls += change;
     atomic_fetch_add_explicit(&callers, change, memory_order_relaxed);
 }
 
-/* Under the lock. Helpers block all signals but those of their own faults. Where a thread cannot be created, those that
- * exist do the work. */
+/* Under the lock. Where a thread cannot be created, those that exist do the work. */
 static void engage(int wanted) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-    if (helpers >= wanted || pthread_attr_init(&detached)) return;
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&detached, STACK);
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (helpers < wanted && !pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) {
+    mp_thread thread;
+    while (helpers < wanted && !mp_start_thread(&thread, help, (void *)(intptr_t)(helpers + 1), STACK)) {
         if (helpers < MOST_PLACED) threads_of[helpers] = thread;
         helpers++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
 }
 
-/* Called under the lock, before helpers are woken: lets them run on every CPU on which the caller may run, except the one
- * on which it runs now. Without this, Linux often wakes a helper on the CPU of the thread that wakes it, where the helper
- * waits until the caller's time slice ends. Mean time of a call on two threads, without -> with:
- *   bfloat16 product 64x768x768, after 0.3 ms of sleep   368 -> 211 us, after 5 ms 413 -> 241 us
- *   cast of 2^18 float32 to bfloat16, back to back        29 ->  14 us
- * Products of a millisecond, back to back, take as long either way (Zen 4, 2 CPUs, 2 x 9 interleaved rounds of 200 calls,
- * November 2026). */
-static void keep_away(int wanted) {
-#if defined(__linux__)
-    cpu_set_t allowed;
-    const int here = sched_getcpu();
-    if (here < 0 || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    CPU_CLR(here, &allowed);
-    for (int h = 0; CPU_COUNT(&allowed) && h < wanted && h < helpers && h < MOST_PLACED; h++)
-        pthread_setaffinity_np(threads_of[h], sizeof allowed, &allowed);
-#else
-    (void)wanted;
-#endif
-}
-
-int mp_allowed_cpus(void) {
-#if defined(__linux__)
-    cpu_set_t allowed;
-    if (!sched_getaffinity(0, sizeof allowed, &allowed)) return CPU_COUNT(&allowed);
-#endif
-    return 0;
+/* Under the lock, before helpers are woken. */
+static void place(int wanted) {
+    const int count = wanted < helpers ? wanted : helpers;
+    mp_keep_away(threads_of, count < MOST_PLACED ? count : MOST_PLACED);
 }
 
 static void post(job *j) {
-    pthread_mutex_lock(&lock);
+    mp_take(&lock);
     engage(j->places);
     j->next = jobs;
     jobs = j;
     atomic_fetch_add(&posted, 1);
-    if (asleep) keep_away(j->places);
+    if (asleep) place(j->places);
     if (asleep > j->places)
-        for (int i = 0; i < j->places; i++) pthread_cond_signal(&work);
+        for (int i = 0; i < j->places; i++) mp_wake_one(&work);
     else if (asleep)
-        pthread_cond_broadcast(&work);
-    pthread_mutex_unlock(&lock);
+        mp_wake_all(&work);
+    mp_give(&lock);
 }
 
 static void withdraw(job *j) {
-    pthread_mutex_lock(&lock);
+    mp_take(&lock);
     job **at = &jobs;
     while (*at != j) at = &(*at)->next;
     *at = j->next;
-    pthread_mutex_unlock(&lock);
+    mp_give(&lock);
     for (int turn = 0; turn < TURNS && atomic_load(&j->running); turn++) pause_a_little();
     if (!atomic_load(&j->running)) return;
-    pthread_mutex_lock(&lock);
-    while (atomic_load(&j->running)) pthread_cond_wait(&done, &lock);
-    pthread_mutex_unlock(&lock);
+    mp_take(&lock);
+    while (atomic_load(&j->running)) mp_wait(&done, &lock);
+    mp_give(&lock);
 }
 
 static void run_alone(const mp_step *steps, ptrdiff_t count) {
@@ -232,7 +196,7 @@ static void run_alone(const mp_step *steps, ptrdiff_t count) {
 }
 
 void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress) {
-    if (threads > 1) pthread_once(&once, set_up);
+    if (threads > 1) mp_do_once(&once, set_up);
     if (threads < 2 || alone) {
         run_alone(steps, count);
         return;

@@ -7,7 +7,7 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 /* An axis of the batch. Strides are in bytes, those of a packed B in matrices. */
 typedef struct {
@@ -84,5 +84,5 @@ void mp_run_product(mp_product *p, ptrdiff_t matrices, int threads);
  * the plan is for. */
 void mp_run_here(const mp_product *p, char *work);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 /* What scales follow from: the caller; max |x|; max(x, 0); min(x, 0) and max(x, 0), with zero points. */
 typedef enum { MP_GIVEN, MP_SYMMETRIC, MP_POSITIVE, MP_ASYMMETRIC } mp_scales_from;
@@ -65,5 +65,5 @@ enum { MP_QUANTIZE_WORK = 1 << 17 }; /* elements from which a second thread pays
 /* Quantize (or dequantize) on up to so many threads; return 0, or -1 if there is no memory. */
 int mp_run_quantization(mp_quantization *z, int threads);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

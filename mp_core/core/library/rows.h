@@ -5,7 +5,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 enum {
     MP_ROWS_WORK = 1 << 15, /* elements, each about an exponential, from which a second thread pays */
@@ -45,5 +45,5 @@ void mp_run_rows_task(void *call, ptrdiff_t index);
 /* Share out the rows for so many threads; return the number of tasks. */
 ptrdiff_t mp_share_rows(mp_row_call *r, int threads);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

@@ -1,8 +1,8 @@
 #include "runtime.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
+
+#include "system.h"
 
 static _Atomic(const mp_kernels *) active;
 
@@ -17,29 +17,29 @@ static _Thread_local struct {
     size_t bytes;
 } scratch;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t scratch_key; /* its value is the block: then free_scratch gets it when the thread ends */
+static mp_once once = MP_ONCE;
+static mp_key scratch_key; /* its value is the block: then free_scratch gets it when the thread ends */
 static int no_scratch_key;
 
 /* Runs when a thread ends. If another destructor of the thread computes later, it gets a new block, and this runs again. */
 static void free_scratch(void *block) {
-    free(block);
+    mp_release(block);
     scratch.block = NULL;
     scratch.bytes = 0;
 }
 
-static void set_up(void) { no_scratch_key = pthread_key_create(&scratch_key, free_scratch); }
+static void set_up(void) { no_scratch_key = mp_make_key(&scratch_key, free_scratch); }
 
 void *mp_scratch(size_t bytes) {
     if (scratch.block && bytes <= scratch.bytes) return scratch.block;
-    pthread_once(&once, set_up);
+    mp_do_once(&once, set_up);
     const size_t rounded = (bytes / 4096 + 1) * 4096;
-    void *block = aligned_alloc(64, rounded);
-    if (!block || no_scratch_key || pthread_setspecific(scratch_key, block)) {
-        free(block);
+    void *block = mp_allocate(rounded);
+    if (!block || no_scratch_key || mp_set_value(scratch_key, block)) {
+        mp_release(block);
         return NULL;
     }
-    free(scratch.block);
+    mp_release(scratch.block);
     scratch.block = block;
     scratch.bytes = rounded;
     return block;

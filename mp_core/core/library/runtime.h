@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
@@ -41,9 +41,6 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
  * to about a millisecond each time, instead of some microseconds. */
 void mp_keep_awake(int change);
 
-/* The number of CPUs on which the calling thread may run; 0 if the operating system does not say. */
-int mp_allowed_cpus(void);
-
 /* At least `bytes` bytes of scratch, aligned to 64, for the calling thread until it calls this again; NULL if there is no
  * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
@@ -70,5 +67,5 @@ enum { MP_CHUNK = 4096 }; /* elements that pass through a buffer at a time */
 typedef struct { _Alignas(64) float at[MP_CHUNK]; } mp_chunk_floats;
 typedef struct { _Alignas(64) uint8_t at[MP_CHUNK]; } mp_chunk_codes;
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

@@ -8,7 +8,7 @@
 
 #include "kernels.h"
 
-#pragma GCC visibility push(default)
+MP_SHARED_BEGIN
 
 enum {
     MP_SUMS_WORK = 1 << 17, /* elements, each read and added, from which a second thread pays */
@@ -36,5 +36,5 @@ ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s);
 /* Compute the sums, on up to `threads` threads. */
 void mp_run_sums(mp_sum_call *s, int threads);
 
-#pragma GCC visibility pop
+MP_SHARED_END
 #endif

@@ -1,0 +1,123 @@
+"""What differs between operating systems, in one place: Windows and macOS lack some of what Linux has."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["BINARY", "ENDING", "after_fork", "lock_folder", "peak_rss_bytes", "read_at", "sync_folder", "write_at"]
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that end the process, but let it remove its unfinished files first."""
+
+BINARY: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
+"""Flags for ``os.open``: no translation of line ends, and no child that inherits the descriptor."""
+
+_AT_ONCE = 1 << 30  # bytes; macOS refuses 2^31
+_SEEKING = threading.Lock()
+
+
+def read_at(descriptor: int, room: memoryview, start: int) -> int:
+    """Read from a place in a file, from any thread; return how many bytes came."""
+    room = room[:_AT_ONCE]
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [room], start)
+    with _SEEKING:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        content = os.read(descriptor, len(room))
+    room[: len(content)] = content
+    return len(content)
+
+
+def write_at(descriptor: int, content: memoryview, start: int) -> int:
+    """Write to a place in a file, from any thread; return how many bytes went."""
+    content = content[:_AT_ONCE]
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, content, start)
+    with _SEEKING:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.write(descriptor, content)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk. Windows cannot be asked for that."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_folder(folder: Path) -> int:
+    """Hold a folder against other processes; return the descriptor that holds it until it is closed.
+
+    On Windows it is that of a file beside the folder, which is there as long.
+
+    Raises
+    ------
+    BlockingIOError
+        Another process holds it.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        beside = folder.with_name(f".{folder.name}.lock")
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TEMPORARY)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            os.close(descriptor)
+            raise BlockingIOError(*error.args) from None
+    else:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def after_fork(run: Callable[[], object]) -> None:
+    """Have `run` called in the child of every fork, if there are forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=run)
+
+
+def peak_rss_bytes() -> int:
+    """Return this process' peak resident memory, since its exec where the system counts from there (not macOS)."""
+    if sys.platform == "linux":  # getrusage would count the parent's, up to the exec
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+    if sys.platform == "win32":
+        return _peak_working_set()
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _peak_working_set() -> int:
+    """Return what Windows calls the peak of the working set."""
+    import ctypes
+
+    class Counters(ctypes.Structure):  # PROCESS_MEMORY_COUNTERS of psapi.h
+        _fields_ = (
+            ("cb", ctypes.c_uint32),
+            ("faults", ctypes.c_uint32),
+            ("peak", ctypes.c_size_t),
+            ("others", ctypes.c_size_t * 7),
+        )
+
+    counters = Counters(ctypes.sizeof(Counters))
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    kernel.K32GetProcessMemoryInfo.argtypes = (ctypes.c_void_p, ctypes.POINTER(Counters), ctypes.c_uint32)
+    if not kernel.K32GetProcessMemoryInfo(kernel.GetCurrentProcess(), counters, counters.cb):
+        raise ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]
+    return int(counters.peak)

@@ -1,0 +1,76 @@
+"""What differs between operating systems: files, signals and memory, as Linux has them and without what others lack."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mp_core import system
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(params=["by one call", "by two"])
+def way(request, monkeypatch):
+    """Reading and writing at a place, as Linux does it, and as systems without these calls."""
+    if request.param == "by two":
+        monkeypatch.delattr(os, "preadv", raising=False)
+        monkeypatch.delattr(os, "pwrite", raising=False)
+
+
+def test_files_are_read_and_written_at_any_place(way, tmp_path):
+    path = tmp_path / "file"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | system.BINARY)
+    try:
+        assert system.write_at(descriptor, memoryview(b"\n\r\n world"), 5) == 9
+        assert system.write_at(descriptor, memoryview(b"hello"), 0) == 5
+        room = np.zeros(12, np.uint8)
+        assert system.read_at(descriptor, memoryview(room), 4) == 10
+        assert bytes(room) == b"o\n\r\n world\0\0"
+        assert system.read_at(descriptor, memoryview(room), 100) == 0
+    finally:
+        os.close(descriptor)
+
+
+def test_a_folder_is_held_until_its_descriptor_is_closed(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    held = system.lock_folder(folder)
+    with pytest.raises(BlockingIOError):
+        system.lock_folder(folder)
+    os.close(held)
+    os.close(system.lock_folder(folder))
+    system.sync_folder(folder)
+    assert not list(folder.iterdir())
+
+
+def test_peak_memory_covers_what_was_written():
+    code = "import numpy as np, mp_core.system as s; x = np.ones(25_000_000); print(s.peak_rss_bytes() - x.nbytes)"
+    beside = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert 0 < beside < 500e6
+
+
+def test_modules_that_fork_import_without_fork():
+    code = "import os; vars(os).pop('register_at_fork', 0); import mp_core.forward, mp_core.arena"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_signals_that_end_a_process_exist():
+    assert {"SIGINT", "SIGTERM"} <= {number.name for number in system.ENDING}
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="reads the sources")
+def test_no_other_file_of_the_library_names_an_operating_system():
+    folder = ROOT / "mp_core/core/library"
+    names = ("pthread", "sched_", "unistd.h", "__linux__", "__APPLE__", "_WIN32", "aligned_alloc")
+    found = {
+        (path.name, name)
+        for path in folder.glob("*.[ch]")
+        if not path.name.startswith("system")
+        for name in names
+        if name in path.read_text()
+    }
+    assert not found
