@@ -92,14 +92,14 @@ def after_fork(run: Callable[[], object]) -> None:
 
 def peak_rss_bytes() -> int:
     """Return this process' peak resident memory, since its exec where the system counts from there (not macOS)."""
-    if sys.platform == "linux":  # getrusage would count the parent's, up to the exec
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
     if sys.platform == "win32":
         return _peak_working_set()
-    import resource
+    if sys.platform == "darwin":
+        import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes there
+    lines = Path("/proc/self/status").read_text().splitlines()  # getrusage counts the parent's, up to the exec
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
 def _peak_working_set() -> int:

@@ -64,7 +64,7 @@ def own_order_isas():
 
 
 def left_out_isas():
-    """Return the names of the sets that this build has no kernels for: its compiler knows them not, or it was told so."""
+    """Return the names of the sets for which this build has no kernels: its compiler lacks them, or it was told so."""
     return tuple(mp_left_out.decode().split())
 
 
