@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core.core.cpu import (
+    __commit__,
     __version__,
     available_isas,
     cpu_features,
@@ -58,6 +59,7 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     threads, reason = threads_and_reason()
     report = {
         "version": __version__,
+        "commit": __commit__,
         "isa": isa(),
         "available_isas": list(available_isas()),
         "cpu_features": cpu_features(),

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, embed, plan, profile
+from mp_core.cli import checkpoints, choose, completion, embed, plan, profile
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -30,6 +30,7 @@ from mp_core.cli.common import (
     write_json,
 )
 from mp_core.cli.policies import policy
+from mp_core.core.cpu import __commit__
 
 __all__ = ["main"]
 
@@ -100,7 +101,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
-    parser.add_argument("--version", action="version", version=f"mp-core {mp_core.__version__}")
+    built = f"{mp_core.__version__} ({__commit__ or 'commit unknown'})"
+    parser.add_argument("--version", action="version", version=f"mp-core {built}", help="print the version and the commit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
@@ -125,6 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
     bench.add_argument("--json", metavar="FILE", help="write the table here too")
     bench.set_defaults(run=_bench)
+
+    completion.add_command(commands, parser)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     return parser

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 __version__: str
+__commit__: str
 
 def isas() -> tuple[str, ...]: ...
 def available_isas() -> tuple[str, ...]: ...

@@ -18,7 +18,11 @@ from mp_core.core.header cimport (
 cdef extern from "include/mp_core.h":
     const char *mp_core_version()
 
+cdef extern from "commit.h":  # .ci/commit.py writes it
+    const char *MP_CORE_COMMIT
+
 __version__ = mp_core_version().decode()
+__commit__ = MP_CORE_COMMIT.decode()
 
 
 # ---- instruction set
