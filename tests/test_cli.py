@@ -454,7 +454,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
     (tmp_path / "weights.safetensors").touch()
 
     def completed(*words):
-        line = f'source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core'
+        line = f"source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core"
         command = [bash, "-c", f'{line}; echo "${{COMPREPLY[@]}}"']
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
 

@@ -102,7 +102,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
     built = f"{mp_core.__version__} ({__commit__ or 'commit unknown'})"
-    parser.add_argument("--version", action="version", version=f"mp-core {built}", help="print the version and the commit")
+    parser.add_argument("--version", action="version", version=f"mp-core {built}", help="print version and commit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
