@@ -54,7 +54,7 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     Examples
     --------
     >>> sorted(show_config(as_dict=True))[:3]
-    ['available_isas', 'cpu_features', 'isa']
+    ['available_isas', 'commit', 'cpu_features']
     """
     threads, reason = threads_and_reason()
     report = {
