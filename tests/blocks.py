@@ -155,7 +155,8 @@ def main(page):
                 print(f"{page.name}:{block.number}: skipped, without {', '.join(block.lacks)}")
                 continue
             is_python = block.language in PYTHON
-            report = python_report(block, page.name, namespace) if is_python else console_report(block, shell)
+            with contextlib.redirect_stdout(io.StringIO()):  # what plain Python prints is for the reader
+                report = python_report(block, page.name, namespace) if is_python else console_report(block, shell)
             if report:
                 failed = True
                 print(f"{page.name}:{block.number}: failed\n{report}")
