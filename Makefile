@@ -60,6 +60,7 @@ docs: $(VENV)/.docs
 
 wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python .ci/readme_links.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv

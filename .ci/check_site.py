@@ -20,6 +20,7 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
+        """Note what a tag names and where it points to."""
         attributes = dict(attrs)
         self.places |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
         if link := attributes.get(ATTRIBUTES.get(tag)):

@@ -5,14 +5,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
 import blocks
 import pytest
 
+import mp_core
 from mp_core import cli
 
 ROOT = Path(__file__).parents[1]
@@ -20,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 BLOCKS = [(page, block) for page in PAGES for block in blocks.blocks_of(page)]
 SHOWN = {
     "text": None,  # output, formulas, drawings
-    "c": None,
+    "c": None,  # compiled below
     "cpp": None,
     "cython": None,
     "diff": None,  # tests/test_extending.py applies those of docs/extending.md
@@ -96,6 +99,17 @@ def test_blocks_that_are_only_shown_can_be_read():
     for _, block in BLOCKS:
         if read := SHOWN.get(block.language):
             read(block.text)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="without a C compiler")
+def test_c_blocks_compile(tmp_path):
+    includes = [f"-I{path}" for path in (sysconfig.get_path("include"), mp_core.get_include())]
+    for page, block in BLOCKS:
+        if block.language == "c" and not block.excuse:
+            (tmp_path / "block.c").write_text(block.text)
+            command = ["cc", "-std=c11", "-fsyntax-only", *includes, tmp_path / "block.c"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, f"{where(page, block)}\n{done.stderr}"
 
 
 def test_text_holds_no_commands_and_no_python():
