@@ -18,17 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PYTHON, SHELL = ("python", "pycon"), ("console", "bash")
-OPTIONAL = (
-    "dask",
-    "distributed",
-    "jax",
-    "keras",
-    "sentence_transformers",
-    "sklearn",
-    "tensorflow",
-    "tf_keras",
-    "torch",
-)
+OPTIONAL = {"distributed", "jax", "keras", "sentence_transformers", "sklearn", "tensorflow", "tf_keras", "torch"}
 """Packages without which a page may be built: blocks that import an absent one are skipped."""
 
 _FENCE = re.compile(r"(\s*)(`{3,})(\S*)")
