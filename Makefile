@@ -54,10 +54,13 @@ bench-serving: $(PEERS)/.peers
 	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
 
 docs: $(VENV)/.docs
+	rm -rf docs/_build  # pages that did not change would keep the old navigation
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python .ci/check_site.py docs/_build/html
 
 wheel: $(VENV)/.build
 	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python .ci/readme_links.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
