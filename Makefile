@@ -54,7 +54,9 @@ bench-serving: $(PEERS)/.peers
 	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
 
 docs: $(VENV)/.docs
+	rm -rf docs/_build  # pages that did not change would keep the old navigation
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python .ci/check_site.py docs/_build/html
 
 # On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
 wheel: $(VENV)/.release
@@ -63,11 +65,13 @@ wheel: $(VENV)/.release
 	mkdir -p dist
 	case $$(uname) in Linux) $(RUN) $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
 	  *) cp build/wheel/*.whl dist;; esac
+	$(BIN)/python .ci/readme_links.py dist/*.whl
 
 # What git has at HEAD, as one file that needs no git to be built.
 sdist: $(VENV)/.release
 	rm -f dist/*.tar.gz
 	$(RUN) $(BIN)/python -m build --sdist --no-isolation --outdir dist .
+	$(BIN)/python .ci/readme_links.py dist/*.tar.gz
 
 release-check: wheel sdist
 	$(RUN) $(BIN)/python .ci/release_check.py

@@ -6,9 +6,10 @@ project = "mp_core"
 author = "The mp_core developers"
 version = release = mp_core.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton"]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say what the arguments are
@@ -29,7 +30,7 @@ html_theme_options = {
     "collapse_navigation": True,
     "footer_start": ["copyright"],
     "footer_end": [],
-    "show_prev_next": True,
+    "secondary_sidebar_items": {"index": [], "**": ["page-toc"]},
 }
 copyright = f"The mp_core developers. Version {release}"
 

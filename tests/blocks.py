@@ -18,17 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PYTHON, SHELL = ("python", "pycon"), ("console", "bash")
-OPTIONAL = (
-    "dask",
-    "distributed",
-    "jax",
-    "keras",
-    "sentence_transformers",
-    "sklearn",
-    "tensorflow",
-    "tf_keras",
-    "torch",
-)
+OPTIONAL = {"distributed", "jax", "keras", "sentence_transformers", "sklearn", "tensorflow", "tf_keras", "torch"}
 """Packages without which a page may be built: blocks that import an absent one are skipped."""
 
 _FENCE = re.compile(r"(\s*)(`{3,})(\S*)")
@@ -54,7 +44,7 @@ class Block:
     def lacks(self):
         """The optional packages that a Python block imports and that are absent."""
         names = set(re.findall(r"^(?:>>> |\.\.\. )?\s*(?:import|from) (\w+)", self.text, re.MULTILINE))
-        return sorted(name for name in names & set(OPTIONAL) if importlib.util.find_spec(name) is None)
+        return sorted(name for name in names & OPTIONAL if importlib.util.find_spec(name) is None)
 
 
 def blocks_of(page):
@@ -165,7 +155,8 @@ def main(page):
                 print(f"{page.name}:{block.number}: skipped, without {', '.join(block.lacks)}")
                 continue
             is_python = block.language in PYTHON
-            report = python_report(block, page.name, namespace) if is_python else console_report(block, shell)
+            with contextlib.redirect_stdout(io.StringIO()):  # what plain Python prints is for the reader
+                report = python_report(block, page.name, namespace) if is_python else console_report(block, shell)
             if report:
                 failed = True
                 print(f"{page.name}:{block.number}: failed\n{report}")

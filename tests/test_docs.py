@@ -240,5 +240,6 @@ def test_asv_installs_what_the_project_needs():
     assert set(asv["matrix"]["req"]) == {"ninja"} | {re.match(r"[\w-]+", name).group() for name in needed}
 
 
-def test_changelog_names_the_version():
+def test_changelog_and_citation_name_the_version():
     assert mp.__version__ in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {mp.__version__}\n" in (ROOT / "CITATION.cff").read_text()
