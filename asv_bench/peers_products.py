@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 import mp_core as mp
 from mp_core.benchmark import Limit, onnxruntime_product
+from mp_core.benchmark import unit_of as unit
 
 TORCH = ("torch kn", "torch nk")
 PEERS, ARRAY_PEERS = (*TORCH, "NumPy", "NumKong", "ORT"), (*TORCH, "NumPy")
