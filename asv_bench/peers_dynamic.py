@@ -48,7 +48,9 @@ def cell(shape: str) -> Cell:
     timers = {who: Timer("call()", globals={"call": call}) for who, call in calls.items()}
     multiply, read = multiply_limit("int8", 1), read_limit(k * n, 1)
     limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, k * n / read.work)}
-    return Cell({"shape": shape, "dtype": "int8"}, work, timers, {"best": (OURS[:1], PEERS)}, limits, wrong(calls, x, w, bias))
+    return Cell(
+        {"shape": shape, "dtype": "int8"}, work, timers, {"best": (OURS[:1], PEERS)}, limits, wrong(calls, x, w, bias)
+    )
 
 
 def by_mp_core(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:

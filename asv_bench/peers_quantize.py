@@ -51,7 +51,12 @@ def cell(x: np.ndarray, kind: Kind) -> Cell:
     peers = tuple(name for name in PEERS if name in calls)
     ratios = {"best": ((OURS,), peers), "torch": ((OURS,), ("torch",))}
     return Cell(
-        {"shape": "{}x{}".format(*x.shape), "dtype": kind.dtype, "kind": kind.label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong
+        {"shape": "{}x{}".format(*x.shape), "dtype": kind.dtype, "kind": kind.label, "nbytes": nbytes},
+        x.size,
+        timers,
+        ratios,
+        copy_limit(nbytes),
+        wrong,
     )
 
 

@@ -7,7 +7,12 @@ from style import INK, LIBRARIES, Figure, legend, load, new, points
 from mp_core.benchmark.records import Record, Report, library
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-SHAPES = {"news": "50 news items", "32x128": "32 texts, 128 tokens", "8x64": "8 texts, 64 tokens", "1x32": "1 text, 32 tokens"}
+SHAPES = {
+    "news": "50 news items",
+    "32x128": "32 texts, 128 tokens",
+    "8x64": "8 texts, 64 tokens",
+    "1x32": "1 text, 32 tokens",
+}
 MEGABYTES = {"float32": 90.3, "bfloat16": 68.6, "int8": 23.1}  # of the weights: docs/quantization.md
 COSINE = {"float32": "cosine > 0.99999", "bfloat16": "cosine > 0.9999", "int8": "cosine > 0.997"}  # of any document
 

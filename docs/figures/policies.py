@@ -1,8 +1,6 @@
 """all-MiniLM-L6-v2 under every policy: the error that each layer adds, speed against accuracy, memory."""
 
-from style import LIBRARIES, Figure, legend, load, log_axis, new, points
-
-from mp_core.benchmark.records import library
+from style import Figure, load, new
 
 SCHEMES = {
     "bfloat16": ("#1a7fd4", "o"), "int8/weight_only": ("#009e73", "D"), "float8_e4m3fn": ("#8a68d0", "^"),

@@ -8,7 +8,9 @@ def draw() -> Figure:
     report = load("quantize-zen5")
     figure, grid = new(6.6, 1, 2, sharey=True)
     kinds = list(dict.fromkeys(record.details["kind"] for record in report.records))
-    for axes, (shape, text) in zip(grid, (("1024x1024", "1 Mi elements"), ("4096x8192", "32 Mi elements")), strict=True):
+    for axes, (shape, text) in zip(
+        grid, (("1024x1024", "1 Mi elements"), ("4096x8192", "32 Mi elements")), strict=True
+    ):
         rows = [record for record in report.records if record.shape == shape]
         ours, peers = rows[::2], rows[1::2]
         spans(axes, [(peer.rate, our.rate) for peer, our in zip(peers, ours, strict=True)])

@@ -30,7 +30,7 @@ def new(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple
 
 def render(draw: Callable[[], Figure], title: str) -> bytes:
     """Return what a function draws, as SVG."""
-    with rc_context(dict(LOOK)):
+    with rc_context(LOOK):
         return as_svg(draw(), title)
 
 
@@ -54,8 +54,14 @@ def spans(axes: Any, ends: Iterable[tuple[float, float]]) -> None:
 def legend(figure: Figure, axes: Iterable[Any], columns: int = 5, **options: Any) -> None:
     """Name each library once, above everything, in the order of their table."""
     shown = {key: handle for each in axes for handle, key in zip(*each.get_legend_handles_labels(), strict=True)}
-    order = sorted(shown, key=lambda key: (list(LIBRARIES).index(key) if key in LIBRARIES else len(LIBRARIES)))
-    where = {"loc": "outside upper center", "ncols": columns, "columnspacing": 1, "handletextpad": 0.2, "handlelength": 1.4}
+    order = sorted(shown, key=lambda key: list(LIBRARIES).index(key) if key in LIBRARIES else len(LIBRARIES))
+    where = {
+        "loc": "outside upper center",
+        "ncols": columns,
+        "columnspacing": 1,
+        "handletextpad": 0.2,
+        "handlelength": 1.4,
+    }
     figure.legend([shown[key] for key in order], order, **{**where, **options})
 
 

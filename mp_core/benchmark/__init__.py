@@ -6,10 +6,11 @@ onnxruntime with onnx) take part; mp_core needs none of them.
 
 from mp_core.benchmark.machine import Limit, limits, unit_of
 from mp_core.benchmark.operations import OPERATIONS, onnxruntime_product, run
-from mp_core.benchmark.records import Record, Report, library
+from mp_core.benchmark.plots import check_plots, plot
+from mp_core.benchmark.records import Record, Report, library, records_of
 from mp_core.benchmark.timing import measure, table
 
 __all__ = [
-    "OPERATIONS", "Limit", "Record", "Report", "library", "limits", "measure", "onnxruntime_product", "run", "table",
-    "unit_of",
+    "OPERATIONS", "Limit", "Record", "Report", "check_plots", "library", "limits", "measure", "onnxruntime_product",
+    "plot", "records_of", "run", "table", "unit_of",
 ]  # fmt: skip

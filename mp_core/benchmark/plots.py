@@ -12,7 +12,7 @@ from typing import Any
 
 from mp_core.benchmark.records import Report, library
 
-__all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "plot"]
+__all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
 
 INK = "#767676"
 """The colour of text and axes: 4.5 times as light as black and as dark as white."""
@@ -29,7 +29,7 @@ LIBRARIES = {
 }
 """Library -> its colour and its marker. The colours show on white and on black; markers tell them apart without."""
 
-LOOK: Mapping[str, Any] = {
+LOOK: dict[Any, Any] = {
     "axes.edgecolor": INK, "axes.labelcolor": INK, "axes.titlecolor": INK, "text.color": INK,
     "xtick.color": INK, "ytick.color": INK, "grid.color": INK, "grid.alpha": 0.25, "grid.linewidth": 0.6,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.8, "axes.axisbelow": True,
@@ -68,6 +68,14 @@ def _rounded(number: re.Match[str]) -> str:
     return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
+def check_plots() -> None:
+    """Raise ImportError unless matplotlib is there, which draws."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ImportError("a plot needs matplotlib: install mp-core[plot]") from error
+
+
 def plot(report: Report, path: str | Path) -> None:
     """Draw a report as an .svg or .png file: a panel for each operation and unit, a line for each shape and type.
 
@@ -83,17 +91,17 @@ def plot(report: Report, path: str | Path) -> None:
     ImportError
         matplotlib is missing.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("a plot needs matplotlib: install mp-core[plot]") from error
+    check_plots()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     panels: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for record in report.records:
         lines = panels.setdefault((record.operation, record.unit), {})
-        line = lines.setdefault(f"{record.dtype} {record.shape}".strip(), {})
+        name = f"{record.dtype} {record.shape}".strip() + f", {record.threads} threads" * (record.operation == "limits")
+        line = lines.setdefault(name, {})
         line[record.contender] = record.rate
-    with rc_context(dict(LOOK)):
+    with rc_context(LOOK):
         heights = [_LABELS + _EACH * len(lines) for lines in panels.values()]
         figure = Figure(figsize=(6.5, sum(heights) + 0.8), layout="constrained")
         grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]

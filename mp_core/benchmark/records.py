@@ -7,7 +7,7 @@ it. A file is one JSON object: what holds for all records (`source`, `cpu`, `isa
 import datetime
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from mp_core import config
 
-__all__ = ["Record", "Report", "library"]
+__all__ = ["Record", "Report", "library", "records_of"]
 
 _LIBRARIES = {
     "numpy": "NumPy", "torch": "PyTorch", "compiled": "PyTorch", "x86": "PyTorch", "onednn": "PyTorch",
@@ -40,7 +40,7 @@ class Record:
     Attributes
     ----------
     operation, shape, dtype : str
-        What was done, and to what.
+        What was done, and to what; `dtype` also says in which way, as "softmax" or "per row", if there are several.
     contender : str
         Who did it; :func:`library` says whose it is.
     threads : int
@@ -132,6 +132,26 @@ class Report:
             row = asdict(record)
             details = row.pop("details")
             yield {**details, **row, **about, "library": owner, "version": self.versions.get(owner, "")}
+
+
+def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Record]:
+    """Yield what :func:`~mp_core.benchmark.run` or :func:`~mp_core.benchmark.limits` measured as records.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Their results.
+    threads : int
+        How many the contenders of `run` had.
+    """
+    for row in rows:
+        for name, rate in row["rates"].items():
+            if "limit" in row:
+                yield Record("limits", row["limit"], "", int(name), "roofline", rate, row["unit"])
+                continue
+            kind, _, shape = row["shape"].rpartition(" ")
+            details = {"speedup": row["speedup"]} if name == "mp_core" and row["speedup"] is not None else {}
+            yield Record(row["operation"], shape, kind, threads, name, rate, row["unit"], details=details)
 
 
 def _cpu() -> str:
