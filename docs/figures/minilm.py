@@ -94,8 +94,30 @@ def threads() -> Figure:
     return figure
 
 
+def latency() -> Figure:
+    """Milliseconds of one sentence alone."""
+    report = load("minilm-zen4")
+    figure, grid = new(2.4, 1, 2, sharey=True)
+    for axes, threads in zip(grid, (1, 2), strict=True):
+        for place, dtype in enumerate(PRECISIONS):
+            for offset, record in zip((-0.19, 0.19), pair(report, "1x32", dtype, threads), strict=True):
+                owner = library(record.contender)
+                axes.barh(place + offset, 1e3 / record.rate, color=LIBRARIES[owner][0], height=0.36, label=owner)
+                axes.text(1e3 / record.rate - 0.15, place + offset, f"{1e3 / record.rate:.1f}", color="white",
+                          ha="right", va="center", fontsize=8.5)  # fmt: skip
+        axes.set_title(f"{threads} thread{'s' * (threads > 1)}")
+        axes.set_yticks(range(3), PRECISIONS)
+        axes.set_ylim(2.5, -0.5)
+        axes.set_xlim(0, 8)
+        axes.set_xlabel("milliseconds")
+        axes.grid(axis="x")
+    legend(figure, grid, title=f"{report.cpu}, {report.date}")
+    return figure
+
+
 FIGURES = {
     "summary": ("Documents per second of all-MiniLM-L6-v2: mp_core and its fastest peer, by precision", summary),
     "minilm": ("Documents per second of all-MiniLM-L6-v2 by shape and precision, with the roofline", speed),
+    "latency": ("Milliseconds of one sentence of 32 tokens in all-MiniLM-L6-v2, beside the fastest peer", latency),
     "threads": ("What a second thread gains in all-MiniLM-L6-v2", threads),
 }

@@ -1,12 +1,11 @@
 """all-MiniLM-L6-v2 under every policy: the error that each layer adds, speed against accuracy, memory."""
 
-from style import Figure, load, new
+from style import INK, Figure, load, log_axis, new
 
 SCHEMES = {
-    "bfloat16": ("#1a7fd4", "o"), "int8/weight_only": ("#009e73", "D"), "float8_e4m3fn": ("#8a68d0", "^"),
-    "int8": ("#d55e00", "s"), "int4/64": ("#a08400", "X"),
+    "bfloat16": ("#5c8a00", "o"), "int8/weight_only": ("#00939e", "D"), "float8_e4m3fn": ("#6a7fdb", "^"),
+    "int8": ("#d1495b", "s"), "int4/64": ("#9c6b30", "X"),
 }  # fmt: skip
-KINDS = ("query", "key", "value", "attention output", "intermediate", "output")
 
 
 def layers() -> Figure:
@@ -14,14 +13,17 @@ def layers() -> Figure:
     report = load("layers")
     figure, axes = new(3.2)
     rows = [record for record in report.records if record.operation == "layer"]
-    paths = list(dict.fromkeys(record.shape for record in rows))
+    paths = list(dict.fromkeys(record.shape for record in rows if record.dtype.startswith("int8_")))
     for scheme, (colour, marker) in SCHEMES.items():
-        found = [record for record in rows if record.dtype.partition("_from_")[0].removeprefix("mixed_") == scheme]
-        places = [paths.index(record.shape) for record in found]
-        errors = [record.rate for record in found]
-        axes.plot(places, errors, color=colour, marker=marker, linewidth=0.7, label=scheme)
-    axes.set_yscale("log")
-    axes.set_xlabel("layers, from the embeddings to the last block")
+        found = {record.shape: record.rate for record in rows if record.dtype.partition("_from_")[0] == scheme}
+        axes.plot([found[path] for path in paths], color=colour, marker=marker, linewidth=0.7, label=scheme)
+    blocks = [paths.index(path) for path in paths if path.endswith("query")]
+    for first in blocks:
+        axes.axvline(first - 0.5, color=INK, linewidth=0.6, alpha=0.5)
+    log_axis(axes.yaxis, (0.001, 0.01, 0.1))
+    axes.set_xticks([0, *(first + 2.5 for first in blocks)], ["words", *(f"block {n}" for n in range(1, 7))])
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlabel("query, key, value, attention output, intermediate, output of each block")
     axes.set_ylabel("relative error of the embeddings")
     axes.grid(axis="y")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
