@@ -109,6 +109,7 @@ def latency() -> Figure:
         axes.set_yticks(range(3), PRECISIONS)
         axes.set_ylim(2.5, -0.5)
         axes.set_xlim(0, 8)
+        axes.set_xticks(range(0, 7, 2))
         axes.set_xlabel("milliseconds")
         axes.grid(axis="x")
     legend(figure, grid, title=f"{report.cpu}, {report.date}")

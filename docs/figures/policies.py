@@ -21,9 +21,9 @@ def layers() -> Figure:
     for first in blocks:
         axes.axvline(first - 0.5, color=INK, linewidth=0.6, alpha=0.5)
     log_axis(axes.yaxis, (0.001, 0.01, 0.1))
-    axes.set_xticks([0, *(first + 2.5 for first in blocks)], ["words", *(f"block {n}" for n in range(1, 7))])
+    axes.set_xticks([0, *(first + 2.5 for first in blocks)], ["words", *range(1, 7)])
     axes.tick_params(axis="x", length=0)
-    axes.set_xlabel("query, key, value, attention output, intermediate, output of each block")
+    axes.set_xlabel("of each block: query, key, value, attention output, intermediate, output")
     axes.set_ylabel("relative error of the embeddings")
     axes.grid(axis="y")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -44,7 +44,8 @@ def best(records: list[Record]) -> dict[tuple[str, str], Record]:
 def draw(name: str) -> Figure:
     report = load(name)
     dtypes = [dtype for dtype in DTYPES if any(record.dtype == dtype for record in report.records)]
-    figure, grid = new(2.15 * -(-len(dtypes) // 2) + 0.5, -(-len(dtypes) // 2), 2)
+    lines = -(-len(dtypes) // 2)
+    figure, grid = new(2.15 * lines + 0.5, lines, 2, squeeze=False)
     for axes, dtype in zip(grid.flat, dtypes, strict=False):
         panel(axes, report, dtype)
     for axes in grid.flat[len(dtypes) :]:
@@ -77,5 +78,10 @@ def panel(axes: Any, report: Report, dtype: str) -> None:
 
 FIGURES = {
     f"roofline-{cpu}": (f"Products on the roofline of {text}", partial(draw, f"products-{cpu}"))
-    for cpu, text in (("zen4", "a Zen 4 core"), ("zen5", "a Zen 5 core"), ("amx", "a Xeon core with AMX"))
+    for cpu, text in (
+        ("zen4", "a Zen 4 core"),
+        ("zen5", "a Zen 5 core"),
+        ("amx", "a Xeon core with AMX"),
+        ("zen3", "a Zen 3 core"),
+    )
 }
