@@ -1,4 +1,4 @@
-"""Draw every figure of docs/ from the stored data: `make figures`, or `python docs/figures/figures.py [NAME...]` for some."""
+"""Draw the figures of docs/ from the stored data: `make figures`, or `python docs/figures/figures.py NAME...`."""
 
 import sys
 
