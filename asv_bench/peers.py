@@ -7,6 +7,7 @@ A subject is a module that defines `add_options`, `cells` (it yields the rows to
 import argparse
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import peers_casts
@@ -44,6 +45,7 @@ def main() -> None:
     mp.config.set_num_threads(1)
     torch.set_num_threads(1)
     report = Report.here(f"peers.py {' '.join(sys.argv[1:])}", ("NumPy", "torch", "NumKong", "ORT"), options.cpu)
+    report.versions["ml_dtypes"] = version("ml_dtypes")  # it does the casts of NumPy
     print(", ".join(f"{name} {value}" for name, value in report.versions.items()))
     print(f"{report.cpu}, {report.isa}, load average {os.getloadavg()[0]:.2f}")
     print(options.subject.HEADING)

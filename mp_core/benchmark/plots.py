@@ -7,6 +7,7 @@ which of them it is, the text is darker or lighter (`prefers-color-scheme`).
 import io
 import re
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mp_core.benchmark.records import Report, library
 __all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
 
 INK = "#767676"
-"""The colour of text and axes: 4.5 times as light as black and as dark as white."""
+"""The colour of text and axes: its contrast is 4.5 with white and 4.6 with black."""
 
 LIBRARIES = {
     "mp_core": ("#1a7fd4", "o"),
@@ -54,7 +55,7 @@ def as_svg(figure: Any, title: str) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Title": title})
     text = stream.getvalue().decode()
-    text = text[text.index("<svg") :].replace("<defs>\n  <style", f"<title>{title}</title>\n <defs>\n  <style", 1)
+    text = text[text.index("<svg") :].replace("<defs>\n  <style", f"<title>{escape(title)}</title>\n <defs>\n  <style", 1)
     text = text.replace(INK, "currentColor").replace('<style type="text/css">', _STYLE % INK, 1)
     text = text.replace(" font-family: 'DejaVu Sans', sans-serif;", "").replace("; stroke-linejoin: miter", "")
     text = re.sub(r"rotate\(-0 [^)]*\)|; fill: currentColor(?=\" x=)", "", text).replace(' transform=""', "")
@@ -126,7 +127,7 @@ def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str
         for contender, rate in rates.items():
             owner = library(contender)
             colour, marker = LIBRARIES[owner]
-            axes.plot(rate, place, marker, color=colour, label=owner if owner not in seen else None, gid=name)
+            axes.plot(rate, place, marker, color=colour, label=owner if owner not in seen else None)
             seen.add(owner)
     axes.set_yticks(range(len(lines)), list(lines))
     axes.set_ylim(len(lines) - 0.5, -0.5)
