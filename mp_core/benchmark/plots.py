@@ -109,10 +109,9 @@ def plot(report: Report, path: str | Path) -> None:
         for axes, ((operation, unit), lines) in zip(grid, panels.items(), strict=True):
             _panel(axes, operation, unit, lines)
         shown = {key: handle for axes in grid for handle, key in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(shown.values(), shown, loc="outside upper left", ncols=4)
         threads = max((record.threads for record in report.records), default=1)
         title = f"{report.cpu}, {report.isa}, {threads} thread{'s' * (threads > 1)}, {report.date}"
-        figure.suptitle(title, fontsize=8.5)
+        figure.legend(shown.values(), shown, loc="outside upper center", ncols=4, title=title)
         if str(path).endswith(".svg"):
             Path(path).write_bytes(as_svg(figure, title))
         else:
@@ -121,6 +120,8 @@ def plot(report: Report, path: str | Path) -> None:
 
 def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str, float]]) -> None:
     """Draw a line for each shape with a point for each contender, the first line at the top."""
+    from matplotlib.ticker import LogLocator
+
     seen: set[str] = set()
     for place, (name, rates) in enumerate(lines.items()):
         axes.plot([min(rates.values()), max(rates.values())], [place, place], color=INK, linewidth=0.8, alpha=0.5)
@@ -132,6 +133,8 @@ def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str
     axes.set_yticks(range(len(lines)), list(lines))
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(f"{operation}, {unit}")
     axes.grid(axis="x")
