@@ -55,7 +55,8 @@ def as_svg(figure: Any, title: str) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Title": title})
     text = stream.getvalue().decode()
-    text = text[text.index("<svg") :].replace("<defs>\n  <style", f"<title>{escape(title)}</title>\n <defs>\n  <style", 1)
+    text = text[text.index("<svg") :]
+    text = text.replace("<defs>\n  <style", f"<title>{escape(title)}</title>\n <defs>\n  <style", 1)
     text = text.replace(INK, "currentColor").replace('<style type="text/css">', _STYLE % INK, 1)
     text = text.replace(" font-family: 'DejaVu Sans', sans-serif;", "").replace("; stroke-linejoin: miter", "")
     text = re.sub(r"rotate\(-0 [^)]*\)|; fill: currentColor(?=\" x=)", "", text).replace(' transform=""', "")
@@ -123,7 +124,7 @@ def _panel(axes: Any, operation: str, unit: str, lines: Mapping[str, Mapping[str
     from matplotlib.ticker import LogLocator
 
     seen: set[str] = set()
-    for place, (name, rates) in enumerate(lines.items()):
+    for place, rates in enumerate(lines.values()):
         axes.plot([min(rates.values()), max(rates.values())], [place, place], color=INK, linewidth=0.8, alpha=0.5)
         for contender, rate in rates.items():
             owner = library(contender)
