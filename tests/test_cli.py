@@ -482,10 +482,29 @@ def test_bench_prints_and_writes_the_table(capsys, tmp_path):
     path = tmp_path / "bench.json"
     assert cli.main(["bench", "--quick", "--ops", "cast", "--json", str(path)]) == 0
     heading, head, _, *lines = capsys.readouterr().out.splitlines()
-    report = json.loads(path.read_text())
-    assert heading == f"version {report['version']}, isa {report['isa']}, threads {report['threads']}"
-    assert head.split()[:4] == ["operation", "shape", "unit", "mp_core"] and head.split()[-1] == "speedup"
-    assert len(lines) == len(report["rows"]) == 6
+    report = benchmark.Report.load(path)
+    threads = report.records[0].threads
+    assert heading == f"version {report.versions['mp_core']}, isa {report.isa}, threads {threads}"
+    assert head.split() == ["operation", "shape", "unit", "mp_core", "numpy", "speedup"]  # no peer without --peers
+    assert len(lines) == 6 and len(report.records) == 12
+
+
+def test_bench_measures_the_peers_that_are_there_and_draws_them(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    asked = []
+    monkeypatch.setattr(benchmark.operations, "_optional", lambda name: asked.append(name))
+    path = tmp_path / "bench.svg"
+    assert cli.main(["bench", "--quick", "--ops", "rows", "--peers", "--plot", str(path)]) == 0
+    assert asked == ["torch", "torch"]  # for its threads, for its functions
+    assert "softmax 512x1024" in path.read_text()
+
+
+@pytest.mark.parametrize("command", [["bench", "--ops", "cast"], ["bench", "--limits"]])
+def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
+    out, error = capsys.readouterr()
+    assert out == "" and "install mp-core[plot]" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])

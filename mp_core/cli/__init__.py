@@ -125,7 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--limits", action="store_true", help="measure the machine only: multiply-adds, reads, copies")
     bench.add_argument("--ops", nargs="+", choices=benchmark.OPERATIONS, default=tuple(benchmark.OPERATIONS))
     bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
-    bench.add_argument("--json", metavar="FILE", help="write the table here too")
+    bench.add_argument("--peers", action="store_true", help="beside the peers that are installed too, not only NumPy")
+    bench.add_argument("--json", metavar="FILE", help="write a record of each rate here")
+    bench.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png (needs matplotlib)")
     bench.set_defaults(run=_bench)
 
     completion.add_command(commands, parser)
@@ -157,12 +159,22 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace) -> int:
     _check_json(arguments)
-    report: dict[str, Any] = {"version": mp_core.__version__, "isa": config.isa(), "threads": config.get_num_threads()}
-    print(", ".join(f"{key} {value}" for key, value in report.items()))
-    quick = arguments.quick
-    report["rows"] = benchmark.limits(quick=quick) if arguments.limits else benchmark.run(arguments.ops, quick=quick)
-    print(benchmark.table(report["rows"]))
-    _write_json(arguments, report)
+    if arguments.plot is not None:
+        check_output("--plot", arguments.plot)
+        benchmark.check_plots()
+    threads, quick = config.get_num_threads(), arguments.quick
+    print(f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}")
+    if arguments.limits:
+        rows = benchmark.limits(quick=quick)
+    else:
+        rows = benchmark.run(arguments.ops, quick=quick, peers=arguments.peers)
+    print(benchmark.table(rows))
+    report = benchmark.Report.here("mp-core bench")
+    for record in benchmark.records_of(rows, threads):
+        report.add(record)
+    _write_json(arguments, report.as_dict())
+    if arguments.plot is not None:
+        benchmark.plot(report, arguments.plot)
     return DONE
 
 
