@@ -45,14 +45,22 @@ def names() -> Iterator[str]:
 
 
 class Figures(NamedTuple):
-    """A cell: old time over new time in each start, and the new build's best time in seconds."""
+    """A cell: old time over new time in each start, by low quantiles and by the median over the rounds; the best time.
+
+    `best` is that of the new build, in seconds.
+    """
 
     ratios: tuple[float, ...]
+    medians: tuple[float, ...]
     best: float
 
     @property
     def ratio(self) -> float:
         return median(self.ratios)
+
+    @property
+    def paired(self) -> float:
+        return median(self.medians)
 
 
 class Build:
@@ -113,7 +121,7 @@ def compare(
     limit: float = math.inf,
 ) -> dict[str, Figures]:
     """Measure the cells of two builds, as many of them as `limit` seconds allow."""
-    ratios, best = {name: [] for name in cells}, dict.fromkeys(cells, math.inf)
+    (ratios, medians), best = ({name: [] for name in cells} for _ in range(2)), dict.fromkeys(cells, math.inf)
     begin = time.monotonic()
     for start in range(starts):
         with Build(old, threads) as before, Build(new, threads) as after:
@@ -126,8 +134,10 @@ def compare(
                         taken[build].append(build.seconds(name))
                 theirs, ours = (sorted(taken[build])[rounds // QUANTILE] for build in (before, after))
                 ratios[name].append(theirs / ours)
+                pairs = zip(taken[before], taken[after], strict=True)
+                medians[name].append(median(their / our for their, our in pairs))
                 best[name] = min(best[name], *taken[after])
-    return {name: Figures(tuple(each), best[name]) for name, each in ratios.items() if each}
+    return {name: Figures(tuple(each), tuple(medians[name]), best[name]) for name, each in ratios.items() if each}
 
 
 def main() -> None:
