@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from asv.machine import MachineCollection
 from asv.util import load_json
 
 HERE = Path(__file__).parent
@@ -60,8 +61,8 @@ def describe(machine: str) -> None:
         raise SystemExit(f"{machine} is another machine than this one; choose another name with --machine")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(compact(described))
-    flags = [f"--{key}={value}" for key, value in described.items() if key != "version"]
-    asv("machine", *flags)
+    described.pop("version")
+    MachineCollection.save(machine, described)  # `asv machine` leaves out what it would have guessed
 
 
 def measure(machine: str, commit: str) -> bool:

@@ -1,10 +1,14 @@
-"""What the history tracks: a short set of cells, and figures that are no times (wheel, imports, lines, shares)."""
+"""What the history tracks: a short set of cells, and figures that are no times (wheel, imports, lines, shares).
+
+Times are those of the CPU, not of the clock: on one thread both are the same, unless other programs share the core.
+"""
 
 import io
 import math
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from importlib.metadata import distribution
@@ -40,8 +44,8 @@ SAMPLE = 4e-4  # seconds that calls are timed for together
 
 
 def fastest(call: Callable[[], object], rounds: int = 201) -> float:
-    """Return the seconds of a call in the fastest of the rounds, which other programs disturbed least."""
-    timer = Timer(call)
+    """Return the seconds of CPU that a call takes in the fastest of the rounds, which others disturbed least."""
+    timer = Timer(call, timer=time.process_time)
     timer.timeit(1)
     number = math.ceil(SAMPLE / max(min(timer.repeat(3, 1)), 1e-7))
     return min(timer.repeat(rounds, number)) / number
@@ -57,7 +61,10 @@ def share(call: Callable[[], object], cell: str) -> float:
     else:
         work = int(what) * 6  # bytes: float32 on the one side, bfloat16 on the other
         limit = Limit.copy(work)
-    taken = measure({"ours": Timer(call), "limit": limit.timer}, budget=0.5)
+    timers = {"ours": Timer(call), "limit": limit.timer}
+    for timer in timers.values():
+        timer.timer = time.process_time
+    taken = measure(timers, budget=0.5)
     return work / limit.work * min(taken["limit"]) / min(taken["ours"])
 
 
@@ -72,8 +79,8 @@ def wheel_bytes() -> int:
 
 
 def import_seconds(name: str, times: int = 9) -> float:
-    """Return what an import takes in a fresh interpreter that has NumPy, the fastest of some."""
-    code = f"import numpy, time; start = time.perf_counter(); import {name}; print(time.perf_counter() - start)"
+    """Return the seconds of CPU that an import takes in a fresh interpreter that has NumPy, the fewest of some."""
+    code = f"import numpy, time; start = time.process_time(); import {name}; print(time.process_time() - start)"
     return min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(times))
 
 
