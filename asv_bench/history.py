@@ -16,10 +16,11 @@ from pathlib import Path
 
 from asv.machine import MachineCollection
 from asv.util import load_json
+from tracked import cpu
 
 HERE = Path(__file__).parent
 CONFIG, RESULTS = HERE / "asv.conf.json", HERE / "results"
-REFERENCE = "zen4-2cores"
+REFERENCE = "zen3-2cores"
 TRACKED = r"^tracked\."
 COLUMNS = ("result", "params", "version")  # of asv's results: what charts are drawn from
 DIGITS = 5
@@ -44,11 +45,6 @@ def last(number: int) -> list[str]:
 def kept(machine: str, commit: str) -> Path:
     """Return the file that keeps the results of a commit."""
     return RESULTS / machine / f"{commit[:8]}.json"
-
-
-def cpu() -> str:
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
 
 
 def describe(machine: str) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import trees
 from builds import compare, names
+from tracked import cpu
 from trees import Edit
 
 import mp_core as mp
@@ -235,15 +236,6 @@ def table(folder: Path, cases: list[Case]) -> str:
             ]
             lines.append("| " + " | ".join((case.name, case.does, *figures, f"{len(ratios)}", read["date"])) + " |")
     return "\n".join(lines)
-
-
-def cpu() -> str:
-    """Return the model, family and model number of this CPU, as Linux has them."""
-    text = Path("/proc/cpuinfo").read_text()
-    name, family, model = (
-        re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)[1] for key in ("model name", "cpu family", "model")
-    )
-    return f"{name} (family {family}, model {model})"
 
 
 if __name__ == "__main__":

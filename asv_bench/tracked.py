@@ -88,3 +88,12 @@ def lines(commit: str, language: str) -> int:
     """Return how many lines a commit has in a language."""
     command = ["git", "-C", str(ROOT), "grep", "--count", "", commit, "--", *LANGUAGES[language]]
     return sum(map(int, re.findall(r":(\d+)$", subprocess.check_output(command, text=True), re.MULTILINE)))
+
+
+def cpu() -> str:
+    """Return the model, family and model number of this CPU, as Linux has them."""
+    text = Path("/proc/cpuinfo").read_text()
+    name, family, model = (
+        re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)[1] for key in ("model name", "cpu family", "model")
+    )
+    return f"{name} (family {family}, model {model})"
