@@ -96,11 +96,9 @@ def opened(address: str, *flags: str) -> Page:
 
 
 def commits(html: Path) -> dict[str, int]:
-    """Return of how many commits each chart shows a figure, the fewest of its lines."""
-    counts: dict[str, int] = {}
-    for file in html.glob("graphs/*/**/tracked.*.json"):
-        counts[file.stem] = len(json.loads(file.read_text()))
-    return counts
+    """Return of how many commits each benchmark has a figure."""
+    files = html.glob("graphs/summary/tracked.*.json")
+    return {file.stem: len([value for _, value in json.loads(file.read_text()) if value is not None]) for file in files}
 
 
 def main() -> None:

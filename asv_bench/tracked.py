@@ -43,7 +43,7 @@ LANGUAGES = {
 SAMPLE = 4e-4  # seconds that calls are timed for together
 
 
-def fastest(call: Callable[[], object], rounds: int = 201) -> float:
+def fastest(call: Callable[[], object], rounds: int = 101) -> float:
     """Return the seconds of CPU that a call takes in the fastest of the rounds, which others disturbed least."""
     timer = Timer(call, timer=time.process_time)
     timer.timeit(1)
