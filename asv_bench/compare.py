@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("base", help="revision that must not be faster")
     parser.add_argument("head", nargs="?", help="revision that must not be slower (default: the working tree as it is)")
     parser.add_argument("--cells", default="", metavar="REGEX", help="only those in whose names this is found")
-    parser.add_argument("--short", action="store_true", help="the cells of the history only, for .ci/run")
+    parser.add_argument("--short", action="store_true", help="the cells of the history only")
     options = parser.parse_args()
     known = ("git", "-C", str(trees.ROOT), "rev-parse", "--quiet", "--verify", f"{options.base}^{{commit}}")
     if subprocess.run(known, stdout=subprocess.DEVNULL).returncode:
