@@ -118,7 +118,7 @@
 #define APART V
 #endif
 
-#ifndef MP_NATIVE_BF16
+#if !defined(MP_NATIVE_BF16) && !defined(MP_NATIVE_DOT)
 V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     const vu32 odd = set_u32(0xFFFF0000u);
     acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);

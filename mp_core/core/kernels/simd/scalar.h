@@ -71,6 +71,7 @@ V q_u32 q_select(q_u32 m, q_u32 x, q_u32 y) { return (m & x) | (~m & y); }
 
 #define MP_COMPARE(I, Q, A, OP, B) (q_u32)((Q)(A).x[I] OP (Q)(B).x[I])
 V vmask lt_f32(vf32 a, vf32 b) { return MP_QUARTERS(vmask, MP_COMPARE, q_f32, a, <, b); }
+V vmask ne_f32(vf32 a, vf32 b) { return MP_QUARTERS(vmask, MP_COMPARE, q_f32, a, !=, b); }
 V vmask gt_i32(vu32 a, vu32 b) { return MP_QUARTERS(vmask, MP_COMPARE, q_i32, a, >, b); }
 V vmask lt_u32(vu32 a, vu32 b) { return MP_QUARTERS(vmask, MP_COMPARE, q_u32, a, <, b); }
 #define MP_SELECT(I, M, A, B) q_select((M).x[I], (A).x[I], (B).x[I])
