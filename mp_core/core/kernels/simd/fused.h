@@ -70,14 +70,14 @@ V q_u32 q_halfway(q_u32 low) { return (q_u32)(low << 3 == 0x80000000u); }
 /* Marks 0 < |r| <= 2^-126: the sum lies where floats have fewer bits, so that other doubles are halfway. */
 V q_u32 q_tiny(q_f32 r) { return (q_u32)(((q_u32)r << 1) - 1 < 0x01000000u); }
 
-/* Marks a lane if the same lane of x, y, z or w has 28 low bits that are zero; halfway points of normal and of tiny floats
- * have them. With SSE2 the bytes of such a lane may come from several vectors, which costs time only. */
+/* Marks a lane if the same lane of x, y, z or w has 24 low bits that are zero, as every halfway point has, of normal
+ * floats and of tiny ones. With SSE2 the bytes of such a lane may come from several vectors, which costs time only. */
 V q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
 #if defined(__SSE2__)
     const __m128i least = _mm_min_epu8(_mm_min_epu8((__m128i)x, (__m128i)y), _mm_min_epu8((__m128i)z, (__m128i)w));
-    return (q_u32)((q_u32)least << 4 == 0);
+    return (q_u32)((q_u32)least << 8 == 0);
 #else
-    return (q_u32)(x << 4 == 0) | (q_u32)(y << 4 == 0) | (q_u32)(z << 4 == 0) | (q_u32)(w << 4 == 0);
+    return (q_u32)(x << 8 == 0) | (q_u32)(y << 8 == 0) | (q_u32)(z << 8 == 0) | (q_u32)(w << 8 == 0);
 #endif
 }
 
