@@ -18,7 +18,7 @@ from mp_core.core.cpu import (
     set_num_threads,
     threads_and_reason,
 )
-from mp_core.core.instructions import kernel_names
+from mp_core.core.instructions import kernel_names, what_is_lost
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
 from mp_core.tables import outline
@@ -64,6 +64,7 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
         "available_isas": list(available_isas()),
         "cpu_features": cpu_features(),
         "kernels": kernel_names(isa()),
+        **({"lost": lost} if (lost := what_is_lost(available_isas())) else {}),
         "threads": threads,
         "thread_reason": reason,
         "numpy": np.__version__,

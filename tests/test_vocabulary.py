@@ -272,6 +272,24 @@ def test_lane_by_lane(words, word, rng):
     assert_same_bits(words.each(word, x, expected), expected)
 
 
+def test_fma_where_the_sum_is_just_beside_halfway_between_two_floats(words, rng):
+    """c plus half its last bit times 1 - 2^-2n or 1 + 2^-3n: a double does not hold the difference from halfway."""
+    count = 1 << 14
+    over, e = rng.integers(0, 2, count), rng.integers(-90, 110, count)
+    tiny = np.arange(count) % 4 == 0  # c subnormal, or the smallest normal number
+    n = np.where(over, rng.integers(10, 12, count), rng.integers(15, 24, count))
+    half = np.where(tiny, -150, e - 24)
+    x = np.ldexp(1 + np.ldexp(1.0, -n), half // 2)
+    y = np.ldexp(1 - np.ldexp(1.0, -n) + over * np.ldexp(1.0, -2 * n), half - half // 2)
+    subnormal, normal = rng.integers(2**21, 2**23 + 1, count), rng.integers(2**23, 2**24, count)
+    z = np.ldexp(np.where(tiny, subnormal, normal), np.where(tiny, -149, e - 23))
+    z[:256] = np.ldexp(2.0**23 - 1, -149)
+    signs = rng.choice(np.array([-1, 1], np.float32), (3, count))
+    operands = vectors(*signs * np.array([x, y, z], np.float32))
+    expected = fma(*operands)
+    assert_same_bits(words.each("fma_f32", operands, expected), expected)
+
+
 @pytest.mark.parametrize("word", ["any_subnormal", "any_clear", "any_set", "eq_u16"])
 def test_what_is_rare_in_random_bits(words, word, rng):
     """All lanes but one alike, in each place."""

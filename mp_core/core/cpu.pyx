@@ -1,12 +1,14 @@
 """The machine: which instruction set the kernels use, and how many threads may run them."""
 
 import contextvars
+import logging
 import math
 import operator
 import os
 from contextlib import contextmanager
 from pathlib import Path
 
+from mp_core.core.instructions import what_is_lost
 from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 
 from mp_core.core.header cimport (
@@ -129,6 +131,8 @@ def _use(name, argument):
 
 
 _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
+if _loss := what_is_lost(available_isas()):  # this module is loaded once, before the first operation
+    logging.getLogger("mp_core").warning(_loss)
 
 
 cdef const mp_kernels *kernels_of(isa) except NULL:

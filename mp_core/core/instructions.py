@@ -1,17 +1,22 @@
 """The instructions that do the work of each operation, by instruction set, in words for `show_config`."""
 
-__all__ = ["kernel_names"]
+__all__ = ["kernel_names", "what_is_lost"]
 
 # Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
-_FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
+_FMA = {"scalar": "double, rounded to odd where that matters", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
+_VECTORS = {"scalar": "128-bit vectors", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
-    "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
+    "matmul float16": _FMA | {"scalar": "integer widening, then as float32"},
     "matmul bfloat16": _FMA
-    | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm", "avx512_amx_bf16": "tdpbf16ps"},
+    | {
+        "scalar": "multiply, add",
+        "avx512_bf16": "vdpbf16ps zmm",
+        "avx512_amx": "vdpbf16ps zmm",
+        "avx512_amx_bf16": "tdpbf16ps",
+    },
     "matmul int8": {
-        "scalar": "32-bit integers",
+        "scalar": "16-bit integers",
         "avx2": "vpmaddwd ymm",
         "avx2_vnni": "vpdpbusd ymm",
         "avx512": "vpmaddwd zmm",
@@ -34,3 +39,20 @@ def kernel_names(isa: str) -> dict[str, str]:
     family = isa.partition("_")[0]
     other = "its own vectors"
     return {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
+
+
+def what_is_lost(available: tuple[str, ...]) -> str | None:
+    """Return what a machine loses that can use only the portable instruction set; None if it has a better one.
+
+    Examples
+    --------
+    >>> what_is_lost(("avx2", "scalar")) is None
+    True
+    """
+    if available[0] != "scalar":
+        return None
+    return (
+        "this CPU or build has none of the instruction sets that mp_core has kernels for, such as AVX2 with FMA and "
+        "F16C: the portable kernels run. They give the same bits, but products of float32 and float16 emulate fused "
+        "multiply-adds in float64 and are several times slower than NumPy's float32 products; see docs/numerics.md"
+    )

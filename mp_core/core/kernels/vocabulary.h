@@ -48,7 +48,8 @@
  * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
  *
  * dot_bf16                                    | z, x, y     | fma(x0, y0, fma(x1, y1, z)) of the bf16 x0 (low half) and x1
- *                                             |             | in each lane; flushes subnormals if the caller does
+ *                                             |             | in each lane; flushes subnormals if the caller does, or if
+ *                                             |             | the CPU cannot
  * dot_u8s8                                    | z, x, y     | z + four products of unsigned bytes of x by signed ones of y
  * at_most                                     | n, s        | the smaller of two counts
  * unaligned_head                              | p, s, n     | how many of n elements of s bytes at p lie before the first
@@ -80,7 +81,7 @@
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
  * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it
- * then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
+ * then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS, or _BF16 or _DOT.
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------

@@ -1,5 +1,5 @@
 /* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B: 16, 32, 48 or 64
- * on AVX-512, 16 on AVX2 and in plain C.
+ * on AVX-512, 16 on AVX2 and in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
