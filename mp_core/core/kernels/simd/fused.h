@@ -112,7 +112,7 @@ V vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
 #undef MP_FMA
 
 /* Subnormal lanes become zeros of the same sign where the CPU does not do that by itself (products.c tells it to). */
-V vf32 flushed(vf32 x) {
+V vf32 flush_lanes(vf32 x) {
 #if !defined(__SSE__)
     const vu32 sign = set_u32(0x80000000u), u = as_u32(x);
     const vmask normal = gt_i32(and_u32(u, set_u32(0x7FFFFFFF)), set_u32(0x007FFFFF));
@@ -124,7 +124,7 @@ V vf32 flushed(vf32 x) {
 /* a b + c of bf16 a and b, rounded once and flushed. A product of bf16 has 16 bits: it is exact in float if it is normal,
  * and zero if a factor is. Of the others, those with the exponents 0 and 255, only the rare ones need doubles. */
 V vf32 add_product(vf32 a, vf32 b, vf32 c) {
-    a = flushed(a), b = flushed(b), c = flushed(c);
+    a = flush_lanes(a), b = flush_lanes(b), c = flush_lanes(c);
     const vf32 p = mul_f32(a, b);
     const vu32 next = add_u32(shl_u32(as_u32(p), 1), set_u32(0x01000000)); /* the exponent + 1, modulo 256, in bits 24 to 31 */
     if (__builtin_expect(any_q(q_least_is_below_2(next)), 0)) {
@@ -137,7 +137,7 @@ V vf32 add_product(vf32 a, vf32 b, vf32 c) {
             return c;
         }
     }
-    return flushed(add_f32(p, c));
+    return flush_lanes(add_f32(p, c));
 }
 
 #define MP_NATIVE_DOT
