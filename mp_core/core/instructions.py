@@ -8,8 +8,7 @@ _VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-b
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
     "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
-    "matmul bfloat16": _FMA
-    | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm", "avx512_amx_bf16": "tdpbf16ps"},
+    "matmul bfloat16": _FMA | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "tdpbf16ps"},
     "matmul int8": {
         "scalar": "32-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -18,7 +17,6 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
         "avx512_amx": "tdpbssd, tdpbusd",
-        "avx512_amx_bf16": "tdpbssd, tdpbusd",
     },
     "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
     "cast bfloat16, float8": _VECTORS,
@@ -29,8 +27,11 @@ _KERNELS: dict[str, dict[str, str]] = {
 }
 
 
-def kernel_names(isa: str) -> dict[str, str]:
+def kernel_names(isa: str, reproducible: bool) -> dict[str, str]:
     """Return, by operation, the instruction set of its kernels and the instruction that does most of their work."""
     family = isa.partition("_")[0]
     other = "its own vectors"
-    return {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
+    names = {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
+    if reproducible and isa == "avx512_amx":
+        names["matmul bfloat16"] = f"{isa}: {_KERNELS['matmul bfloat16']['avx512_bf16']}"
+    return names

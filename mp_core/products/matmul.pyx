@@ -35,7 +35,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     Returns
     -------
     ndarray
-        The same bits for every instruction set, thread count, batch size, packing and stride.
+        The same bits for every thread count, batch size, packing and stride. For every instruction set too, but for
+        products of bfloat16 and float8 by AMX tiles, which :func:`mp_core.config.set_reproducible` switches off.
 
     Raises
     ------
