@@ -1,14 +1,13 @@
-/* Intel AMX by AVX-512, for tests of the products by AMX tiles on CPUs that have none: built with -Demulate_amx=true, which
- * includes this file before all others where the kernels by AMX tiles are compiled. Nothing of it is in a library that is
- * built without.
+/* Intel AMX in plain C beside the vocabulary of AVX2, for tests of the products by AMX tiles on CPUs that have none: where
+ * -Demulate_amx=true is set, meson.build compiles the kernels by AMX tiles with this header in the place of
+ * simd/avx512_amx.h. Nothing of it is in a library that is built without.
  *
  * Each function does what the Intel SDM states for the instruction of its intrinsic, and ends the process (#UD, #GP) where
  * the SDM says that the instruction faults. A thread has tiles of its own, as a thread of a CPU has. */
-#ifndef MP_EMULATED_AMX_H
-#define MP_EMULATED_AMX_H
+#define MP_NATIVE_TILES
+#include "simd/avx2.h"
 
 #include <immintrin.h>
-#include <stdint.h>
 #include <string.h>
 
 enum { EMULATED_TILES = 8, EMULATED_ROWS = 16, EMULATED_BYTES = 64 };
@@ -72,12 +71,41 @@ static inline void emulated_demand_shapes(int sums, int a, int b) {
                     && emulated.bytes[sums] == emulated.bytes[b] && emulated.bytes[a] / 4 == emulated.rows[b]);
 }
 
-static inline __mmask16 emulated_columns(int sums) { return (__mmask16)((1u << emulated.bytes[sums] / 4) - 1); }
+enum { EMULATED_COLUMNS = EMULATED_BYTES / 4 };
 
-static inline uint32_t emulated_word(int t, int row, int k) {
+static inline float emulated_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t emulated_word(int t, int row, int column) {
     uint32_t word;
-    memcpy(&word, &emulated.at[t][row][4 * k], 4);
+    memcpy(&word, &emulated.at[t][row][4 * column], sizeof word);
     return word;
+}
+
+static __attribute__((noinline)) void emulated_add_bf16(int sums, int a, int b) {
+    float y[EMULATED_ROWS][2][EMULATED_COLUMNS]; /* even and odd elements */
+    for (int k = 0; k < emulated.rows[b]; k++)
+        for (int j = 0; j < EMULATED_COLUMNS; j++) {
+            y[k][0][j] = emulated_float(emulated_word(b, k, j) << 16);
+            y[k][1][j] = emulated_float(emulated_word(b, k, j) & 0xFFFF0000u);
+        }
+    for (int i = 0; i < emulated.rows[sums]; i++) {
+        float even[EMULATED_COLUMNS] = {0}, odd[EMULATED_COLUMNS] = {0}, sum[EMULATED_COLUMNS];
+        for (int k = 0; k < emulated.rows[b]; k++) {
+            const uint32_t pair = emulated_word(a, i, k);
+            const float x = emulated_float(pair << 16), next = emulated_float(pair & 0xFFFF0000u);
+            for (int j = 0; j < EMULATED_COLUMNS; j++) {
+                even[j] = __builtin_fmaf(x, y[k][0][j], even[j]);
+                odd[j] = __builtin_fmaf(next, y[k][1][j], odd[j]);
+            }
+        }
+        memcpy(sum, emulated.at[sums][i], sizeof sum);
+        for (int j = 0; j < EMULATED_COLUMNS; j++) sum[j] = sum[j] + (even[j] + odd[j]);
+        memcpy(emulated.at[sums][i], sum, (size_t)emulated.bytes[sums]);
+    }
 }
 
 /* TDPBF16PS: for each sum, the even products are added to 0 by fused multiply-adds, and so are the odd ones; then one to the
@@ -87,39 +115,24 @@ static inline void emulated_dpbf16ps(int sums, int a, int b) {
     const unsigned caller = _mm_getcsr();
     emulated_demand_shapes(sums, a, b);
     _mm_setcsr(0x9FC0); /* round to nearest, FTZ, DAZ, all exceptions masked */
-    __asm__ volatile("" ::: "memory");
-    for (int i = 0; i < emulated.rows[sums]; i++) {
-        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
-        for (int k = 0; k < emulated.bytes[a] / 4; k++) {
-            const __m512i x = _mm512_set1_epi32((int)emulated_word(a, i, k)), y = _mm512_load_si512(emulated.at[b][k]);
-            const __m512i high = _mm512_set1_epi32((int)0xFFFF0000u);
-            even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
-                                   _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)), even);
-            odd = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(x, high)),
-                                  _mm512_castsi512_ps(_mm512_and_si512(y, high)), odd);
-        }
-        void *const row = emulated.at[sums][i];
-        const __m512 sum = _mm512_add_ps(_mm512_load_ps(row), _mm512_add_ps(even, odd));
-        _mm512_store_ps(row, _mm512_maskz_mov_ps(emulated_columns(sums), sum));
-    }
-    __asm__ volatile("" ::: "memory");
+    emulated_add_bf16(sums, a, b);
     _mm_setcsr(caller);
 }
 
 /* TDPBSSD, TDPBUSD: four products of bytes of a, signed or not, by signed bytes of b, added modulo 2^32. */
 static inline void emulated_dpb(int sums, int a, int b, int is_signed) {
+    int32_t y[EMULATED_BYTES][EMULATED_COLUMNS];
     emulated_demand_shapes(sums, a, b);
+    for (int k = 0; k < emulated.bytes[a]; k++)
+        for (int j = 0; j < EMULATED_COLUMNS; j++) y[k][j] = (int8_t)emulated.at[b][k / 4][4 * j + k % 4];
     for (int i = 0; i < emulated.rows[sums]; i++) {
-        void *const row = emulated.at[sums][i];
-        __m512i sum = _mm512_load_si512(row);
-        for (int k = 0; k < emulated.bytes[a] / 4; k++)
-            for (int byte = 0; byte < 4; byte++) {
-                const uint8_t x = emulated.at[a][i][4 * k + byte];
-                const __m512i y = _mm512_srai_epi32(_mm512_sllv_epi32(_mm512_load_si512(emulated.at[b][k]),
-                                                                      _mm512_set1_epi32(24 - 8 * byte)), 24);
-                sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(_mm512_set1_epi32(is_signed ? (int8_t)x : x), y));
-            }
-        _mm512_store_si512(row, _mm512_maskz_mov_epi32(emulated_columns(sums), sum));
+        uint32_t sum[EMULATED_COLUMNS];
+        memcpy(sum, emulated.at[sums][i], sizeof sum);
+        for (int k = 0; k < emulated.bytes[a]; k++) {
+            const int32_t x = is_signed ? (int8_t)emulated.at[a][i][k] : emulated.at[a][i][k];
+            for (int j = 0; j < EMULATED_COLUMNS; j++) sum[j] += (uint32_t)(x * y[k][j]);
+        }
+        memcpy(emulated.at[sums][i], sum, (size_t)emulated.bytes[sums]);
     }
 }
 
@@ -140,4 +153,3 @@ static inline void emulated_dpb(int sums, int a, int b, int is_signed) {
 #define _tile_dpbssd(SUMS, A, B) emulated_dpb(SUMS, A, B, 1)
 #define _tile_dpbusd(SUMS, A, B) emulated_dpb(SUMS, A, B, 0)
 
-#endif

@@ -92,9 +92,6 @@ uint32_t mp_cpu_features(void) {
             if (BIT(d, 25)) found |= MP_CPU_AMX_INT8;
         }
     }
-#ifdef MP_EMULATED_AMX /* tests/c/emulated_amx.h computes what AMX tiles would */
-    if (found & MP_CPU_AVX512_BF16) found |= MP_CPU_AMX_INT8 | MP_CPU_AMX_BF16;
-#endif
     return found;
 }
 

@@ -175,10 +175,12 @@ V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     }
 }
 
-/* Copy what whole AMX tiles leave of K: `left` bytes of each row of a, and as much of a panel. The rest is zeros. */
+/* Copy what whole AMX tiles leave of K: `left` bytes of each row of a, to rows of zeros, and as much of a panel. */
 V void copy_last_a(const char *from, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t left, char *last_a) {
     for (ptrdiff_t i = 0; i < rows; i++)
-        store_u32(last_a + i * DEPTH, _mm512_maskz_loadu_epi8((1ull << left) - 1, from + i * stride));
+        for (ptrdiff_t at = 0; at < left; at += MP_LANES)
+            store_u8((uint8_t *)last_a + i * DEPTH + at,
+                     loadn_u8((const uint8_t *)from + i * stride + at, at_most(left - at, MP_LANES)));
 }
 
 V void copy_last_b(const mp_gemm *g, ptrdiff_t whole, ptrdiff_t left, char *last_b) {
@@ -245,7 +247,7 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
         t.epilogue.row_stride = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
         copy_columns(g, col_scale, bias);
     }
-    if (left) copy_last_b(g, whole, left, last_b), t.last_a = last_a;
+    if (left) memset(last_a, 0, sizeof last_a), copy_last_b(g, whole, left, last_b), t.last_a = last_a;
     if (g->prefetch.next && whole) {
         const ptrdiff_t steps = (g->shape.m / TILE_ROWS * ((vectors + 1) / 2) + 1) * (whole / DEPTH);
         t.pairs = pairs_to_prefetch(&g->prefetch, &t.next), t.share = (t.pairs + steps - 1) / steps;
