@@ -69,7 +69,9 @@ def test_the_table_has_all_problems():
     assert [row[: len(INPUTS)] for row in golden()] == [[str(value) for value in problem] for problem in problems()]
 
 
-@pytest.mark.parametrize("row", golden() if __name__ != "__main__" else [], ids=lambda row: "-".join(row[: len(INPUTS)]))
+@pytest.mark.parametrize(
+    "row", golden() if __name__ != "__main__" else [], ids=lambda row: "-".join(row[: len(INPUTS)])
+)
 def test_a_plan_is_the_golden_one(row):
     if row[INPUTS.index("isa")] not in isas():
         pytest.skip("an instruction set of another architecture")
