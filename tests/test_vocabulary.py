@@ -57,7 +57,7 @@ def compile_commands():
 
 
 COMMANDS = compile_commands()
-HERE = [isa for isa in sorted(COMMANDS) if isa in cpu.available_isas() + cpu.own_order_isas()]
+HERE = [isa for isa in sorted(COMMANDS) if isa in cpu.available_isas()]
 
 
 class Words:

@@ -9,12 +9,7 @@ _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
     "matmul float16": _FMA | {"scalar": "integer widening, then as float32"},
     "matmul bfloat16": _FMA
-    | {
-        "scalar": "multiply, add",
-        "avx512_bf16": "vdpbf16ps zmm",
-        "avx512_amx": "vdpbf16ps zmm",
-        "avx512_amx_bf16": "tdpbf16ps",
-    },
+    | {"scalar": "multiply, add", "avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "tdpbf16ps"},
     "matmul int8": {
         "scalar": "16-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -23,7 +18,6 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
         "avx512_amx": "tdpbssd, tdpbusd",
-        "avx512_amx_bf16": "tdpbssd, tdpbusd",
     },
     "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
     "cast bfloat16, float8": _VECTORS,
@@ -34,11 +28,14 @@ _KERNELS: dict[str, dict[str, str]] = {
 }
 
 
-def kernel_names(isa: str) -> dict[str, str]:
+def kernel_names(isa: str, reproducible: bool) -> dict[str, str]:
     """Return, by operation, the instruction set of its kernels and the instruction that does most of their work."""
     family = isa.partition("_")[0]
     other = "its own vectors"
-    return {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
+    names = {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
+    if reproducible and isa == "avx512_amx":
+        names["matmul bfloat16"] = f"{isa}: {_KERNELS['matmul bfloat16']['avx512_bf16']}"
+    return names
 
 
 def what_is_lost(available: tuple[str, ...]) -> str | None:
@@ -54,5 +51,6 @@ def what_is_lost(available: tuple[str, ...]) -> str | None:
     return (
         "this CPU or build has none of the instruction sets that mp_core has kernels for, such as AVX2 with FMA and "
         "F16C: the portable kernels run. They give the same bits, but products of float32 and float16 emulate fused "
-        "multiply-adds in float64 and are several times slower than NumPy's float32 products; see docs/numerics.md"
+        "multiply-adds in float64 and are some seven (NumPy without AVX2) to thirty times slower than NumPy's float32 "
+        "products; see docs/numerics.md"
     )

@@ -38,8 +38,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     -------
     ndarray
         Shape (..., m, n), without the axis m if `a` has one axis, without n if `b` has; `out` if that was given. It
-        has the same bits for every thread count, batch size, packing and stride, and for every instruction set but
-        ``"avx512_amx_bf16"``, which is used only if it is asked for.
+        has the same bits for every thread count, batch size, packing and stride. For every instruction set too, but
+        for products of bfloat16 and float8 by AMX tiles, which :func:`mp_core.config.set_reproducible` switches off.
 
     Raises
     ------

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) \
     extern const mp_casts mp_casts_##MOST; \
     extern const mp_rows mp_rows_##MOST; \
     extern const mp_quantizers mp_quantizers_##MOST; \
@@ -17,10 +17,9 @@
 #include "isa.def"
 const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) \
     static const mp_kernels kernels_##NAME = { \
         .isa = #NAME, \
-        .own_order = ORDER, \
         .casts = &mp_casts_##MOST, \
         .rows = &mp_rows_##MOST, \
         .quantizers = &mp_quantizers_##MOST, \
@@ -32,7 +31,7 @@ const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 #include "isa.def"
 
 const mp_isa mp_isas[] = {
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) {#NAME, NEEDS, &kernels_##NAME},
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) {#NAME, NEEDS, &kernels_##NAME},
 #include "isa.def"
     {NULL, 0, NULL},
 };

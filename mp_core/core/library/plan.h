@@ -43,6 +43,7 @@ typedef struct {
     int row_zero;                /* A has zero points by row */
     int zero_point;              /* B has zero points */
     ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
+    int reproducible;            /* pairs are added in the order that every CPU can compute, not by AMX tiles */
 } mp_problem;
 
 /* Bytes of the parts of a task's scratch, in the order in which they lie there. */
