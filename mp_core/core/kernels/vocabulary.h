@@ -95,10 +95,6 @@
 #ifndef MP_VOCABULARY_H
 #define MP_VOCABULARY_H
 
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
-
 #include <math.h>
 #include <string.h>
 
@@ -124,6 +120,35 @@ V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
     return fma_f32(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);
 }
+#endif
+
+#ifdef MP_NATIVE_S8
+#define MP_FLIPS 0
+#else
+#define MP_FLIPS 1
+#endif
+
+#ifndef MP_NATIVE_FACTORS
+typedef vf32 factor;
+V factor wide_factor(const void *p) {
+    float x;
+    memcpy(&x, p, sizeof x);
+    return set_f32(x);
+}
+V factor pair_factor(const void *p) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return as_f32(set_u32(bits));
+}
+V factor quad_factor(const void *p, uint32_t flip) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return as_f32(xor_u32(set_u32(bits), set_u32(flip)));
+}
+V vf32 fma_factor(vf32 z, factor x, vf32 y) { return fma_f32(x, y, z); }
+V vf32 dot_bf16_factor(vf32 z, factor x, vu32 y) { return dot_bf16(z, as_u32(x), y); }
+V vu32 dot_u8s8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, as_u32(x), y); }
+V vu32 dot_s8u8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, y, as_u32(x)); }
 #endif
 
 #ifndef MP_NATIVE_SUMS

@@ -68,6 +68,7 @@ typedef struct {
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
+    int flips;             /* of signed integers, a ^ 0x80 or b ^ 0x80 is multiplied, which are 128 too large */
     int decoded;           /* panels are decoded into scratch before they are multiplied */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
