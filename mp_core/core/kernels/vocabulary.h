@@ -50,6 +50,11 @@
  * dot_bf16                                    | z, x, y     | fma(x0, y0, fma(x1, y1, z)) of the bf16 x0 (low half) and x1
  *                                             |             | in each lane; flushes subnormals if the caller does
  * dot_u8s8                                    | z, x, y     | z + four products of unsigned bytes of x by signed ones of y
+ * wide_factor pair_factor                     | p           | the f32 or the pair of bf16 at p as a factor, which is
+ *                                             |             | multiplied with every lane
+ * quad_factor                                 | p, s        | the four bytes at p, whose 32 bits are xored with s, likewise
+ * fma_factor                                  | z, x, y     | x y + z, rounded once, of a factor x
+ * dot_bf16_factor dot_u8s8_factor             | z, x, y     | dot_bf16 and dot_u8s8 of a factor x
  * at_most                                     | n, s        | the smaller of two counts
  * unaligned_head                              | p, s, n     | how many of n elements of s bytes at p lie before the first
  *                                             |             | that begins at a multiple of 64 bytes; n if none does
@@ -79,8 +84,15 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
- * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it
- * then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
+ * if MP_NATIVE_S8: the CPU multiplies signed by signed bytes
+ * dot_s8s8                                    | z, x, y     | z + four products of signed bytes
+ * dot_s8s8_factor                             | z, x, y     | the same of a factor x
+ *
+ * if not MP_NATIVE_S8: likewise
+ * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
+ *
+ * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
+ * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -122,13 +134,14 @@ V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
 }
 #endif
 
+/* Whether integers that are signed are multiplied as a ^ 0x80, or by b ^ 0x80 (kernels.h, mp_gemm). */
 #ifdef MP_NATIVE_S8
 #define MP_FLIPS 0
 #else
 #define MP_FLIPS 1
 #endif
 
-#ifndef MP_NATIVE_FACTORS
+#ifndef MP_NATIVE_FACTORS /* a factor is a vector */
 typedef vf32 factor;
 V factor wide_factor(const void *p) {
     float x;

@@ -36,6 +36,12 @@ V int is_watched(const int kind) {
 #endif
 }
 
+/* x y, and x y + z, as the arithmetic of a kind flushes. */
+V vf32 mul_of_kind(vf32 x, vf32 y, const int kind) { return is_watched(kind) ? mul_flushing(x, y) : mul_f32(x, y); }
+V vf32 fma_of_kind(vf32 x, vf32 y, vf32 z, const int kind) {
+    return is_watched(kind) ? fma_flushing(x, y, z) : fma_f32(x, y, z);
+}
+
 /* Begin to watch: forget what was flushed before. */
 V void watch(const int kind) {
 #ifdef MP_WATCHES_FLUSHING

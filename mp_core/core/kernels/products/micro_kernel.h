@@ -127,8 +127,8 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
             UNROLL for (int j = 0; j < vectors; j++) {
                 const vf32 by = load_f32(scale + j * MP_LANES);
-                const vf32 scaled = mul_flushing(c[i][j], by);
-                c[i][j] = adds ? fma_flushing(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4))) : scaled;
+                const vf32 scaled = mul_of_kind(c[i][j], by, kind);
+                c[i][j] = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
             }
     } else if (adds) {
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
@@ -170,12 +170,12 @@ V void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOS
     if (e->row_scale)
         UNROLL16 for (int i = 0; i < rows; i++) {
             const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_flushing(c[i][j], by);
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->col_scale)
         UNROLL for (int j = 0; j < vectors; j++) {
             const vf32 by = load_f32(e->col_scale + t->column + j * MP_LANES);
-            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_flushing(c[i][j], by);
+            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->bias)
         UNROLL for (int j = 0; j < vectors; j++) {
