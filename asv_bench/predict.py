@@ -2,8 +2,8 @@
 
     python asv_bench/predict.py BUILD MODEL...          MODEL: neoverse-v1, sapphirerapids, znver4, ...
 
-The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one with
-the most multiply-adds. llvm-mca runs it over and over; caches, branches and what surrounds the loop are not modelled. The
+The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one of
+whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what surrounds the loop are not modelled. The
 peak is what the same model gives for the same multiply-adds alone, with as many accumulators and nothing else. So the
 share says what loads, broadcasts and decoding cost; it is a prediction, not a measurement.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 ISAS = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "neon_bf16", "neon_dotprod", "neon")
 MULTIPLY_ADD = re.compile(r"v?(fmla|bfmlal[bt]|[su]dot|usdot|sudot|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b")
 FUNCTION = re.compile(r"^[0-9a-f]+ <micro_kernel_(?P<kind>\w+)_(?P<rows>\d+)x(?P<vectors>\d+)>:\n(?P<body>(?:.+\n)+)", re.M)
-LINE = re.compile(r"\s*(?P<address>[0-9a-f]+):\s+(?P<text>\S.*?)\s*(?://.*|#.*)?$")
+LINE = re.compile(r"\s*(?P<address>[0-9a-f]+):\s+(?P<text>\S.*?)(?:\s*(?://|#\s).*)?$")
 BRANCH = re.compile(r"(?:b\.?\w{0,2}|cbn?z|tbn?z|j\w+)\s+(?:\w+, )*(?:#\w+, )?(?:0x)?(?P<target>[0-9a-f]+) <")
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 ITERATIONS = 300
@@ -48,7 +48,7 @@ def objects(build):
 
 
 def innermost(body):
-    """The loop with the most multiply-adds that holds no other loop with any, as lines of assembly without branches."""
+    """The loop in which the most of all instructions are multiply-adds, as lines of assembly."""
     lines = [(int(m["address"], 16), m["text"]) for m in map(LINE.match, body.splitlines()) if m]
     index = {address: i for i, (address, _) in enumerate(lines)}
     loops = []
@@ -56,14 +56,10 @@ def innermost(body):
         branch = BRANCH.match(text)
         start = index.get(int(branch["target"], 16)) if branch else None
         if start is not None and start <= end:
-            loops.append((start, end))
-    count = lambda loop: sum(bool(MULTIPLY_ADD.match(text)) for _, text in lines[loop[0] : loop[1] + 1])  # noqa: E731
-    busy = [loop for loop in loops if count(loop)]
-    inner = [a for a in busy if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in busy)]
-    if not inner:
-        return []
-    start, end = max(inner, key=count)
-    return [text for _, text in lines[start : end + 1]]
+            loop = [text for _, text in lines[start : end + 1]]
+            busy = sum(map(bool, map(MULTIPLY_ADD.match, loop)))
+            loops.append((busy / len(loop), loop))
+    return max(loops, default=(0, []))[1]
 
 
 def straight(loop):
@@ -111,19 +107,21 @@ def main():
     parser.add_argument("models", nargs="+", help="CPUs, as llvm-mca -mcpu names them")
     parser.add_argument("--least", type=float, default=0, help="exit with 1 if a share of the kinds below is less")
     parser.add_argument("--kinds", default=r"wide_f32|pairs_bf16|quads_\w+", help="kinds that --least is about")
+    parser.add_argument("--show", action="store_true", help="print the loops too")
     options = parser.parse_args()
     objdump, low = tool("llvm-objdump"), []
     print(f"{'instruction set':16}{'kind':18}{'block':>8}" + "".join(f"{model:>18}" for model in options.models))
     for isa, path in objects(options.build):
         machine = next(MACHINES[m] for m in MACHINES if m in output(tool("llvm-readobj"), "--file-headers", path))
         features = ["--mattr=+bf16,+i8mm,+dotprod"] if machine == "aarch64" else []
-        text = output(objdump, "-d", "--no-show-raw-insn", "--no-leading-addr" if False else "--demangle", *features, path)
+        text = output(objdump, "-d", "--no-show-raw-insn", *features, path)
         largest = {}
         for m in FUNCTION.finditer(text):
-            size = (int(m["rows"]), int(m["vectors"]))
-            largest[m["kind"]] = max(largest.get(m["kind"], ((0, 0), "")), (size, m["body"]))
-        for kind, (size, body) in sorted(largest.items()):
-            code = straight(innermost(body))
+            size, loop = (int(m["rows"]), int(m["vectors"])), innermost(m["body"])
+            if loop:  # kinds with fewer rows have none in the others
+                largest[m["kind"]] = max(largest.get(m["kind"], ((0, 0), [])), (size, loop))
+        for kind, (size, loop) in sorted(largest.items()):
+            code = straight(loop)
             shares = []
             for model in options.models:
                 share = peak_cycles(widened(alone(code)), model, machine) / cycles(code, model, machine)
@@ -131,6 +129,8 @@ def main():
                 if share < options.least and re.fullmatch(options.kinds, kind):
                     low.append(f"{isa} {kind} on {model}: {share:.0%}")
             print(f"{isa:16}{kind:18}{f'{size[0]}x{16 * size[1]}':>8}" + "".join(f"{share:18.0%}" for share in shares))
+            if options.show:
+                print(*code, sep="\n")
     if low:
         sys.exit("below the bound: " + "; ".join(low))
 

@@ -3,13 +3,14 @@
 __all__ = ["kernel_names"]
 
 # Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
-_FMA = {"scalar": "fmaf", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
+_FMA = {"scalar": "fmaf", "neon": "fmla 4s", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
+_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors", "neon": "4 x 128-bit vectors"}
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
-    "matmul float16": _FMA | {"scalar": "integer widening, fmaf"},
+    "matmul float16": _FMA | {"scalar": "integer widening, fmaf", "neon": "fcvtl, fmla 4s"},
     "matmul bfloat16": _FMA
-    | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm", "avx512_amx_bf16": "tdpbf16ps"},
+    | {"avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "vdpbf16ps zmm", "avx512_amx_bf16": "tdpbf16ps"}
+    | {"neon_bf16": "bfmlalt, bfmlalb"},
     "matmul int8": {
         "scalar": "32-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -18,9 +19,12 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
         "avx512_amx": "tdpbssd, tdpbusd",
+        "neon": "smull, smlal",
+        "neon_dotprod": "sdot",
+        "neon_bf16": "sdot, usdot",
         "avx512_amx_bf16": "tdpbssd, tdpbusd",
     },
-    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
+    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm", "neon": "fcvtn"},
     "cast bfloat16, float8": _VECTORS,
     "quantize": _VECTORS,
     "softmax": _VECTORS,

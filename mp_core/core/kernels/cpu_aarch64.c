@@ -39,14 +39,10 @@ uint32_t mp_cpu_features(void) {
 uint32_t mp_cpu_features(void) { return MP_CPU_NEON; }
 #endif
 
-/* All cores of one machine share constants: see MP_PREDICTED_FOR_AARCH64 in library/tuning.h. */
+/* All AArch64 CPUs share constants, which are no measurements: see library/tuning.h. */
 mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_AARCH64; }
 
 ptrdiff_t mp_cpu_cache_by_itself(int level) {
-#if defined(__APPLE__)
-    return level == 1 ? (ptrdiff_t)setting("hw.perflevel0.l1dcachesize") : level == 2 ? (ptrdiff_t)setting("hw.perflevel0.l2cachesize") : 0;
-#else
-    (void)level;
+    (void)level; /* CLIDR and CCSIDR are registers of the operating system */
     return 0;
-#endif
 }
