@@ -18,7 +18,9 @@ from pathlib import Path
 
 ISAS = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "neon_bf16", "neon_dotprod", "neon")
 MULTIPLY_ADD = re.compile(r"v?(fmla|bfmlal[bt]|[su]dot|usdot|sudot|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b")
-FUNCTION = re.compile(r"^[0-9a-f]+ <micro_kernel_(?P<kind>\w+)_(?P<rows>\d+)x(?P<vectors>\d+)>:\n(?P<body>(?:.+\n)+)", re.M)
+FUNCTION = re.compile(
+    r"^[0-9a-f]+ <micro_kernel_(?P<kind>\w+)_(?P<rows>\d+)x(?P<vectors>\d+)>:\n(?P<body>(?:.+\n)+)", re.M
+)
 LINE = re.compile(r"\s*(?P<address>[0-9a-f]+):\s+(?P<text>\S.*?)(?:\s*(?://|#\s).*)?$")
 BRANCH = re.compile(r"(?:b\.?\w{0,2}|cbn?z|tbn?z|j\w+)\s+(?:\w+, )*(?:#\w+, )?(?:0x)?(?P<target>[0-9a-f]+) <")
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
@@ -27,7 +29,9 @@ ITERATIONS = 300
 
 def tool(name):
     """An LLVM tool, the newest one of those that are installed."""
-    found = [path for version in range(25, 13, -1) if (path := shutil.which(f"{name}-{version}"))] + [shutil.which(name)]
+    found = [path for version in range(25, 13, -1) if (path := shutil.which(f"{name}-{version}"))] + [
+        shutil.which(name)
+    ]
     if not found[0]:
         sys.exit(f"predict.py needs {name} (Debian: apt install llvm)")
     return found[0]

@@ -582,7 +582,8 @@ def test_products_by_factors(words, word, rng):
 # ---- nothing is left out
 
 TESTED = {
-    *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor", *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
+    *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
+    *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "interleave_rows",
     "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",

@@ -4,7 +4,12 @@ __all__ = ["kernel_names"]
 
 # Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
 _FMA = {"scalar": "fmaf", "neon": "fmla 4s", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
-_VECTORS = {"scalar": "plain C", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors", "neon": "4 x 128-bit vectors"}
+_VECTORS = {
+    "scalar": "plain C",
+    "avx2": "2 x 256-bit vectors",
+    "avx512": "512-bit vectors",
+    "neon": "4 x 128-bit vectors",
+}
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
     "matmul float16": _FMA | {"scalar": "integer widening, fmaf", "neon": "fcvtl, fmla 4s"},

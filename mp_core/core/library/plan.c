@@ -44,8 +44,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS) {
         p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
-        p->flips = !p->amx && !kernels->is_signed;
-        p->sums_wanted = (q->a.format != MP_A_U8 && p->flips) || q->row_zero;
+        p->sums_wanted = (q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero;
     } else if (q->group == 0) { /* AMX tiles add floats in another order, so the shape must not decide */
         p->amx = q->kernels->own_order && has_tiles;
     }
@@ -240,7 +239,7 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->a_copy = p->direct ? 0 : mp_round_up(p->mc * q->k * mp_a_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
     else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
-    if (q->zero_point || (p->flips && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
+    if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;

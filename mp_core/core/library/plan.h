@@ -68,7 +68,6 @@ typedef struct {
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
-    int flips;             /* of signed integers, a ^ 0x80 or b ^ 0x80 is multiplied, which are 128 too large */
     int decoded;           /* panels are decoded into scratch before they are multiplied */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
@@ -95,6 +94,11 @@ static inline ptrdiff_t mp_a_bytes(int arithmetic) { return 4 >> arithmetic; }
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
     return a_format >= MP_FLOATS ? MP_QUADS : a_format >= MP_BF16 && b_format >= MP_BF16 ? MP_PAIRS : MP_WIDE;
+}
+
+/* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
+static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
+    return p->arithmetic == MP_QUADS && !p->amx && !kernels->products[MP_QUADS]->is_signed;
 }
 
 /* Multiplications of all products of the batch. */
