@@ -3,9 +3,10 @@
     python asv_bench/predict.py BUILD MODEL...          MODEL: neoverse-v1, sapphirerapids, znver4, ...
 
 The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one of
-whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what surrounds the loop are not modelled. The
-peak is what the same model gives for the same multiply-adds alone, with as many accumulators and nothing else. So the
-share says what loads, broadcasts and decoding cost; it is a prediction, not a measurement.
+whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what
+surrounds the loop are not modelled. The peak is what the same model gives for the same multiply-adds alone, with as
+many accumulators and nothing else. So the share says what loads, broadcasts and decoding cost; it is a prediction, not a
+measurement.
 """
 
 import argparse

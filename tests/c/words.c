@@ -3,9 +3,11 @@
  * result as they are before; the answer is the bytes of the result. First of all comes the library's `conditions`, in 256
  * bytes. */
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { OPERANDS = 3, PAGE = 4096, MOST = 1 << 18 };
 
@@ -35,10 +37,11 @@ int main(int count, char **arguments) {
     fwrite(conditions, 1, sizeof conditions, stdout);
     fflush(stdout);
     for (call c; fread(&c, sizeof c, 1, stdin) == 1; fflush(stdout)) {
+        void *const found = dlsym(library, c.name);
+        putchar(found != NULL);
+        if (!found || !c.wanted) continue;
         word function;
-        *(void **)&function = dlsym(library, c.name);
-        putchar(function != NULL);
-        if (!function || !c.wanted) continue;
+        memcpy(&function, &found, sizeof function);
         char *place[OPERANDS + 1] = {NULL};
         for (int i = 0; i <= OPERANDS; i++) {
             if (c.bytes[i] < 0) continue;
