@@ -28,7 +28,7 @@ test-aarch64: $(VENV)/.test
 
 # The share of peak that llvm-mca predicts for each micro-kernel: BUILD=directory MODELS="znver4 ..."
 predict: $(VENV)/.test
-	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-n2)
+	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-v2)
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address

@@ -4,13 +4,12 @@
 
 The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one of
 whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what
-surrounds the loop are not modelled. The peak is what the same model gives for the same multiply-adds alone, with as
-many accumulators and nothing else. So the share says what loads, broadcasts and decoding cost; it is a prediction, not a
-measurement.
+surrounds the loop are not modelled. The peak is the throughput of the ports for its multiply-adds alone ("Block
+RThroughput" of the same model), whatever depends on what. So the share says what loads, broadcasts, decoding and the
+latency of the sums cost; it is a prediction, not a measurement.
 """
 
 import argparse
-import functools
 import re
 import shutil
 import subprocess
@@ -18,7 +17,9 @@ import sys
 from pathlib import Path
 
 ISAS = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "neon_bf16", "neon_dotprod", "neon")
-MULTIPLY_ADD = re.compile(r"v?(fmla|bfmlal[bt]|[su]dot|usdot|sudot|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b")
+MULTIPLY_ADD = re.compile(
+    r"v?(fmla|smlal2?|smull2?|bfmlal[bt]|[su]dot|usdot|sudot|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b"
+)
 FUNCTION = re.compile(
     r"^[0-9a-f]+ <micro_kernel_(?P<kind>\w+)_(?P<rows>\d+)x(?P<vectors>\d+)>:\n(?P<body>(?:.+\n)+)", re.M
 )
@@ -63,7 +64,8 @@ def innermost(body):
         if start is not None and start <= end:
             loop = [text for _, text in lines[start : end + 1]]
             busy = sum(map(bool, map(MULTIPLY_ADD.match, loop)))
-            loops.append((busy / len(loop), loop))
+            if busy:
+                loops.append((busy / len(loop), loop))
     return max(loops, default=(0, []))[1]
 
 
@@ -76,22 +78,22 @@ def straight(loop):
             if i > last:
                 break
             continue
-        kept.append(text)
+        kept.append(re.sub(r" <.*>", "", text))  # the name beside an address
     return kept
 
 
-def cycles(code, model, architecture):
-    """Cycles of one turn of the code, in the long run."""
+def simulated(code, model, architecture, figure):
+    """A figure of llvm-mca's summary for the code, which is run over and over."""
     mca = [tool("llvm-mca"), f"-mtriple={architecture}-linux-gnu", f"-mcpu={model}", f"-iterations={ITERATIONS}"]
     if architecture == "aarch64":
         mca.append("-mattr=+bf16,+i8mm,+dotprod")
-    found = re.search(r"Total Cycles:\s+(\d+)", output(*mca, text="\n".join(code) + "\n"))
-    return int(found[1]) / ITERATIONS
+    found = re.search(rf"{figure}:\s+([\d.]+)", output(*mca, text="\n".join(code) + "\n"))
+    return float(found[1])
 
 
-@functools.cache
-def peak_cycles(instructions, model, architecture):
-    return cycles(list(instructions), model, architecture)
+def share_of_peak(code, model, architecture):
+    peak = simulated(widened(alone(code)), model, architecture, "Block RThroughput")
+    return peak * ITERATIONS / simulated(code, model, architecture, "Total Cycles")
 
 
 def alone(code):
@@ -129,7 +131,7 @@ def main():
             code = straight(loop)
             shares = []
             for model in options.models:
-                share = peak_cycles(widened(alone(code)), model, machine) / cycles(code, model, machine)
+                share = share_of_peak(code, model, machine)
                 shares.append(share)
                 if share < options.least and re.fullmatch(options.kinds, kind):
                     low.append(f"{isa} {kind} on {model}: {share:.0%}")
