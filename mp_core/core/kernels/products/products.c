@@ -51,14 +51,12 @@ MP_TRANSPOSED(pairs_bf16)
 #endif
 
 #ifdef MP_NATIVE_S8
-static void panel_quads_either(const mp_gemm *g) {
-    if (g->operands.a_flip) panel_quads_s8(g);
-    else panel_quads_i8(g);
-}
+#define MP_PANEL_OF(G, NAME) (KIND_##NAME == KIND_quads_s8 && !(G)->operands.a_flip ? panel_quads_i8 : panel_##NAME)
+#else
+#define MP_PANEL_OF(G, NAME) panel_##NAME
 #endif
-
 #define MP_FUNCTION_gemm(ARITHMETIC, NAME) \
-    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
+    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, MP_PANEL_OF(g, NAME), ARITHMETIC); }
 #define MP_FUNCTION_in_place(ARITHMETIC, NAME) \
     static void in_place_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
 #define MP_FUNCTION_transposed(ARITHMETIC, NAME) \
