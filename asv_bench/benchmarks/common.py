@@ -8,6 +8,9 @@ import mp_core as mp
 
 # asv's parameters must not depend on the machine. tests/test_docs.py compares these with the package's own tables.
 ISAS = (
+    "neon_bf16",
+    "neon_dotprod",
+    "neon",
     "avx512_amx",
     "avx512_bf16",
     "avx512_vnni",

@@ -114,6 +114,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_ZEN4
         MP_CPU_ZEN5
         MP_CPU_INTEL_AMX
+        MP_CPU_AARCH64
         MP_CPU_OTHER
 
     const mp_isa mp_isas[]

@@ -3,13 +3,28 @@
 __all__ = ["kernel_names", "what_is_lost"]
 
 # Keys are instruction sets. A set without an entry has that of the part of its name before the first "_".
-_FMA = {"scalar": "double, rounded to odd where that matters", "avx2": "vfmadd231ps ymm", "avx512": "vfmadd231ps zmm"}
-_VECTORS = {"scalar": "128-bit vectors", "avx2": "2 x 256-bit vectors", "avx512": "512-bit vectors"}
+_FMA = {
+    "scalar": "double, rounded to odd where that matters",
+    "neon": "fmla 4s",
+    "avx2": "vfmadd231ps ymm",
+    "avx512": "vfmadd231ps zmm",
+}
+_VECTORS = {
+    "scalar": "4 x 128-bit vectors",
+    "neon": "4 x 128-bit vectors",
+    "avx2": "2 x 256-bit vectors",
+    "avx512": "512-bit vectors",
+}
 _KERNELS: dict[str, dict[str, str]] = {
     "matmul float32": _FMA,
-    "matmul float16": _FMA | {"scalar": "integer widening, then as float32"},
+    "matmul float16": _FMA | {"scalar": "integer widening, then as float32", "neon": "fcvtl, fmla 4s"},
     "matmul bfloat16": _FMA
-    | {"scalar": "multiply, add", "avx512_bf16": "vdpbf16ps zmm", "avx512_amx": "tdpbf16ps"},
+    | {
+        "scalar": "multiply, add",
+        "neon_bf16": "bfmlalt, bfmlalb",
+        "avx512_bf16": "vdpbf16ps zmm",
+        "avx512_amx": "tdpbf16ps",
+    },
     "matmul int8": {
         "scalar": "16-bit integers",
         "avx2": "vpmaddwd ymm",
@@ -18,8 +33,11 @@ _KERNELS: dict[str, dict[str, str]] = {
         "avx512_vnni": "vpdpbusd zmm",
         "avx512_bf16": "vpdpbusd zmm",
         "avx512_amx": "tdpbssd, tdpbusd",
+        "neon": "smull, smlal",
+        "neon_dotprod": "sdot",
+        "neon_bf16": "sdot, usdot",
     },
-    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm"},
+    "cast float16": {"scalar": "32-bit integers", "avx2": "vcvtps2ph ymm", "avx512": "vcvtps2ph zmm", "neon": "fcvtn"},
     "cast bfloat16, float8": _VECTORS,
     "quantize": _VECTORS,
     "softmax": _VECTORS,

@@ -103,8 +103,9 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
- * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte and a signed one: of a packed
- * panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles multiply a and b as they are.
+ * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte
+ * and a signed one: of a packed panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles, and sets whose
+ * products are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -245,13 +246,16 @@ typedef struct {
  *   decode      turns a packed range of K into the format that the arithmetic multiplies. Beside more than few_rows
  *               rows of A this is faster than decoding in registers.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
- *   row_sums    writes the sum of each row of a ^ a_flip to sums[m]. */
+ *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
+ *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so zero points need
+ *               not stand for a ^ 0x80 or b ^ 0x80. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS];
+    int is_signed;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 } mp_products;

@@ -44,7 +44,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS) {
         p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
-        p->sums_wanted = (q->a.format != MP_A_U8 && !p->amx) || q->row_zero;
+        p->sums_wanted = (q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero;
     } else { /* AMX tiles add floats in another order, so neither M nor N may decide */
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
@@ -241,7 +241,7 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->a_copy = p->direct ? 0 : mp_round_up(p->mc * q->k * mp_a_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
     else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
-    if (q->zero_point || (p->arithmetic == MP_QUADS && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
+    if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;

@@ -97,6 +97,11 @@ static inline int mp_arithmetic_of(int a_format, int b_format) {
     return a_format >= MP_FLOATS ? MP_QUADS : a_format >= MP_BF16 && b_format >= MP_BF16 ? MP_PAIRS : MP_WIDE;
 }
 
+/* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
+static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
+    return p->arithmetic == MP_QUADS && !p->amx && !kernels->products[MP_QUADS]->is_signed;
+}
+
 /* Multiplications of all products of the batch. */
 static inline double mp_multiplications(const mp_problem *q) {
     return (double)q->matrices * (double)q->m * (double)q->n * (double)mp_max(q->k, 1);

@@ -9,10 +9,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
 
+#include "environment.h"
 #include "runtime.h"
 
 enum {
@@ -27,7 +25,7 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    unsigned rounding;  /* the caller's MXCSR (rounding, flushing), which its helpers take over */
+    uint64_t rounding;  /* the caller's environment (rounding, flushing), which its helpers take over */
     int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
@@ -47,16 +45,10 @@ static _Thread_local int own_calls; /* how many of them are calls of this thread
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* `yield` does nothing on most CPUs */
 #endif
 }
-
-#if defined(__SSE__)
-static unsigned get_rounding(void) { return _mm_getcsr(); }
-static void set_rounding(unsigned rounding) { _mm_setcsr(rounding); }
-#else
-static unsigned get_rounding(void) { return 0; }
-static void set_rounding(unsigned rounding) { (void)rounding; }
-#endif
 
 /* Runs tasks of a step until none is left to begin; returns how many. */
 static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int ranges, int me) {
@@ -113,7 +105,7 @@ static void *help(void *number) {
             j->places--;
             atomic_fetch_add(&j->running, 1);
             pthread_mutex_unlock(&lock);
-            set_rounding(j->rounding);
+            mp_set_environment(j->rounding);
             take_part(j, (int)(intptr_t)number);
             pthread_mutex_lock(&lock);
             if (atomic_fetch_sub(&j->running, 1) == 1) pthread_cond_broadcast(&done); /* j may be gone now */
@@ -237,7 +229,7 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
         run_alone(steps, count);
         return;
     }
-    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = get_rounding()};
+    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment()};
     j.ranges = threads < MP_MOST_RANGES ? threads : MP_MOST_RANGES;
     for (ptrdiff_t s = 0; s < count; s++) {
         for (int r = 0; r < j.ranges; r++) atomic_init(&progress[s].own[r].next, r * steps[s].tasks / j.ranges);
