@@ -1,6 +1,10 @@
 /* The vocabulary for any CPU, in the vector extensions of GCC and Clang: a vector of 16 lanes is four of 16 bytes, whose
  * operations the compiler maps to what the CPU has (SSE2 on every x86-64). fused.h has the fused multiply-adds. Where the
  * compiler finds many instructions for what SSE2 does in one, that one is named. */
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 typedef float q_f32 __attribute__((vector_size(16)));
 typedef uint32_t q_u32 __attribute__((vector_size(16)));
 typedef int32_t q_i32 __attribute__((vector_size(16)));
