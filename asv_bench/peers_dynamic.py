@@ -48,7 +48,9 @@ def cell(shape: str) -> Cell:
     timers = {who: Timer("call()", globals={"call": call}) for who, call in calls.items()}
     multiply, read = multiply_limit("int8", 1), read_limit(k * n, 1)
     limits = {"multiply": (multiply.timer, work / multiply.work), "read": (read.timer, k * n / read.work)}
-    return Cell({"shape": shape}, work, timers, {"best": (OURS[:1], PEERS)}, limits, wrong(calls, x, w, bias))
+    return Cell(
+        {"shape": shape, "dtype": "int8"}, work, timers, {"best": (OURS[:1], PEERS)}, limits, wrong(calls, x, w, bias)
+    )
 
 
 def by_mp_core(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
@@ -93,6 +95,10 @@ def wrong(calls: dict[str, Callable[[], object]], x: np.ndarray, w: np.ndarray, 
     exact = x.astype(np.float64) @ w + bias
     bound = np.abs(x).sum(1, keepdims=True) * b + a * np.abs(w).sum(0) + w.shape[0] * a * b
     return {who for who, call in calls.items() if not np.all(np.abs(np.asarray(call()) - exact) <= bound)}
+
+
+def unit(dtype: str) -> str:
+    return "GOP/s"
 
 
 def line(row: dict) -> str:

@@ -54,7 +54,7 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
                 cosines = {name: min_cosine(call(each), expected[shape]) for name, call in calls.items()}
                 wrong = {name for name, cosine in cosines.items() if not cosine >= LEAST_COSINE[precision]}
                 timers = {name: Timer(partial(call, each)) for name, call in calls.items()}
-                key = {"shape": shape, "precision": precision, "threads": threads, "cosine": cosines}
+                key = {"shape": shape, "dtype": precision, "threads": threads, "cosine": cosines}
                 ours = tuple(calls)[:1]
                 ratios = {"best": (ours, tuple(name for name in PEERS if name in calls))}
                 if "float16" in calls:
@@ -85,11 +85,15 @@ def turns(timers: Mapping[str, Timer], rounds: int, pause: float) -> dict[str, l
     return seconds
 
 
+def unit(dtype: str) -> str:
+    return "documents/s"
+
+
 def line(row: dict) -> str:
     names = (*OURS, *PEERS)
     cosines = "".join(f"{row['cosine'][name]:8.6f} " if name in row["cosine"] else f"{'-':>8} " for name in names)
     ratio, share = show_ratio(row["ratios"]["best"]), row["share_of_limit"]
-    head = f"{row['shape']:7}{row['precision']:9}x {row['threads']}"
+    head = f"{row['shape']:7}{row['dtype']:9}x {row['threads']}"
     return f"{head:22}{show_rates(row, names)} {ratio}{share:6.0%}\n{'':22}{cosines}"
 
 

@@ -15,7 +15,7 @@ from shapes import ARRAYS, PACKED, PRODUCT_DTYPES, PRODUCT_SHAPES
 from threadpoolctl import ThreadpoolController
 
 import mp_core as mp
-from mp_core.benchmark import Limit, onnxruntime_product
+from mp_core.benchmark import Limit, onnxruntime_product, unit_of
 
 TORCH = ("torch kn", "torch nk")
 PEERS, ARRAY_PEERS = (*TORCH, "NumPy", "NumKong", "ORT"), (*TORCH, "NumPy")
@@ -180,6 +180,10 @@ def as_array(result: object) -> np.ndarray:
         name = str(result.dtype).removeprefix("torch.")
         return result.view(getattr(torch, f"int{8 * result.itemsize}")).numpy().view(dtype(name))
     return np.asarray(result)
+
+
+def unit(dtype: str) -> str:
+    return unit_of(dtype)
 
 
 def line(row: dict) -> str:

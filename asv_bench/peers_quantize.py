@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import torch
-from interleaved import Cell, as_torch, binary, copy_limit, onnx_call, show_rates, show_ratio
+from interleaved import Cell, as_torch, copy_limit, onnx_call, show_rates, show_ratio
 from shapes import GROUP, LABELS, QUANTIZE_SHAPES, Kind
 
 import mp_core as mp
@@ -23,7 +23,7 @@ Call = Callable[[], object]
 HEADING = (
     "Gelem/s (* other results than those of true quotients); ratio: mp_core to the best peer, to torch; copy: the\n"
     "share of its bandwidth, in GB/s, by the bytes of x (of tensor and axis=1 twice, from 1 Mi on), codes and scales\n"
-    f"{'':32}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio     torch    copy    GB/s"
+    f"{'':35}{''.join(f'{name:>8} ' for name in (OURS, *PEERS))} {'best':13}ratio     torch    copy    GB/s"
 )
 
 
@@ -51,7 +51,12 @@ def cell(x: np.ndarray, kind: Kind) -> Cell:
     peers = tuple(name for name in PEERS if name in calls)
     ratios = {"best": ((OURS,), peers), "torch": ((OURS,), ("torch",))}
     return Cell(
-        {"size": x.size, "kind": kind.label, "nbytes": nbytes}, x.size, timers, ratios, copy_limit(nbytes), wrong
+        {"shape": "{}x{}".format(*x.shape), "dtype": kind.dtype, "kind": kind.label, "nbytes": nbytes},
+        x.size,
+        timers,
+        ratios,
+        copy_limit(nbytes),
+        wrong,
     )
 
 
@@ -222,15 +227,19 @@ def as_array(result) -> np.ndarray:
     return result.ravel()
 
 
+def unit(dtype: str) -> str:
+    return "Gelem/s"
+
+
 def line(row: dict) -> str:
     rates, best = show_rates(row, (OURS, *PEERS)), show_ratio(row["ratios"]["best"])
     return (
-        f"{binary(row['size']):>6}  {row['kind']:24}{rates} {best}{row['ratios']['torch']['torch']:8.1f}"
+        f"{row['shape']:>9}  {row['kind']:24}{rates} {best}{row['ratios']['torch']['torch']:8.1f}"
         f"{row['share_of_limit']:8.0%}{row['nbytes'] / row['least']['copy'] / 1e9:8.1f}"
     )
 
 
 def summary(rows: list[dict]) -> str:
     """Name the cells in which a peer is faster."""
-    behind = [f"{binary(row['size'])} {row['kind']}" for row in rows if min(row["ratios"]["best"].values()) < 1]
+    behind = [f"{row['shape']} {row['kind']}" for row in rows if min(row["ratios"]["best"].values()) < 1]
     return f"Behind a peer: {'; '.join(behind) or 'nowhere'}"

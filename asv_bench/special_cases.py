@@ -10,21 +10,20 @@ highest for the worst one: what else the machine does hardly ever looks the same
 
 import argparse
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+import trees
 from builds import compare, names
+from tracked import cpu
+from trees import Edit
 
 import mp_core as mp
 
-ROOT = Path(__file__).parents[1]
 KERNELS = "mp_core/core/kernels"
 LIBRARY = "mp_core/core/library"
 PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
@@ -33,14 +32,6 @@ NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
 FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
 MANY = r"(float32|bfloat16|int8) (64x768x768|128x768x3072|12x128x32x128)"
-
-
-class Edit(NamedTuple):
-    """Text that occurs once in a source file, and what stands there without the special case."""
-
-    path: str
-    old: str
-    new: str
 
 
 class Case(NamedTuple):
@@ -209,56 +200,10 @@ def place(folder: Path, case: Case | None) -> Path:
 
 def build(folder: Path, case: Case | None) -> None:
     """Build the checkout without a special case, unless that is done."""
-    target, tree = place(folder, case), folder / "sources"
-    if target.exists():
-        return
-    print(f"building {target}", file=sys.stderr)
-    if not tree.exists():
-        copy_sources(tree)
-    edits = case.edits if case else ()
-    before = {edit.path: (tree / edit.path).read_text() for edit in edits}
-    try:
-        for edit in edits:
-            replace(tree, edit)
-        run(tree, "meson", "install", "-C", "build", "--destdir", str(tree / "installed"))
-    finally:
-        for path, text in before.items():
-            (tree / path).write_text(text)
-    target.mkdir()
-    next((tree / "installed").rglob("mp_core/__init__.py")).parent.rename(target / "mp_core")
-
-
-def copy_sources(tree: Path) -> None:
-    """Copy the sources and set up their build for the instruction set in use: to compile all of them takes minutes."""
-    shutil.copytree(ROOT / "mp_core", tree / "mp_core", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("meson.build", "meson.options", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    sets = ",".join(compiled_sets(mp.config.isa()))
-    run(tree, "meson", "setup", "build", "--buildtype=release", "-Db_ndebug=if-release", f"-Disas={sets}")
-
-
-def compiled_sets(isa: str) -> list[str]:
-    """Return the sets for which the kernels of an instruction set are compiled: those that its row of isa.def names."""
-    row = re.search(rf"^MP_ISA\({isa},.*$", (ROOT / KERNELS / "isa.def").read_text(), re.MULTILINE)[0]
-    flags = (ROOT / "mp_core/meson.build").read_text()
-    return sorted({name for name in re.findall(r"\w+", row) if f"'{name}':" in flags})
-
-
-def run(tree: Path, *command: str) -> None:
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    done = subprocess.run(
-        command, cwd=tree, env=os.environ | {"PATH": path}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if done.returncode:
-        raise SystemExit(done.stdout[-3000:])
-
-
-def replace(tree: Path, edit: Edit) -> None:
-    path = tree / edit.path
-    text = path.read_text()
-    if text.count(edit.old) != 1:
-        raise ValueError(f"{edit.path} holds {text.count(edit.old)} times, not once: {edit.old}")
-    path.write_text(text.replace(edit.old, edit.new))
+    target = place(folder, case)
+    if not target.exists():
+        print(f"building {target}", file=sys.stderr)
+        trees.install(trees.edited(trees.sources(), case.edits if case else ()), folder / "sources", target)
 
 
 def measure(folder: Path, case: Case, seconds: float) -> None:
@@ -291,15 +236,6 @@ def table(folder: Path, cases: list[Case]) -> str:
             ]
             lines.append("| " + " | ".join((case.name, case.does, *figures, f"{len(ratios)}", read["date"])) + " |")
     return "\n".join(lines)
-
-
-def cpu() -> str:
-    """Return the model, family and model number of this CPU, as Linux has them."""
-    text = Path("/proc/cpuinfo").read_text()
-    name, family, model = (
-        re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)[1] for key in ("model name", "cpu family", "model")
-    )
-    return f"{name} (family {family}, model {model})"
 
 
 if __name__ == "__main__":

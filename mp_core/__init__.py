@@ -1,8 +1,8 @@
 """mp_core: mixed-precision numerics on CPUs for NumPy.
 
 Casts, matrix products with float32 accumulation and int8 quantization for float16, bfloat16 and float8 arrays, with the
-same bits on every instruction set, thread count and batch size; beneath them the dtype policies, autocast variables and
-layers that Keras users know.
+same bits for every thread count and batch size and, for the asking, on every CPU; beneath them the dtype policies,
+autocast variables and layers that Keras users know.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Settings of the process: default types, default policy, instruction set, threads; and a report of them all."""
+"""Settings of the process: default types, default policy, instruction set, order of sums, threads; and a report."""
 
 import platform
 from typing import Any, Literal, overload
@@ -7,18 +7,23 @@ import ml_dtypes
 import numpy as np
 
 from mp_core.core.cpu import (
+    __commit__,
     __version__,
     available_isas,
     cpu_features,
     get_num_threads,
+    is_reproducible,
     isa,
     left_out_isas,
     num_threads,
+    order_and_reason,
+    reproducible,
     set_isa,
     set_num_threads,
+    set_reproducible,
     threads_and_reason,
 )
-from mp_core.core.instructions import kernel_names
+from mp_core.core.instructions import kernel_names, what_is_lost
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
 from mp_core.tables import outline
@@ -29,12 +34,15 @@ __all__ = [
     "dtype_policy",
     "floatx",
     "get_num_threads",
+    "is_reproducible",
     "isa",
     "num_threads",
+    "reproducible",
     "set_dtype_policy",
     "set_floatx",
     "set_isa",
     "set_num_threads",
+    "set_reproducible",
     "show_config",
 ]
 
@@ -44,7 +52,7 @@ def show_config(*, as_dict: Literal[True]) -> dict[str, Any]: ...
 @overload
 def show_config(*, as_dict: Literal[False] = ...) -> None: ...
 def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
-    """Print what decides speed here: versions, CPU features, the kernel per operation, threads and why.
+    """Print what decides speed here: versions, CPU features, kernels, the order of sums and why, threads and why.
 
     Parameters
     ----------
@@ -54,16 +62,21 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     Examples
     --------
     >>> sorted(show_config(as_dict=True))[:3]
-    ['available_isas', 'cpu_features', 'isa']
+    ['available_isas', 'commit', 'cpu_features']
     """
     threads, reason = threads_and_reason()
+    order, order_reason = order_and_reason()
     report = {
         "version": __version__,
+        "commit": __commit__,
         "isa": isa(),
         "available_isas": list(available_isas()),
         "left_out_isas": list(left_out_isas()),
         "cpu_features": cpu_features(),
-        "kernels": kernel_names(isa()),
+        "kernels": kernel_names(isa(), order == "reproducible"),
+        "order": order,
+        "order_reason": order_reason,
+        **({"lost": lost} if (lost := what_is_lost(available_isas())) else {}),
         "threads": threads,
         "thread_reason": reason,
         "numpy": np.__version__,

@@ -21,6 +21,15 @@ def isa(request):
 
 
 @pytest.fixture
+def reproducible():
+    """The order of sums that all instruction sets have in common, also where the default is that of AMX tiles."""
+    before = cpu.is_reproducible()
+    cpu.set_reproducible(True)
+    yield
+    cpu.set_reproducible(before)
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(20261121)
 

@@ -1,5 +1,6 @@
 """What benchmarks stand on: the limits do the work they claim, contenders take turns, tables say what was measured."""
 
+import re
 from timeit import Timer
 
 import numpy as np
@@ -92,3 +93,65 @@ def test_products_agree_with_those_of_numpy():
     for case in benchmark.OPERATIONS["matmul"]():
         ours, theirs = (case.contenders[name]().astype(np.float64) for name in ("mp_core", "numpy"))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2.0**-7 * np.abs(theirs).max())
+
+
+# ---- records and plots
+
+
+def report():
+    found = benchmark.Report("by hand", "some CPU", "scalar", "2026-11-25", {})
+    for name, rate in (("mp_core", 40.0), ("numpy", 10.0), ("torch kn", 20.0)):
+        details = {"ratios": {"best": 2.0}} if name == "mp_core" else {}
+        found.add(benchmark.Record("cast", "1Mi", "float32", 1, name, rate, "GB/s", 50.0, details))
+    return found
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path):
+    report().save(tmp_path / "report.json")
+    assert benchmark.Report.load(tmp_path / "report.json") == report()
+
+
+def test_rows_of_a_report_stand_alone():
+    ours, numpy, torch = report().rows()
+    about = {"cpu": "some CPU", "isa": "scalar", "date": "2026-11-25", "limit": 50.0, "shape": "1Mi", "threads": 1}
+    assert all(about.items() <= row.items() for row in (ours, numpy, torch))
+    assert (ours["library"], numpy["library"], torch["library"]) == ("mp_core", "NumPy", "PyTorch")
+    assert numpy["version"] == np.__version__ and ours["ratios"] == {"best": 2.0}
+
+
+def test_this_machine_is_named():
+    here = benchmark.Report.here("a test")
+    assert here.cpu and here.isa == config.isa() and here.versions["mp_core"]
+    assert benchmark.Report.here("a test", cpu="another").cpu == "another"
+
+
+@pytest.mark.parametrize(
+    ("contender", "owner"),
+    [("packed", "mp_core"), ("int8/fixed+", "mp_core"), ("torch nk", "PyTorch"), ("ORT int8", "ONNX Runtime"),
+     ("OpenVINO", "OpenVINO"), ("compiled", "PyTorch"), ("NumKong", "NumKong"), ("zentorch", "zentorch")],
+)  # fmt: skip
+def test_contenders_belong_to_libraries(contender, owner):
+    assert benchmark.library(contender) == owner
+
+
+def test_limits_and_rows_become_records():
+    rows = [{"limit": "read, memory", "unit": "GB/s", "rates": {"1": 30.0, "2": 40.0}}]
+    assert [(each.contender, each.threads, each.rate) for each in benchmark.records_of(rows, 1)] == [
+        ("roofline", 1, 30.0), ("roofline", 2, 40.0),
+    ]  # fmt: skip
+    rows = [{"operation": "cast", "shape": "float32 to float16 1Mi", "unit": "GB/s", "rates": {"mp_core": 9.0},
+             "speedup": None}]  # fmt: skip
+    (record,) = benchmark.records_of(rows, 2)
+    assert (record.dtype, record.shape, record.threads, record.details) == ("float32 to float16", "1Mi", 2, {})
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_report_is_drawn_alike_every_time(tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    files = [tmp_path / f"{name}.{suffix}" for name in "ab"]
+    for path in files:
+        benchmark.plot(report(), path)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    if suffix == "svg":
+        text = files[0].read_text()
+        assert {"NumPy", "PyTorch", "mp_core", "float32 1Mi", "cast, GB/s"} <= set(re.findall(r">([^<]+)</text>", text))

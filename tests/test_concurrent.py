@@ -108,6 +108,7 @@ def test_one_operation_by_all_callers(operations, team):
         assert_all_same(together(caller), [expected] * 3)
 
 
+@pytest.mark.usefixtures("reproducible")
 def test_the_instruction_set_may_change_meanwhile(operations):
     before, done = config.isa(), threading.Event()
     expected = {name: run() for name, run in operations.items()}

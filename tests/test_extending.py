@@ -77,7 +77,7 @@ def extended(tmp_path_factory):
     tree, build, out = folder / "tree", folder / "build", folder / "out"
     skipped = shutil.ignore_patterns("__pycache__", "*.so", ".git", "build", "dist", "_build", ".asv", ".venv*")
     tree.mkdir()
-    for name in ("mp_core", "asv_bench"):
+    for name in ("mp_core", "asv_bench", ".ci"):
         shutil.copytree(ROOT / name, tree / name, ignore=skipped)
     for name in ("meson.build", "meson.options"):
         shutil.copy(ROOT / name, tree)

@@ -1,4 +1,4 @@
-"""Every instruction set of the machine gives the same bits; choosing one works and fails clearly."""
+"""Every instruction set of the machine gives the same bits in the reproducible order; choosing one fails clearly."""
 
 import os
 import subprocess
@@ -108,6 +108,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("reproducible")
 @pytest.mark.parametrize("case", CASES)
 def test_every_isa_gives_the_same_bits(case):
     before, results = cpu.isa(), {}
@@ -131,71 +132,8 @@ def test_bfloat16_products_flush_subnormals_and_leave_the_environment_alone(isa)
     assert mp.matmul(np.float32([[2.0**-100]]), np.float32([[2.0**-40]])) == np.float32(2.0**-140)
 
 
-def added_in_tiles(a, b):
-    """What docs/numerics.md states for avx512_amx_bf16, each step in float64, where it is exact, and then rounded."""
-    k = -(-a.shape[1] // 32) * 32
-    left, right = np.zeros((len(a), k, 1)), np.zeros((k, b.shape[1]))
-    left[:, : a.shape[1], 0], right[: len(b)] = a, b
-    total = np.zeros((len(a), b.shape[1]), np.float32)
-    for first in range(0, k, 32):
-        even, odd = np.zeros_like(total), np.zeros_like(total)
-        for p in range(first, first + 32, 2):
-            even = (even + left[:, p] * right[p]).astype(np.float32)
-            odd = (odd + left[:, p + 1] * right[p + 1]).astype(np.float32)
-        total += even + odd
-    return total
-
-
-@pytest.mark.skipif(not cpu.own_order_isas(), reason="needs AMX with bfloat16")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-@pytest.mark.parametrize(("k", "n"), [(1, 1), (31, 17), (32, 64), (33, 100), (300, 48), (2077, 130)])
-def test_an_order_of_its_own(k, n, dtype, rng):
-    """One sum for any rows, layout and threads; flushed as everywhere; what is no pair of bfloat16 keeps its bits."""
-    a, b = mp.cast(rng.standard_normal((70, k)), dtype), mp.cast(rng.standard_normal((k, n)), dtype)
-    bias, before = rng.standard_normal(n).astype(np.float32), cpu.isa()
-    wide, integers = mp.matmul(np.float32(a), b), rng.integers(-128, 128, (70, k)).astype(np.int8)
-    expected, exact = added_in_tiles(np.float32(a), np.float32(b)), integers.astype(np.int32) @ integers.T
-    try:
-        cpu.set_isa(cpu.own_order_isas()[0])
-        for m in (1, 2, 15, 16, 17, 32, 33, 70):
-            for threads in (1, 2, 3):
-                with mp.config.num_threads(threads):
-                    for right in (b, np.asfortranarray(b), mp.pack(b)):
-                        for left in (a[:m], np.asfortranarray(a[:m])):
-                            assert_same_bits(mp.matmul(left, right, out_dtype="float32"), expected[:m])
-                        got = mp.matmul(a[:m], right, bias=bias, out_dtype="bfloat16")
-                        assert_same_bits(got, mp.cast(expected[:m] + bias, "bfloat16"))
-                        got = mp.matmul(a[:m], right, out_dtype="float16", activation="relu")
-                        assert np.array_equal(got, mp.cast(np.maximum(expected[:m], 0), "float16"))
-        assert_same_bits(mp.matmul(a, b), mp.cast(expected, dtype))
-        assert_same_bits(mp.matmul(np.float32(a), b), wide)
-        assert np.array_equal(mp.matmul(integers, integers.T), exact)
-        subnormal = np.array([[2.0**-130]]).astype("bfloat16")
-        assert mp.matmul(subnormal, np.ones((1, 1), "bfloat16"), out_dtype="float32") == 0
-    finally:
-        cpu.set_isa(before)
-
-
-@pytest.mark.skipif(not cpu.own_order_isas(), reason="needs AMX with bfloat16")
-def test_an_order_of_its_own_beside_weights(rng):
-    """Codes with scales by channel are bfloat16 to it; those with scales by group of k keep the bits of all."""
-    x, w = mp.cast(rng.standard_normal((40, 200)), "bfloat16"), rng.standard_normal((200, 80)).astype(np.float32)
-    channels, before = mp.quantize(w, axis=1), cpu.isa()
-    groups = mp.pack(mp.quantize(w, axis=1, dtype="int4", group_size=64))
-    by_group = mp.matmul(x, groups)
-    try:
-        cpu.set_isa(cpu.own_order_isas()[0])
-        for m in 1, 7, 40:
-            expected = added_in_tiles(np.float32(x[:m]), np.float32(channels.values)) * channels.scale
-            assert_same_bits(mp.matmul(x[:m], mp.pack(channels), out_dtype="float32"), expected)
-            assert_same_bits(mp.matmul(x[:m], groups), by_group[:m])
-    finally:
-        cpu.set_isa(before)
-
-
 def test_isa_names_and_features():
-    assert cpu.available_isas()[-1] == "scalar" and {*cpu.available_isas(), *cpu.own_order_isas()} <= set(cpu.isas())
-    assert not {*cpu.available_isas()} & {*cpu.own_order_isas()}
+    assert cpu.available_isas()[-1] == "scalar" and {*cpu.available_isas()} <= set(cpu.isas())
     assert cpu.isa() in cpu.available_isas()
     assert all(isinstance(value, bool) for value in cpu.cpu_features().values())
 
@@ -212,7 +150,7 @@ def import_with(**environment):
     return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", cpu.available_isas() + cpu.own_order_isas())
+@pytest.mark.parametrize("name", cpu.available_isas())
 def test_the_environment_variable_forces_an_isa(name):
     assert import_with(MP_CORE_ISA=name).stdout.strip() == name
 
@@ -225,7 +163,6 @@ def test_the_environment_variable_must_name_an_isa():
 
 def test_an_unsupported_isa_is_refused(monkeypatch):
     monkeypatch.setattr(cpu, "available_isas", lambda: ("scalar",))
-    monkeypatch.setattr(cpu, "own_order_isas", lambda: ())
     with pytest.raises(
         ValueError, match="must be one of scalar; received 'avx2', which is not supported by this machine"
     ):

@@ -46,6 +46,7 @@ def test_every_micro_kernel_is_used():
     assert MICRO_KERNELS and {name for *_, name in WAYS} == set(MICRO_KERNELS)
 
 
+@pytest.mark.usefixtures("reproducible")
 @pytest.mark.parametrize(("way", "arithmetic", "b_format", "name"), WAYS)
 @pytest.mark.parametrize(("k", "n"), [(67, 80), (1030, 33)])
 def test_kind_gives_the_same_bits_on_every_isa(way, arithmetic, b_format, name, k, n, isa, rng):

@@ -510,6 +510,7 @@ def test_int8_weights_only_is_a_policy():
     assert layer(_x(1, 44)).dtype == np.float16
 
 
+@pytest.mark.usefixtures("reproducible")
 @pytest.mark.parametrize("mode", ["int8", *WEIGHT_ONLY, "float8"])
 @pytest.mark.parametrize("source", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_every_instruction_set_gives_the_same_bits(mode, source):

@@ -1,10 +1,9 @@
 """One product, one answer: the same bits from every instruction set, thread count, batch, layout and format."""
 
-import os
-
 import numpy as np
 import pytest
 from oracles import FLOATS, assert_same_bits, values
+from orders import ORDERS, added, sets
 
 import mp_core as mp
 from mp_core.core import cpu
@@ -30,21 +29,19 @@ def operands(rng, dtype, k, n):
     return a, b
 
 
-@pytest.fixture(scope="module")
-def best_isa():
-    """Results of the best instruction set are the reference of all."""
-    if os.environ.get("MP_CORE_ISA"):
-        pytest.skip("one set was chosen, all are compared where none is")
-    yield cpu.available_isas()[0]
-    cpu.set_isa(cpu.available_isas()[0])
+@pytest.fixture(scope="module", params=ORDERS)
+def isas(request):
+    """The instruction sets that add in one order, best first: the results of the first are the reference of all."""
+    with added(request.param):
+        yield sets(request.param)
 
 
 @pytest.mark.parametrize(("k", "n"), [(2100, 160), (1031, 150), (64, 208)])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
-def test_grid(dtype, k, n, rng, best_isa):
+def test_grid(dtype, k, n, rng, isas):
     """Few rows read b in place: rows that end within a vector (150), columns within a group (1031) or a block."""
     a, b = operands(rng, dtype, k, n)
-    cpu.set_isa(best_isa)
+    cpu.set_isa(isas[0])
     expected = mp.matmul(a, b)
     wide = np.zeros((2 * k, 3 * n), b.dtype)
     wide[::2, ::3] = b
@@ -55,7 +52,7 @@ def test_grid(dtype, k, n, rng, best_isa):
         "strided": wide[::2, ::3],
         "rows apart": np.concatenate([b, b], axis=1)[:, :n],
     }
-    for isa in cpu.available_isas():
+    for isa in isas:
         cpu.set_isa(isa)
         for rows in ROWS if isa != "scalar" else (1, 4):
             for right in rights.values():
@@ -70,24 +67,24 @@ def test_grid(dtype, k, n, rng, best_isa):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("m", [203, 1051])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
-def test_tall_products_are_their_rows(dtype, m, threads, rng, best_isa):
+def test_tall_products_are_their_rows(dtype, m, threads, rng, isas):
     """Runs of tiles, more than one chunk of rows, sums kept between blocks of k, rows of a made wide or contiguous."""
     for k, n in (2100, 208), (77, 64):
         a, b = operands(rng, dtype, k, n)
         a = np.concatenate([a[rng.permutation(64)] for _ in range(-(-m // 64))])[:m]
         gaps = np.concatenate([a, a], axis=1)[:, :k]
         expected = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(b)) for i in range(m)])
-        for isa in cpu.available_isas()[:-1]:  # not the scalar one: minutes
+        for isa in set(isas) - {"scalar"}:  # which takes minutes
             cpu.set_isa(isa)
             with mp.config.num_threads(threads):
                 for right in (mp.pack(b), b, np.asfortranarray(b)):
                     for left in (a, gaps, np.asfortranarray(a)):
                         assert_same_bits(mp.matmul(left, right), expected)
-        cpu.set_isa(best_isa)
+        cpu.set_isa(isas[0])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
-def test_some_rows_of_a_matrix_in_memory(dtype, rng, best_isa):
+def test_some_rows_of_a_matrix_in_memory(dtype, rng, isas):
     """Short ranges of k, and rows that panels share out to fetch: rows of b side by side, apart, or backwards."""
     a, b = operands(rng, dtype, 1100, 600)
     expected = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(b)) for i in range(49)])
@@ -100,22 +97,22 @@ def test_some_rows_of_a_matrix_in_memory(dtype, rng, best_isa):
         "columns": np.asfortranarray(b),
     }
     alike = np.concatenate([mp.matmul(a[i : i + 1], mp.pack(rights["alike"])) for i in range(49)])
-    for isa in cpu.available_isas()[:-1]:  # not the scalar one: minutes
+    for isa in set(isas) - {"scalar"}:  # which takes minutes
         cpu.set_isa(isa)
         for rows in (7, 8, 10, 16, 23, 33, 49):
             for layout, right in rights.items():
                 assert_same_bits(mp.matmul(a[:rows], right), (alike if layout == "alike" else expected)[:rows])
-    cpu.set_isa(best_isa)
+    cpu.set_isa(isas[0])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 66, 1024, 1025])
 @pytest.mark.parametrize("n", [15, 16, 17, 63, 64, 65, 300])
-def test_odd_lengths(dtype, k, n, rng, best_isa):
+def test_odd_lengths(dtype, k, n, rng, isas):
     """Where reading in place ends: within a group of k, within a vector of n, after a few rows, at a block of k."""
     a, b = operands(rng, dtype, k, n)
     apart = np.concatenate([b, b[:, :5]], axis=1)[:, :n]
-    for isa in cpu.available_isas():
+    for isa in isas:
         cpu.set_isa(isa)
         for rows in (1, 5, 6, 7, 20):
             expected = mp.matmul(a[:rows], mp.pack(b))
@@ -128,13 +125,13 @@ def test_odd_lengths(dtype, k, n, rng, best_isa):
     ("k", "n", "apart", "offset"),
     [(1300, 75, 2048, 0), (1300, 75, 2048, 4), (2200, 64, 4096, 12), (300, 33, 301, 1), (1024, 8300, 1024, 0)],
 )
-def test_columns_in_pieces(dtype, k, n, apart, offset, rng, best_isa):
+def test_columns_in_pieces(dtype, k, n, apart, offset, rng, isas):
     """Contiguous columns, pages apart or not, that begin within a cache line; more of them than caches hold."""
     memory = np.zeros(offset + n * apart, dtype)
     b = memory[offset:].reshape(n, apart)[:, :k].T
     a, b[...] = operands(rng, dtype, k, n)
     expected = mp.matmul(a[:25], mp.pack(b))
-    for isa in cpu.available_isas():
+    for isa in isas:
         cpu.set_isa(isa)
         for rows in range(1, 26) if n < 100 and isa != "scalar" else (1, 3):
             assert_same_bits(mp.matmul(a[:rows], b), expected[:rows])
@@ -143,9 +140,9 @@ def test_columns_in_pieces(dtype, k, n, apart, offset, rng, best_isa):
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1026, 1027, 2047, 2048, 2049, 2051, 3072, 4096, 4101])
 @pytest.mark.parametrize("n", [16, 17, 33, 63, 130])
-def test_odd_lengths_of_several_blocks(dtype, k, n, rng, best_isa):
+def test_odd_lengths_of_several_blocks(dtype, k, n, rng, isas):
     a, b = operands(rng, dtype, k, n)
-    for isa in cpu.available_isas():
+    for isa in isas:
         cpu.set_isa(isa)
         for rows in (1, 6, 20) if isa != "scalar" else (2,):
             expected = mp.matmul(a[:rows], mp.pack(b))

@@ -178,6 +178,7 @@ def test_a_plan_of_ragged_texts_has_the_bits_of_padded_ones(library, tmp_path, p
     np.testing.assert_array_equal(ragged(np.concatenate([ids[mask]] * 9), lengths * 9), np.tile(expected, (9, 1)))
 
 
+@pytest.mark.usefixtures("reproducible")
 def test_no_bit_depends_on_the_instruction_set(library, tmp_path, isa):
     written(library, tmp_path, local_attention=20)
     model, (ids, mask) = read(tmp_path, "mixed_bfloat16"), texts(150)

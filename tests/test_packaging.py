@@ -76,3 +76,31 @@ mp.layers, mp.models, mp.config
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert run.stdout.split("\n")[:2] == ["['mp_core']", "False"]
+
+
+def test_a_build_knows_its_commit_from_git_or_from_the_archive(tmp_path):
+    def header():
+        run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return run.stdout
+
+    script = tmp_path / ".ci" / "commit.py"
+    script.parent.mkdir()
+    shutil.copy(ROOT / ".ci" / "commit.py", script)
+    assert header() == '#define MP_CORE_COMMIT ""\n'
+
+    git = ["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "tests: a commit"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert header() == f'#define MP_CORE_COMMIT "{head[:12]}"\n'
+    script.write_text(script.read_text() + "\n")
+    assert header() == f'#define MP_CORE_COMMIT "{head[:12]}-dirty"\n'
+
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    subprocess.run([sys.executable, script], check=True, env=os.environ | {"MESON_DIST_ROOT": str(archive)})
+    assert (archive / "COMMIT").read_text() == f"{head[:12]}-dirty\n"
+    shutil.copy(archive / "COMMIT", tmp_path)
+    shutil.rmtree(tmp_path / ".git")
+    assert header() == f'#define MP_CORE_COMMIT "{head[:12]}-dirty"\n'

@@ -34,7 +34,7 @@ def test_cases_have_rows(script):
 
 @pytest.mark.parametrize("isa, sets", [("avx512_amx", ["avx512_amx", "avx512_bf16"]), ("avx2", ["avx2"])])
 def test_only_what_a_set_uses_is_compiled(script, isa, sets):
-    assert script.compiled_sets(isa) == sets
+    assert script.trees.compiled_sets(isa) == sets
 
 
 CELLS = (

@@ -2,13 +2,18 @@
 
 tests/vocabulary.c has each word as a function over memory. It is compiled here, with the flags that the build gave the
 kernels of that set; what a word should give is computed by NumPy.
+
+With MP_CORE_CROSS, a build directory for another CPU, the sets of that build are tested instead: tests/c/words.c calls
+their functions, run by MP_CORE_EMULATOR.
 """
 
 import ctypes
 import itertools
 import json
+import os
 import re
 import shlex
+import struct
 import subprocess
 from pathlib import Path
 
@@ -25,6 +30,8 @@ ROOT = Path(mp.__file__).resolve().parents[1]
 HEADER = ROOT / "mp_core/core/kernels/vocabulary.h"
 BF16 = ml_dtypes.bfloat16
 LANES = 16
+CROSS = os.environ.get("MP_CORE_CROSS")
+EMULATOR = shlex.split(os.environ.get("MP_CORE_EMULATOR", ""))
 
 
 # ---- the words, as vocabulary.h lists them, and the functions
@@ -45,7 +52,8 @@ def table():
 def compile_commands():
     """Instruction set -> how the build compiled its kernels, without what is about their file; {} without a build."""
     found = {}
-    for path in sorted(ROOT.glob("build/*/compile_commands.json")):
+    builds = [Path(CROSS)] if CROSS else sorted(ROOT.glob("build/*"))
+    for path in (build / "compile_commands.json" for build in builds if (build / "compile_commands.json").exists()):
         for entry in json.loads(path.read_text()):
             isa = re.search(r"libmp_kernels_(\w+)\.a\.p", entry["output"])
             if isa and isa[1] not in found:
@@ -57,15 +65,62 @@ def compile_commands():
 
 
 COMMANDS = compile_commands()
-HERE = [isa for isa in sorted(COMMANDS) if isa in cpu.available_isas() + cpu.own_order_isas()]
+HERE = [isa for isa in sorted(COMMANDS) if CROSS or isa in cpu.available_isas()]
+
+
+class Emulated:
+    """A library of functions for another CPU, as ctypes would give it; tests/c/words.c has the protocol."""
+
+    def __init__(self, program, library):
+        command = [*EMULATOR, program, library]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.conditions = self.process.stdout.read(256).rstrip(b"\0")
+
+    def __getattr__(self, name):
+        if not self.ask(name, 0, 0, [None] * 4):
+            raise AttributeError(name)
+        return lambda *operands: self.ask(name, 1, operands[3], [*operands[:3], operands[4]])
+
+    def ask(self, name, wanted, n, arrays):
+        """Whether there is such a function; if so and it is wanted, its last array is overwritten."""
+        sizes = [-1 if x is None else x.nbytes for x in arrays]
+        places = [0 if x is None else x.ctypes.data % PAGE for x in arrays]
+        self.process.stdin.write(struct.pack("32s10q", name.encode(), wanted, n, *sizes, *places))
+        if wanted:
+            self.process.stdin.write(b"".join(x.tobytes() for x in arrays if x is not None))
+        self.process.stdin.flush()
+        found = self.process.stdout.read(1) == b"\1"
+        if found and wanted:
+            arrays[3].view(np.uint8).reshape(-1)[:] = np.frombuffer(self.process.stdout.read(sizes[3]), np.uint8)
+        return found
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        assert self.process.wait() == 0
+
+
+class Loaded:
+    """A library of functions for this CPU."""
+
+    def __init__(self, library):
+        self.library = ctypes.CDLL(library)
+        self.conditions = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self.library, "conditions")))
+
+    def __getattr__(self, name):
+        function = getattr(self.library, name)
+        function.argtypes, function.restype = [ctypes.c_void_p] * 3 + [ctypes.c_ssize_t, ctypes.c_void_p], None
+        return lambda *operands: function(*(x.ctypes.data if isinstance(x, np.ndarray) else x for x in operands))
+
+    def close(self):
+        pass
 
 
 class Words:
     """The functions of one instruction set."""
 
     def __init__(self, library):
-        self.library = ctypes.CDLL(library)
-        self.conditions = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self.library, "conditions"))).decode()
+        self.library, self.conditions = library, library.conditions.decode()
 
     def has(self, condition):
         if condition is None:
@@ -78,11 +133,9 @@ class Words:
         if not self.has(table()[word]):
             pytest.skip(f"no {word} here")
         function = getattr(self.library, f"word_{word}")
-        function.argtypes, function.restype = [ctypes.c_void_p] * 3 + [ctypes.c_ssize_t, ctypes.c_void_p], None
 
         def call(*operands, out, n=0):
-            places = [x.ctypes.data for x in operands] + [None] * (3 - len(operands))
-            function(*places, n, out.ctypes.data)
+            function(*operands, *[None] * (3 - len(operands)), n, out)
             return out
 
         return call
@@ -99,15 +152,24 @@ class Words:
 def words(request, tmp_path_factory):
     if request.param is None:
         pytest.skip("no build directory says how the kernels were compiled")
-    library = tmp_path_factory.mktemp("words") / "words.so"
-    command, directory = COMMANDS[request.param]
+    folder = tmp_path_factory.mktemp("words")
+    library = compiled(request.param, folder / "words.so", "vocabulary.c", "-shared")
+    if CROSS:
+        library = Emulated(compiled(request.param, folder / "words", "c/words.c", "-ldl"), library)
+    else:
+        library = Loaded(library)
+    yield Words(library)
+    library.close()
+
+
+def compiled(isa, to, source, *more):
+    """A program or library of one file of the tests, with the flags of that instruction set."""
+    command, directory = COMMANDS[isa]
     quiet = ["-Wno-unused-parameter", "-Wno-unused-function", "-Wno-unused-variable"]
-    source = Path(__file__).with_name("vocabulary.c")
-    done = subprocess.run(
-        [*command, *quiet, "-shared", "-o", library, source], cwd=directory, capture_output=True, text=True
-    )
+    whole = [*command, *quiet, Path(__file__).parent / source, "-o", to, *more]
+    done = subprocess.run(whole, cwd=directory, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return Words(library)
+    return to
 
 
 # ---- operands
@@ -190,6 +252,11 @@ def dot_u8s8(z, x, y):
     return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
 
 
+def dot_s8s8(z, x, y):
+    products = bytes_of(x).view(np.int8).astype(np.int64) * bytes_of(y).view(np.int8)
+    return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
+
+
 def of_parts(function, dtype):
     """A function over the parts of that type in vectors of 32-bit lanes."""
     return lambda x, y: function(x.view(dtype), y.view(dtype)).view(np.uint32)
@@ -247,6 +314,7 @@ MEANINGS = {
     "max_lanes": ("f32", largest),
     "sum_f32": ("f32", summed),
     "dot_u8s8": ("u32 u32 u32", dot_u8s8),
+    "dot_s8s8": ("u32 u32 u32", dot_s8s8),
     "f32_from_f16": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
     "f16_from_f32": ("f32", lambda x: exactly(x, np.float16)),
     "high_u8": ("u16", lambda x: (x >> 8).astype(np.uint8)),
@@ -270,6 +338,24 @@ def test_lane_by_lane(words, word, rng):
     with np.errstate(all="ignore"):
         expected = meaning(*x)
     assert_same_bits(words.each(word, x, expected), expected)
+
+
+def test_fma_where_the_sum_is_just_beside_halfway_between_two_floats(words, rng):
+    """c plus half its last bit times 1 - 2^-2n or 1 + 2^-3n: a double does not hold the difference from halfway."""
+    count = 1 << 14
+    over, e = rng.integers(0, 2, count), rng.integers(-90, 110, count)
+    tiny = np.arange(count) % 4 == 0  # c subnormal, or the smallest normal number
+    n = np.where(over, rng.integers(10, 12, count), rng.integers(15, 24, count))
+    half = np.where(tiny, -150, e - 24)
+    x = np.ldexp(1 + np.ldexp(1.0, -n), half // 2)
+    y = np.ldexp(1 - np.ldexp(1.0, -n) + over * np.ldexp(1.0, -2 * n), half - half // 2)
+    subnormal, normal = rng.integers(2**21, 2**23 + 1, count), rng.integers(2**23, 2**24, count)
+    z = np.ldexp(np.where(tiny, subnormal, normal), np.where(tiny, -149, e - 23))
+    z[:256] = np.ldexp(2.0**23 - 1, -149)
+    signs = rng.choice(np.array([-1, 1], np.float32), (3, count))
+    operands = vectors(*signs * np.array([x, y, z], np.float32))
+    expected = fma(*operands)
+    assert_same_bits(words.each("fma_f32", operands, expected), expected)
 
 
 @pytest.mark.parametrize("word", ["any_subnormal", "any_clear", "any_set", "eq_u16"])
@@ -479,10 +565,43 @@ def test_counts(words):
         assert words["unaligned_head"](at, np.array([size, n]), out=np.empty(1, np.int64))[0] == whole
 
 
+def test_factors(words, rng):
+    """A factor, seen through products that keep it, and multiplied as the words without one do."""
+    x, flips = random(rng, "u32")[:200], (0, 0x80808080)
+    ordinary = x[(x & 0x7F800000 != 0) & (x & 0x7F80 != 0) & (x & 0x7F800000 < 0x7F800000) & (x & 0x7F80 < 0x7F80)]
+    for word in ordinary:
+        here = np.array([word])
+        assert (words["wide_factor"](here, out=np.empty(LANES, np.uint32)) == word).all()
+        low = words["pair_factor"](here, out=np.empty(LANES, np.uint32))
+        assert (low == (word & 0xFFFF) << 16).all()
+        for flip in flips:
+            total = sum(((int(word) ^ flip) >> shift) & 0xFF for shift in (0, 8))
+            assert (words["quad_factor"](here, out=np.empty(LANES, np.uint32), n=flip) == total).all()
+
+
+SAME_BY_FACTOR = {
+    "fma_factor": ("fma_f32", "f32 f32 f32", (1, 2, 0)),
+    "dot_bf16_factor": ("dot_bf16", "f32 u32 u32", (0, 1, 2)),
+    "dot_u8s8_factor": ("dot_u8s8", "u32 u32 u32", (0, 1, 2)),
+    "dot_s8u8_factor": ("dot_u8s8", "u32 u32 u32", (0, 2, 1)),
+    "dot_s8s8_factor": ("dot_s8s8", "u32 u32 u32", (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("word", SAME_BY_FACTOR)
+def test_products_by_factors(words, word, rng):
+    plain, kinds, order = SAME_BY_FACTOR[word]
+    z, x, y = operands(rng, kinds.split())
+    x = np.repeat(x[:, :1], LANES, 1)
+    expected = words.each(plain, [(z, x, y)[i] for i in order], z)
+    assert_same_bits(words.each(word, [z, x, y], z), expected)
+
+
 # ---- nothing is left out
 
 TESTED = {
-    *MEANINGS, *SHIFTS, *PAIRS, *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
+    *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
+    *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "interleave_rows",
     "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",

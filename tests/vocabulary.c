@@ -124,6 +124,21 @@ WORD(interleave_rows) {
 TERNARY(dot_bf16, vf32, vf32, vu32, vu32)
 TERNARY(dot_u8s8, vu32, vu32, vu32, vu32)
 
+#define FACTOR(NAME, T, MAKE) WORD(NAME) { put_##T(out, NAME(get_##T(a), MAKE, get_##T(c))); }
+FACTOR(fma_factor, vf32, wide_factor(b))
+WORD(dot_bf16_factor) { put_vf32(out, dot_bf16_factor(get_vf32(a), pair_factor(b), get_vu32(c))); }
+FACTOR(dot_u8s8_factor, vu32, quad_factor(b, 0))
+#ifdef MP_NATIVE_S8
+TERNARY(dot_s8s8, vu32, vu32, vu32, vu32)
+FACTOR(dot_s8s8_factor, vu32, quad_factor(b, 0))
+#else
+FACTOR(dot_s8u8_factor, vu32, quad_factor(b, 0))
+#endif
+/* A factor alone, by products that show it: x 1 + -0; fma(x0, 1, fma(x1, 0, -0)); bytes 0 and 1. */
+WORD(wide_factor) { put_vf32(out, fma_factor(set_f32(-0.0f), wide_factor(a), set_f32(1.0f))); }
+WORD(pair_factor) { put_vf32(out, dot_bf16_factor(set_f32(-0.0f), pair_factor(a), set_u32(0x00003F80))); }
+WORD(quad_factor) { put_vu32(out, dot_u8s8_factor(set_u32(0), quad_factor(a, (uint32_t)n), set_u32(0x00000101))); }
+
 SCALAR(at_most, ptrdiff_t, at_most(((const ptrdiff_t *)a)[0], ((const ptrdiff_t *)a)[1]))
 SCALAR(unaligned_head, ptrdiff_t, unaligned_head(a, ((const ptrdiff_t *)b)[0], ((const ptrdiff_t *)b)[1]))
 
@@ -174,6 +189,9 @@ extern const char conditions[];
 __attribute__((visibility("default"))) const char conditions[] = ""
 #ifdef MP_NATIVE_F16
     "MP_NATIVE_F16 "
+#endif
+#ifdef MP_NATIVE_S8
+    "MP_NATIVE_S8 "
 #endif
 #ifdef MP_NATIVE_BF16
     "MP_NATIVE_BF16 "

@@ -78,20 +78,23 @@ class Functions(PerIsa):
     track_max_ulp.unit = "ULP"
 
 
-class ProductError(PerIsa):
-    """The largest |C - A B| / (gamma |A| |B|): 1 is the bound of docs/numerics.md."""
+def error_over_bound(dtype, k):
+    """Return the largest |C - A B| / (gamma |A| |B|) of a product: 1 is the bound of docs/numerics.md."""
+    a, b = normal(8, k, dtype=dtype, seed=1), normal(k, 32, dtype=dtype, seed=2)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    block = BLOCK[dtype]
+    roundings = min(k, block) + math.ceil(k / block) - 1
+    gamma = roundings * UNIT / (1 - roundings * UNIT)
+    errors = np.abs(mp.matmul(a, b, out_dtype="float32") - wide_a @ wide_b)
+    return float((errors / (gamma * (np.abs(wide_a) @ np.abs(wide_b)))).max())
 
+
+class ProductError(PerIsa):
     params = (ISAS, ("float32", "float16", "bfloat16"), (64, 1024, 4096))
     param_names = ("isa", "type", "k")
 
     def track_error_over_bound(self, isa, dtype, k):
-        a, b = normal(8, k, dtype=dtype, seed=1), normal(k, 32, dtype=dtype, seed=2)
-        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-        block = BLOCK[dtype]
-        roundings = min(k, block) + math.ceil(k / block) - 1
-        gamma = roundings * UNIT / (1 - roundings * UNIT)
-        errors = np.abs(mp.matmul(a, b, out_dtype="float32") - wide_a @ wide_b)
-        return float((errors / (gamma * (np.abs(wide_a) @ np.abs(wide_b)))).max())
+        return error_over_bound(dtype, k)
 
     track_error_over_bound.unit = "of the bound"
 

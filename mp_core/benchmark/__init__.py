@@ -4,8 +4,13 @@ Contenders take turns, so that noise of the machine hits all alike. Peers that c
 onnxruntime with onnx) take part; mp_core needs none of them.
 """
 
-from mp_core.benchmark.machine import Limit, limits
+from mp_core.benchmark.machine import Limit, limits, unit_of
 from mp_core.benchmark.operations import OPERATIONS, onnxruntime_product, run
+from mp_core.benchmark.plots import check_plots, plot
+from mp_core.benchmark.records import Record, Report, library, records_of
 from mp_core.benchmark.timing import measure, table
 
-__all__ = ["OPERATIONS", "Limit", "limits", "measure", "onnxruntime_product", "run", "table"]
+__all__ = [
+    "OPERATIONS", "Limit", "Record", "Report", "check_plots", "library", "limits", "measure", "onnxruntime_product",
+    "plot", "records_of", "run", "table", "unit_of",
+]  # fmt: skip

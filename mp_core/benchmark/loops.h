@@ -19,7 +19,6 @@ typedef struct {
 typedef struct {
     const char *isa;
     const mp_loops *vectors, *tiles; /* tiles: NULL if it has none */
-    int own_order;                   /* products of bfloat16 go by tiles too */
 } mp_loops_row;
 extern const mp_loops_row mp_all_loops[]; /* the rows of isa.def, then one whose isa is NULL */
 

@@ -4,8 +4,8 @@ cimport numpy as cnp
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport MOST_THREADS, parallel_for, threads_for
-from mp_core.core.header cimport MP_LANES, MP_QUADS
+from mp_core.core.cpu cimport MOST_THREADS, parallel_for, reproducible_here, threads_for
+from mp_core.core.header cimport MP_LANES, MP_PAIRS
 from mp_core.core.plan cimport arithmetic_of
 
 from mp_core.core.cpu import isa
@@ -24,7 +24,6 @@ cdef extern from "loops.h" nogil:
         const char *isa
         const mp_loops *vectors
         const mp_loops *tiles
-        int own_order
 
     const mp_loops_row mp_all_loops[]
 
@@ -81,7 +80,8 @@ def multiply(str dtype not None, Py_ssize_t rounds):
     arithmetic = arithmetic_of(FORMATS[dtype], FORMATS[dtype])
     r.rounds, r.threads = rounds, threads_for(1, 0)
     r.multiply = row.vectors.multiply[arithmetic]
-    if row.tiles != NULL and (arithmetic == MP_QUADS or row.own_order) and row.tiles.multiply_tiles[arithmetic] != NULL:
+    if row.tiles != NULL and row.tiles.multiply_tiles[arithmetic] and not (
+            arithmetic == MP_PAIRS and reproducible_here()):
         r.multiply = row.tiles.multiply_tiles[arithmetic]
     with nogil:
         parallel_for(r.threads, r.threads, multiply_on_thread, &r)

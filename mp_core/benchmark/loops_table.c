@@ -1,12 +1,12 @@
 #include "loops.h"
 
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) extern const mp_loops mp_loops_##QUADS, mp_loops_##TILES;
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) extern const mp_loops mp_loops_##QUADS, mp_loops_##TILES;
 #include "isa.def"
 const mp_loops mp_loops_NONE;
 
 const mp_loops_row mp_all_loops[] = {
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES, ORDER) \
-    {#NAME, &mp_loops_##QUADS, &mp_loops_##TILES == &mp_loops_NONE ? NULL : &mp_loops_##TILES, ORDER},
+#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) \
+    {#NAME, &mp_loops_##QUADS, &mp_loops_##TILES == &mp_loops_NONE ? NULL : &mp_loops_##TILES},
 #include "isa.def"
-    {NULL, NULL, NULL, 0},
+    {NULL, NULL, NULL},
 };

@@ -29,11 +29,18 @@ class _Case:
     contenders: dict[str, Callable[[], Any]]
 
 
+_Peer = Callable[[str], Any]  # name -> the module, or None
+
+
 def _optional(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
         return None
+
+
+def _nobody(name: str) -> None:
+    """Return no peer."""
 
 
 def _normal(*shape: int, dtype: str = "float32") -> Array:
@@ -49,48 +56,48 @@ def _as_numkong(numkong: Any, x: Array) -> Any:
     return numkong.from_pointer(x.ctypes.data, x.shape, x.dtype.name.removesuffix("fn"), owner=x)
 
 
-def _casts() -> Iterator[_Case]:
+def _casts(peer: _Peer = _optional) -> Iterator[_Case]:
     for narrow in ("bfloat16", "float16", "float8_e4m3fn"):
         for source, target in (("float32", narrow), (narrow, "float32")):
             x, out = _normal(1 << 20, dtype=source), np.empty(1 << 20, mp.dtypes.parse(target))
-            yield _Case(f"{source} to {target} 1Mi", "GB/s", x.nbytes + out.nbytes, dict(_casters(x, out)))
+            yield _Case(f"{source} to {target} 1Mi", "GB/s", x.nbytes + out.nbytes, dict(_casters(x, out, peer)))
 
 
-def _casters(x: Array, out: Array) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _casters(x: Array, out: Array, peer: _Peer) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "mp_core", lambda: mp.cast(x, out.dtype, out=out)
     yield "numpy", lambda: np.copyto(out, x, casting="unsafe")
-    if torch := _optional("torch"):
+    if torch := peer("torch"):
         given, to = _as_torch(torch, x), _as_torch(torch, out)
         yield "torch", lambda: to.copy_(given)
-    if numkong := _optional("numkong"):
+    if numkong := peer("numkong"):
         source, target, name = _as_numkong(numkong, x), _as_numkong(numkong, out), out.dtype.name.removesuffix("fn")
         yield "numkong", lambda: numkong.astype(source, name, out=target)
 
 
-def _products() -> Iterator[_Case]:
+def _products(peer: _Peer = _optional) -> Iterator[_Case]:
     for dtype in ("float32", "bfloat16", "float16", "int8"):
         for m, k, n in ((1, 1024, 1024), (64, 768, 768), (512, 512, 512)):
             a, b = _normal(m, k, dtype=dtype), _normal(k, n, dtype=dtype)
-            yield _Case(f"{dtype} {m}x{k}x{n}", unit_of(dtype), 2.0 * m * k * n, dict(_multipliers(a, b)))
+            yield _Case(f"{dtype} {m}x{k}x{n}", unit_of(dtype), 2.0 * m * k * n, dict(_multipliers(a, b, peer)))
 
 
-def _multipliers(a: Array, b: Array) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _multipliers(a: Array, b: Array, peer: _Peer) -> Iterator[tuple[str, Callable[[], Any]]]:
     packed, integers = mp.pack(b), a.dtype == np.int8
     out = mp.matmul(a, packed)
     yield "mp_core", lambda: mp.matmul(a, packed, out=out)
     exact = np.float64 if integers else np.float32  # NumPy's BLAS multiplies no narrower type
     yield "numpy", lambda: (a.astype(exact) @ b.astype(exact)).astype(out.dtype)
-    if torch := _optional("torch"):
+    if torch := peer("torch"):
         left, right, multiply = _as_torch(torch, a), _as_torch(torch, b), torch._int_mm if integers else torch.matmul
         yield "torch", lambda: multiply(left, right)
-    if a.dtype == np.float32 and _optional("onnx") and _optional("onnxruntime"):
+    if a.dtype == np.float32 and peer("onnx") and peer("onnxruntime"):
         yield "onnxruntime", onnxruntime_product(a, b, config.get_num_threads())
-    if numkong := _optional("numkong"):
+    if numkong := peer("numkong"):
         rows, columns = _as_numkong(numkong, a), numkong.dots_pack(_as_numkong(numkong, np.ascontiguousarray(b.T)))
         yield "numkong", lambda: numkong.dots_packed(rows, columns)
 
 
-def _quantizations() -> Iterator[_Case]:
+def _quantizations(peer: _Peer = _optional) -> Iterator[_Case]:  # NumPy alone does the same
     x = _normal(1024, 1024)
     yield _Case("per tensor 1024x1024", "GB/s", 5 * x.size, {
         "mp_core": lambda: mp.quantize(x),
@@ -107,7 +114,7 @@ def _numpy_quantize(x: Array, axis: int | None) -> Array:
     return codes
 
 
-def _rows() -> Iterator[_Case]:
+def _rows(peer: _Peer = _optional) -> Iterator[_Case]:
     x, gamma = _normal(512, 1024), _normal(1024)
     out = np.empty_like(x)
     contenders: dict[str, dict[str, Callable[[], Any]]] = {
@@ -116,7 +123,7 @@ def _rows() -> Iterator[_Case]:
         "silu": {"mp_core": lambda: mp.silu(x), "numpy": lambda: x / (1 + np.exp(-x))},
         "gelu": {"mp_core": lambda: mp.gelu(x)},  # NumPy has no erf
     }
-    if torch := _optional("torch"):
+    if torch := peer("torch"):
         given, scale, functions = torch.from_numpy(x), torch.from_numpy(gamma), torch.nn.functional
         contenders["softmax"]["torch"] = lambda: functions.softmax(given, -1)
         contenders["layer_norm"]["torch"] = lambda: functions.layer_norm(given, (1024,), scale)
@@ -138,7 +145,7 @@ def _numpy_layer_norm(x: Array, gamma: Array) -> Array:
     return result
 
 
-OPERATIONS: dict[str, Callable[[], Iterator[_Case]]] = {
+OPERATIONS: dict[str, Callable[..., Iterator[_Case]]] = {
     "cast": _casts,
     "matmul": _products,
     "quantize": _quantizations,
@@ -146,7 +153,9 @@ OPERATIONS: dict[str, Callable[[], Iterator[_Case]]] = {
 }
 
 
-def run(operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False) -> list[dict[str, Any]]:
+def run(
+    operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False, peers: bool = True
+) -> list[dict[str, Any]]:
     """Measure operations beside NumPy and the peers that are there, on as many threads as the configuration says.
 
     Parameters
@@ -155,6 +164,8 @@ def run(operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False) -
         Names in :data:`OPERATIONS`.
     quick : bool
         Whether to take three samples of each only.
+    peers : bool
+        Whether peers take part, as far as they are installed. NumPy always does.
 
     Returns
     -------
@@ -170,13 +181,14 @@ def run(operations: Iterable[str] = tuple(OPERATIONS), *, quick: bool = False) -
     names = list(operations)
     if unknown := set(names) - set(OPERATIONS):
         raise ValueError(f"`operations` must be of {', '.join(OPERATIONS)}; received {', '.join(sorted(unknown))}")
-    with _threads_of_torch(config.get_num_threads()):
-        return [_row(name, case, quick) for name in names for case in OPERATIONS[name]()]
+    peer = _optional if peers else _nobody
+    with _threads_of_torch(peer, config.get_num_threads()):
+        return [_row(name, case, quick) for name in names for case in OPERATIONS[name](peer)]
 
 
 @contextmanager
-def _threads_of_torch(count: int) -> Iterator[None]:
-    if not (torch := _optional("torch")):
+def _threads_of_torch(peer: _Peer, count: int) -> Iterator[None]:
+    if not (torch := peer("torch")):
         yield
         return
     before = torch.get_num_threads()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, embed, plan, profile
+from mp_core.cli import checkpoints, choose, completion, embed, plan, profile
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -30,6 +30,7 @@ from mp_core.cli.common import (
     write_json,
 )
 from mp_core.cli.policies import policy
+from mp_core.core.cpu import __commit__
 
 __all__ = ["main"]
 
@@ -100,7 +101,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
-    parser.add_argument("--version", action="version", version=f"mp-core {mp_core.__version__}")
+    built = f"{mp_core.__version__} ({__commit__ or 'commit unknown'})"
+    parser.add_argument("--version", action="version", version=f"mp-core {built}", help="print version and commit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
@@ -123,8 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--limits", action="store_true", help="measure the machine only: multiply-adds, reads, copies")
     bench.add_argument("--ops", nargs="+", choices=benchmark.OPERATIONS, default=tuple(benchmark.OPERATIONS))
     bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
-    bench.add_argument("--json", metavar="FILE", help="write the table here too")
+    bench.add_argument("--peers", action="store_true", help="beside the peers that are installed too, not only NumPy")
+    bench.add_argument("--json", metavar="FILE", help="write a record of each rate here")
+    bench.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png (needs matplotlib)")
     bench.set_defaults(run=_bench)
+
+    completion.add_command(commands, parser)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     return parser
@@ -153,12 +159,22 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace) -> int:
     _check_json(arguments)
-    report: dict[str, Any] = {"version": mp_core.__version__, "isa": config.isa(), "threads": config.get_num_threads()}
-    print(", ".join(f"{key} {value}" for key, value in report.items()))
-    quick = arguments.quick
-    report["rows"] = benchmark.limits(quick=quick) if arguments.limits else benchmark.run(arguments.ops, quick=quick)
-    print(benchmark.table(report["rows"]))
-    _write_json(arguments, report)
+    if arguments.plot is not None:
+        check_output("--plot", arguments.plot)
+        benchmark.check_plots()
+    threads, quick = config.get_num_threads(), arguments.quick
+    print(f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}")
+    if arguments.limits:
+        rows = benchmark.limits(quick=quick)
+    else:
+        rows = benchmark.run(arguments.ops, quick=quick, peers=arguments.peers)
+    print(benchmark.table(rows))
+    report = benchmark.Report.here("mp-core bench")
+    for record in benchmark.records_of(rows, threads):
+        report.add(record)
+    _write_json(arguments, report.as_dict())
+    if arguments.plot is not None:
+        benchmark.plot(report, arguments.plot)
     return DONE
 
 

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, uint8_t
 cdef extern from "mp_core_python.h" nogil:
     enum:
         MP_CORE_API_VERSION, MP_CORE_ABI_VERSION
-        MP_CORE_OK, MP_CORE_INVALID, MP_CORE_NO_MEMORY, MP_CORE_BAD_ISA, MP_CORE_NO_ROW
+        MP_CORE_OK, MP_CORE_INVALID, MP_CORE_NO_MEMORY, MP_CORE_BAD_ISA, MP_CORE_NO_ROW, MP_CORE_BAD_ORDER
         MP_CORE_FLOAT32, MP_CORE_FLOAT16, MP_CORE_BFLOAT16, MP_CORE_FLOAT8_E4M3FN, MP_CORE_FLOAT8_E5M2
         MP_CORE_FLOAT64, MP_CORE_INT8, MP_CORE_UINT8, MP_CORE_INT32, MP_CORE_INT4, MP_CORE_UINT4
         MP_CORE_LINEAR, MP_CORE_RELU, MP_CORE_GELU, MP_CORE_SILU, MP_CORE_RELU6, MP_CORE_GELU_TANH, MP_CORE_SIGMOID
@@ -92,6 +92,8 @@ cdef extern from "mp_core_python.h" nogil:
         int (*run_plan)(mp_core_plan *plan, const void *const *inputs, void *const *outputs,
                         int threads) noexcept nogil
         ptrdiff_t (*plan_bytes)(const mp_core_plan *plan, int is_output, int index) noexcept nogil
+        int (*set_reproducible)(int reproducible) noexcept nogil
+        int (*is_reproducible)() noexcept nogil
 
     const mp_core_table *mp_core_api
 

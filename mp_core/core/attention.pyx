@@ -11,7 +11,7 @@ cimport numpy as cnp
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, reproducible_here, scratch, threads_for
 from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels, mp_row_block
 from mp_core.core.plan cimport Plan, arithmetic_of, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
@@ -188,13 +188,13 @@ cdef double work_of(const Attention *t) noexcept nogil:
     return <double>t.sequences * t.heads * t.targets * most_keys(t) * (t.scores.k + t.context.n)
 
 
-cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexcept nogil:
+cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads, bint reproducible) noexcept nogil:
     """Plan for so many sequences, or those that are recorded; return the number of tasks."""
     cdef Attention *t = <Attention *>context
     cdef Py_ssize_t sequence
     t.kernels = t.scores.kernels = t.context.kernels = kernels()
-    if sequences >= 0:
-        t.sequences = sequences
+    t.scores.reproducible = t.context.reproducible = reproducible
+    t.sequences = sequences if sequences >= 0 else t.sequences
     if t.offsets != NULL:
         t.targets = 1
         for sequence in range(t.sequences):
@@ -261,7 +261,7 @@ cdef int run(Attention *t, cnp.ndarray out) except -1:
     if is_recording():
         note(t, out)
     threads = threads_for(work_of(t), this_machine().tuning.thread_work)
-    tasks = prepare(t, -1, threads)
+    tasks = prepare(t, -1, threads, reproducible_here())
     with nogil:
         parallel_for(threads, tasks, run_block, t)
     if t.failed:

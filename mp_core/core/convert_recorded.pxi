@@ -34,7 +34,7 @@ cdef void run_cast_step(void *context, Py_ssize_t index) noexcept nogil:
         run_lines(s, s.cast.src + index * s.src_stride[0], s.cast.dst + index * s.dst_stride[0], 1)
 
 
-cdef Py_ssize_t prepare_cast(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_cast(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     cdef CastStep *s = <CastStep *>context
     if rows < 0:
         rows = s.rows
@@ -96,7 +96,7 @@ cdef struct Fill:
     bint failed
 
 
-cdef Py_ssize_t prepare_fill(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_fill(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     return 1
 
 

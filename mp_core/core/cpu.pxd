@@ -8,6 +8,7 @@ ctypedef void (*task)(void *context, Py_ssize_t index) noexcept nogil
 
 cdef const mp_kernels *kernels() noexcept nogil
 cdef const mp_kernels *kernels_of(isa) except NULL
+cdef bint reproducible_here() except -1
 cdef int threads_for(double work, double worthwhile) except -1
 cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil
 cdef void *scratch(size_t bytes) noexcept nogil

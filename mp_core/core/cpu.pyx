@@ -1,24 +1,30 @@
 """The machine: which instruction set the kernels use, and how many threads may run them."""
 
 import contextvars
+import logging
 import math
 import operator
 import os
 from contextlib import contextmanager
 from pathlib import Path
 
+from mp_core.core.instructions import what_is_lost
 from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 
 from mp_core.core.header cimport (
-    MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, mp_activate, mp_active, mp_allowed_cpus,
-    mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_isas, mp_keep_awake, mp_left_out,
-    mp_parallel_for, mp_recording, mp_run_steps, mp_scratch,
+    MP_CPU_AARCH64, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, MP_PAIRS, mp_activate, mp_active,
+    mp_allowed_cpus, mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_is_reproducible,
+    mp_isas, mp_keep_awake, mp_left_out, mp_parallel_for, mp_recording, mp_run_steps, mp_scratch, mp_set_reproducible,
 )
 
 cdef extern from "include/mp_core.h":
     const char *mp_core_version()
 
+cdef extern from "commit.h":  # .ci/commit.py writes it
+    const char *MP_CORE_COMMIT
+
 __version__ = mp_core_version().decode()
+__commit__ = MP_CORE_COMMIT.decode()
 
 
 # ---- instruction set
@@ -33,34 +39,16 @@ def isas():
     return tuple(names)
 
 
-def _isas_with(own_order):
-    have = mp_cpu_features()
-    return tuple(
-        name for row, name in enumerate(isas())
-        if mp_isas[row].needs & ~have == 0 and bool(mp_isas[row].kernels.own_order) == own_order
-    )
-
-
 def available_isas():
-    """Return the names of the instruction sets that this machine can use and that give the same bits, best first.
+    """Return the names of the instruction sets that this machine can use, best first.
 
     Examples
     --------
     >>> available_isas()[-1]
     'scalar'
     """
-    return _isas_with(False)
-
-
-def own_order_isas():
-    """Return the names of the sets that this machine can use and that add bfloat16 products in an order of their own.
-
-    Examples
-    --------
-    >>> set(own_order_isas()) <= {"avx512_amx_bf16"}
-    True
-    """
-    return _isas_with(True)
+    have = mp_cpu_features()
+    return tuple(name for row, name in enumerate(isas()) if mp_isas[row].needs & ~have == 0)
 
 
 def left_out_isas():
@@ -95,15 +83,15 @@ def isa():
 
 
 def set_isa(name):
-    """Use the kernels of another instruction set, for the whole process. Results keep their bits; only speed changes.
+    """Use the kernels of another instruction set, for the whole process.
 
-    ``avx512_amx_bf16`` is the exception, and used only if it is named: it computes products of bfloat16 several times
-    as fast, but adds them in another order, within an error bound of its own (``docs/numerics.md``).
+    Results keep their bits, and only speed changes, but between ``avx512_amx`` and the others: products of bfloat16 and
+    float8 by AMX tiles are added in another order, unless it is :func:`set_reproducible`.
 
     Parameters
     ----------
     name : str
-        One of :func:`available_isas`, or ``avx512_amx_bf16`` on a machine that has it.
+        One of :func:`available_isas`.
 
     Raises
     ------
@@ -122,7 +110,7 @@ def set_isa(name):
 
 
 def _use(name, argument):
-    choices = own_order_isas() + available_isas()
+    choices = available_isas()
     if name not in choices:
         reason = "is not supported by this machine" if name in isas() else "is unknown"
         raise ValueError(f"`{argument}` must be one of {', '.join(choices)}; received {name!r}, which {reason}")
@@ -130,6 +118,8 @@ def _use(name, argument):
 
 
 _use(os.environ.get("MP_CORE_ISA") or available_isas()[0], "MP_CORE_ISA")
+if _loss := what_is_lost(available_isas()):  # this module is loaded once, before the first operation
+    logging.getLogger("mp_core").warning(_loss)
 
 
 cdef const mp_kernels *kernels_of(isa) except NULL:
@@ -137,6 +127,11 @@ cdef const mp_kernels *kernels_of(isa) except NULL:
     if isa not in isas():
         raise ValueError(f"`isa` must be one of {', '.join(isas())}; received {isa!r}")
     return mp_isas[isas().index(isa)].kernels
+
+
+# ---- the order of sums
+
+include "order.pxi"
 
 
 # ---- caches

@@ -18,6 +18,7 @@ cdef extern from "kernels.h" nogil:
     const char *const mp_activation_names[]
 
     ctypedef enum mp_arithmetic:
+        MP_PAIRS
         MP_QUADS
 
     enum:
@@ -90,14 +91,17 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct mp_products:
         Py_ssize_t few_rows[MP_PANEL_FORMATS]
 
+    ctypedef struct mp_tiles:
+        void (*gemm[3])(const mp_gemm *g) noexcept nogil
+
     ctypedef struct mp_kernels:
         const char *isa
-        int own_order
         const mp_casts *casts
         const mp_rows *rows
         const mp_quantizers *quantizers
         const mp_packing *packing
         const mp_products *products[3]
+        const mp_tiles *tiles
 
 cdef extern from "kernels/cpu.h" nogil:
     const char *const mp_feature_names[]
@@ -111,6 +115,7 @@ cdef extern from "kernels/cpu.h" nogil:
         MP_CPU_ZEN4
         MP_CPU_ZEN5
         MP_CPU_INTEL_AMX
+        MP_CPU_AARCH64
         MP_CPU_OTHER
 
     const mp_isa mp_isas[]
@@ -122,6 +127,8 @@ cdef extern from "kernels/cpu.h" nogil:
 cdef extern from "library/runtime.h" nogil:
     const mp_kernels *mp_active()
     void mp_activate(const mp_kernels *kernels)
+    int mp_is_reproducible()
+    void mp_set_reproducible(int reproducible)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
     ctypedef struct mp_step:

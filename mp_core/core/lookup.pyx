@@ -74,7 +74,7 @@ cdef void gather_share(void *context, Py_ssize_t index) noexcept nogil:
             g.failed = 1
 
 
-cdef Py_ssize_t prepare_gather(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_gather(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     cdef Gather *g = <Gather *>context
     g.cast.kernels = kernels()
     if rows >= 0:
@@ -136,7 +136,7 @@ cdef int run_gather(Gather *g, cnp.ndarray out) except -1:
             (<Py_ssize_t>&s.table - base, <Py_ssize_t>&s.codes.scale - base, <Py_ssize_t>&s.codes.zero_point - base,
              <Py_ssize_t>&s.indices - base, <Py_ssize_t>&s.out - base),
             Cost(s.rows, 0, NO_ARITHMETIC, s.rows * s.cast.n * (s.cast.src_size + s.cast.dst_size)))
-    prepare_gather(g, -1, 1)
+    prepare_gather(g, -1, 1, False)
     with nogil:
         gather_share(g, 0)
     if g.failed == NO_ROW:
@@ -154,7 +154,7 @@ cdef struct Places:
     bint failed
 
 
-cdef Py_ssize_t prepare_places(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_places(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     return 1
 
 

@@ -101,7 +101,7 @@ cdef void run_pair(void *context, Py_ssize_t index) noexcept nogil:
         run_row(p, row)
 
 
-cdef Py_ssize_t prepare_pair(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_pair(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     cdef Pair *p = <Pair *>context
     p.kernels = kernels()
     if rows >= 0:
@@ -135,7 +135,7 @@ def combine(int how, int activation, cnp.ndarray x not None, int x_format, cnp.n
             name_of(&p), Kind(prepare_pair, run_pair, sizeof(p), <Py_ssize_t>&p.failed - base), &p,
             (<Py_ssize_t>&p.x.data - base, <Py_ssize_t>&p.y.data - base, <Py_ssize_t>&p.out.data - base),
             Cost(p.rows, 0, NO_ARITHMETIC, p.rows * p.length * (p.x.size + p.y.size + p.out.size)))
-    tasks = prepare_pair(&p, -1, threads)
+    tasks = prepare_pair(&p, -1, threads, False)
     with nogil:
         parallel_for(threads, tasks, run_pair, &p)
 
@@ -170,7 +170,7 @@ cdef void run_turn(void *context, Py_ssize_t index) noexcept nogil:
         row += 1
 
 
-cdef Py_ssize_t prepare_turn(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_turn(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     cdef Turn *t = <Turn *>context
     t.kernels = kernels()
     if rows >= 0:
@@ -208,7 +208,7 @@ def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarr
             (<Py_ssize_t>&t.x.data - base, <Py_ssize_t>&t.out.data - base, <Py_ssize_t>&t.angles - base,
              <Py_ssize_t>&t.offsets - base),
             Cost(t.rows, 0, NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))
-    tasks = prepare_turn(&t, -1, threads)
+    tasks = prepare_turn(&t, -1, threads, False)
     with nogil:
         parallel_for(threads, tasks, run_turn, &t)
     if t.failed == NO_ROW:

@@ -26,6 +26,7 @@ cdef extern from "library/plan.h" nogil:
         Layout a, b
         bint packed, quantized_here, own_scales, row_zero, zero_point
         Py_ssize_t group
+        bint reproducible
 
     ctypedef struct Scratch "mp_task_scratch":
         Py_ssize_t row_scales, a_copy, a_gathered, row_sums, accumulators, partial_sums, made, decoded, column_sums

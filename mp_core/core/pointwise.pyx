@@ -19,7 +19,7 @@ cnp.import_array()
 cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm")  # by Operation
 
 
-cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads) noexcept nogil:
+cdef Py_ssize_t prepare_rows(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
     """Share out the rows, as many as there are or those that are recorded; return the number of tasks."""
     cdef Rows *r = <Rows *>context
     r.kernels = kernels()
@@ -49,7 +49,7 @@ cdef int run(Rows *r, int fmt, cnp.ndarray x, cnp.ndarray out) except -1:
         return 0
     if is_recording():
         note_rows(r, out)
-    tasks = prepare_rows(r, -1, threads)
+    tasks = prepare_rows(r, -1, threads, False)
     with nogil:
         parallel_for(threads, tasks, run_rows, r)
     if r.failed:

@@ -5,7 +5,7 @@ from libc.math cimport INFINITY, sqrtf
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
-from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, parallel_for, reproducible_here, scratch, threads_for
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.plan cimport Plan, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
@@ -92,9 +92,9 @@ cdef void run_pool(void *context, Py_ssize_t index) noexcept nogil:
         t.failed = True
 
 
-cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads) noexcept nogil:
+cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads, bint reproducible) noexcept nogil:
     cdef Pool *t = <Pool *>context
-    t.sums.kernels = kernels()
+    t.sums.kernels, t.sums.reproducible = kernels(), reproducible
     if sequences >= 0:
         t.sequences = sequences
     return t.sequences
@@ -136,7 +136,7 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
              <Py_ssize_t>&t.sums.out.data - base, <Py_ssize_t>&t.offsets - base),
             Cost(t.sequences, 0, NO_ARITHMETIC, cnp.PyArray_NBYTES(x)))
     threads = threads_for(<double>cnp.PyArray_SIZE(x), this_machine().tuning.thread_work)
-    tasks = prepare(&t, -1, threads)
+    tasks = prepare(&t, -1, threads, reproducible_here())
     with nogil:
         parallel_for(threads, tasks, run_pool, &t)
     if t.failed:

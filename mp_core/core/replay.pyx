@@ -10,8 +10,8 @@ from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCap
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.string cimport memcpy, memset
 
-from mp_core.core.cpu cimport parallel_for, run_steps
-from mp_core.core.header cimport mp_allocate, mp_progress, mp_release, mp_step
+from mp_core.core.cpu cimport parallel_for, reproducible_here, run_steps
+from mp_core.core.header cimport mp_allocate, mp_is_reproducible, mp_progress, mp_release, mp_step
 from mp_core.core.steps cimport NO_ROW, Note, preparation
 
 from time import perf_counter
@@ -39,14 +39,14 @@ cdef struct Steps:
     Py_ssize_t fixup_count
 
 
-cdef void make_ready(Steps *s, char **bases, const Py_ssize_t *rows, int threads) noexcept nogil:
-    """Lead all pointers to the buffers at `bases`, and plan the steps for so many rows and threads."""
+cdef void make_ready(Steps *s, char **bases, const Py_ssize_t *rows, int threads, bint reproducible) noexcept nogil:
+    """Lead all pointers to the buffers at `bases`, and plan the steps for so many rows, threads and order of sums."""
     cdef Py_ssize_t index
     for index in range(s.fixup_count):
         s.fixups[index].pointer[0] = bases[s.fixups[index].buffer] + s.fixups[index].delta
     for index in range(s.count):
         s.steps[index].tasks = s.prepare[index](
-            s.steps[index].context, -1 if s.size[index] < 0 else rows[s.size[index]], threads)
+            s.steps[index].context, -1 if s.size[index] < 0 else rows[s.size[index]], threads, reproducible)
 
 
 cdef class Replay:
@@ -123,15 +123,17 @@ cdef class Replay:
         """
         cdef char **base = <char **>cnp.PyArray_DATA(bases)
         cdef const Py_ssize_t *row = <const Py_ssize_t *>cnp.PyArray_DATA(rows)
+        cdef bint reproducible = reproducible_here()
         with nogil:
-            make_ready(&self.steps, base, row, threads)
+            make_ready(&self.steps, base, row, threads, reproducible)
             run_steps(threads, self.steps.steps, self.steps.count, self.steps.progress)
         self.check()
 
     def timed(self, cnp.ndarray bases not None, cnp.ndarray rows not None, int cut, int threads):
         """Run step by step, each cut into tasks for `cut` threads; return the seconds and the tasks of each."""
         cdef Py_ssize_t index
-        make_ready(&self.steps, <char **>cnp.PyArray_DATA(bases), <const Py_ssize_t *>cnp.PyArray_DATA(rows), cut)
+        make_ready(&self.steps, <char **>cnp.PyArray_DATA(bases), <const Py_ssize_t *>cnp.PyArray_DATA(rows), cut,
+                   reproducible_here())
         taken = []
         for index in range(self.steps.count):
             begin = perf_counter()
@@ -151,6 +153,7 @@ cdef struct Passes:
     char **addresses            # [passes][given_count]: these
     const Py_ssize_t *rows      # [passes][sizes]
     Py_ssize_t buffers, given_count, sizes
+    bint reproducible
 
 
 cdef void run_pass(void *context, Py_ssize_t index) noexcept nogil:
@@ -161,7 +164,8 @@ cdef void run_pass(void *context, Py_ssize_t index) noexcept nogil:
         slot = (slot + 1) % p.slots
     for i in range(p.given_count):
         p.bases[slot * p.buffers + p.given[i]] = p.addresses[index * p.given_count + i]
-    make_ready(p.replays[slot], p.bases + slot * p.buffers, p.rows + index * p.sizes, 1)
+    make_ready(p.replays[slot], p.bases + slot * p.buffers, p.rows + index * p.sizes, 1,
+               p.reproducible)
     run_steps(1, p.replays[slot].steps, p.replays[slot].count, p.replays[slot].progress)
     __atomic_store_n(p.taken + slot, 0, __ATOMIC_RELEASE)
 
@@ -184,7 +188,7 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     """
     cdef Passes p
     cdef Py_ssize_t index, passes = cnp.PyArray_DIM(addresses, 0)
-    p.slots = <int>len(replays)
+    p.slots, p.reproducible = <int>len(replays), reproducible_here()
     p.replays = <Steps **>allocated(p.slots * sizeof(Steps *))
     p.taken = <int *>allocated(p.slots * sizeof(int))
     for index in range(p.slots):
@@ -230,7 +234,7 @@ cdef int run_c_plan(mp_core_plan *plan, const void *const *inputs, void *const *
         if outputs == NULL or outputs[i] == NULL:
             return MP_CORE_INVALID
         p.bases[p.results[i]] = <char *>outputs[i]
-    make_ready(p.steps, p.bases, NULL, threads)
+    make_ready(p.steps, p.bases, NULL, threads, mp_is_reproducible())
     run_steps(threads, p.steps.steps, p.steps.count, p.steps.progress)
     for i in range(<int>p.steps.count):
         if failed == 0:

@@ -43,6 +43,7 @@ cdef extern from "library/product.h" nogil:
         Rows out, residual
         const float *bias
         mp_gemm common
+        bint reproducible
         int batch_axes
         Axis *batch
         Plan plan

@@ -4,7 +4,7 @@ cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport is_recording, kernels, threads_for
+from mp_core.core.cpu cimport is_recording, kernels, reproducible_here, threads_for
 from mp_core.core.header cimport MP_QUADS, mp_column_bytes, mp_gemm
 from mp_core.core.plan cimport Plan, arithmetic_of, this_machine
 from mp_core.core.steps cimport Cost, Kind, recording
@@ -32,7 +32,7 @@ cdef int run_product(Product *p, Py_ssize_t matrices, cnp.ndarray result) except
     if is_recording():
         recording().add_buffer(result)
         note_product(p, matrices)
-    p.kernels = kernels()
+    p.kernels, p.reproducible = kernels(), reproducible_here()
     if work < this_machine().tuning.thread_work:  # too short to give the interpreter lock back
         run_planned(p, matrices, threads)
     else:

@@ -13,15 +13,15 @@ cdef struct ProductStep:
     Axis batch[MOST_AXES]
 
 
-cdef Py_ssize_t prepare_product(void *context, Py_ssize_t rows, int threads) noexcept nogil:
-    """Plan the product for so many rows of A and threads; return the number of tasks."""
+cdef Py_ssize_t prepare_product(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
+    """Plan the product for so many rows of A and threads, in an order of sums; return the number of tasks."""
     cdef ProductStep *s = <ProductStep *>context
     cdef Product *p = &s.product
     p.m = s.m if rows < 0 else rows
     p.batch, p.b.sums, p.common = s.batch, s.sums, s.common
     if s.one_scale:
         p.a.row_scale = &s.scale
-    p.kernels = kernels()
+    p.kernels, p.reproducible = kernels(), reproducible
     memset(&p.plan, 0, sizeof(Plan))
     plan_product(p, s.matrices, threads)
     return tasks_of(p, s.matrices)

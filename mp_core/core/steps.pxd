@@ -1,8 +1,9 @@
 # Calls of kernels that are recorded once and run again: a Tape takes them down, a Replay runs them.
 cimport numpy as cnp
 
-# Plans a step for some rows and threads, and returns how many tasks it has. `rows` is -1 where the step keeps its own.
-ctypedef Py_ssize_t (*preparation)(void *context, Py_ssize_t rows, int threads) noexcept nogil
+# Plans a step for some rows, threads and order of sums (cpu.reproducible_here), and returns how many tasks it has.
+# `rows` is -1 where the step keeps its own.
+ctypedef Py_ssize_t (*preparation)(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil
 ctypedef void (*execution)(void *context, Py_ssize_t index) noexcept nogil
 
 # What a step reads and writes lies at pointers in its context. Between two runs the memory moves, so each pointer into

@@ -15,13 +15,13 @@
  *     are those of one pool of the process; a call that is too small for them runs on the caller's alone. Results do not
  *     depend on it. Functions may be called from several threads at once, and need no lock of Python. They may be called
  *     in the child of a fork().
- *   - Functions return MP_CORE_OK or what was wrong. After MP_CORE_INVALID or MP_CORE_BAD_ISA nothing has been written; after
- *     MP_CORE_NO_MEMORY or MP_CORE_NO_ROW, what was written is of no use. None prints, throws or ends the process. They read
- *     the memory that the arguments describe, and maybe the gaps between rows of B. They cannot check that a pointer has as
- *     much memory as the shape says.
- *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, unless the
- *     instruction set avx512_amx_bf16 is asked for by name; docs/numerics.md states the order of sums. float8 and bfloat16
- *     are those of ml_dtypes.
+ *   - Functions return MP_CORE_OK or what was wrong. After MP_CORE_INVALID, MP_CORE_BAD_ISA or MP_CORE_BAD_ORDER nothing has
+ *     been written; after MP_CORE_NO_MEMORY or MP_CORE_NO_ROW, what was written is of no use. None prints, throws or ends
+ *     the process. They read the memory that the arguments describe, and maybe the gaps between rows of B. They cannot check
+ *     that a pointer has as much memory as the shape says.
+ *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, but for products
+ *     of bfloat16 and float8 on CPUs with Intel AMX, unless mp_core_set_reproducible(1) is called; docs/numerics.md states
+ *     both orders of sums. float8 and bfloat16 are those of ml_dtypes.
  *   - Structs begin with their size, which must be sizeof the struct that the caller was compiled with. Fields that are not
  *     set are 0, so begin with = {.size = sizeof(...)}, or = {} in C++. New fields are appended, and 0 keeps what was before. */
 #ifndef MP_CORE_H
@@ -42,8 +42,10 @@ extern "C" {
 #define MP_CORE_PUBLIC
 #endif
 
-/* Rises when something is appended to this file. */
-#define MP_CORE_API_VERSION 1
+/* Rises when something is appended to this file: a program that was compiled with a smaller number runs with this library
+ * too, and one that was compiled with this number needs a library that has it. 2: mp_core_set_reproducible,
+ * mp_core_is_reproducible, MP_CORE_BAD_ORDER. */
+#define MP_CORE_API_VERSION 2
 /* Rises when something changes that callers rely on: a caller then must be compiled again. */
 #define MP_CORE_ABI_VERSION 1
 
@@ -52,7 +54,8 @@ typedef enum mp_core_status {
     MP_CORE_INVALID = 1,   /* an argument is not allowed: see the comment of the function */
     MP_CORE_NO_MEMORY = 2, /* there was no memory for scratch */
     MP_CORE_BAD_ISA = 3,   /* MP_CORE_ISA, or the name given, is none that this machine can use */
-    MP_CORE_NO_ROW = 4     /* an index of a plan's inputs is outside of the table in which it is looked up */
+    MP_CORE_NO_ROW = 4,    /* an index of a plan's inputs is outside of the table in which it is looked up */
+    MP_CORE_BAD_ORDER = 5  /* MP_CORE_REPRODUCIBLE is neither 0 nor 1: products only */
 } mp_core_status;
 
 /* The types of elements. int4 is a value from -8 to 7; how it is stored is told where it is allowed. */
@@ -90,9 +93,9 @@ MP_CORE_PUBLIC const char *mp_core_status_text(int status);
 /* The name of the instruction set in use; NULL if MP_CORE_ISA names none that this machine can use. */
 MP_CORE_PUBLIC const char *mp_core_isa(void);
 
-/* Use another instruction set, for the whole process: the bits stay, only speed changes, and sizes of scratch. (The one
- * exception is avx512_amx_bf16, which adds products of bfloat16 in an order of its own.) MP_CORE_BAD_ISA if this machine
- * cannot use it. */
+/* Use another instruction set, for the whole process: only speed changes, and sizes of scratch. The bits stay, but for
+ * products of bfloat16 and float8 between avx512_amx and the others, unless the order of sums is the reproducible one.
+ * MP_CORE_BAD_ISA if this machine cannot use it. */
 MP_CORE_PUBLIC int mp_core_set_isa(const char *name);
 
 /* The number of CPUs on which the calling thread may run: a good number of threads. */
@@ -153,8 +156,8 @@ typedef struct mp_core_product {
     ptrdiff_t ldr;
 } mp_core_product;
 
-/* Bytes of scratch that a product needs on so many threads; -1 if an argument or MP_CORE_ISA is bad. Of the pointers only
- * matters whether they are NULL. */
+/* Bytes of scratch that a product needs on so many threads, in either order of sums; -1 if an argument or MP_CORE_ISA is
+ * bad. Of the pointers only matters whether they are NULL. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_product_scratch(const mp_core_product *product, int threads);
 
 /* Multiply. scratch is mp_core_product_scratch bytes, aligned to 64, asked for with the same threads and instruction set; or
@@ -234,6 +237,18 @@ MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *input
 /* Bytes of input (output) number `index` of a plan; -1 if it has no such array. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_plan_bytes(const mp_core_plan *plan, int is_output, int index);
 
+/* ---- the order of sums (API version 2)
+ *
+ * On CPUs with Intel AMX, products of bfloat16 and float8 are added by AMX tiles: several times as fast as, and in another
+ * order than, any other CPU adds them. With 1, they are added in the order of all other CPUs. Everywhere else both values
+ * mean the same. It is a setting of the process; MP_CORE_REPRODUCIBLE=0 or 1 makes it until this is called, and without
+ * both it is 0. A call has the setting that it finds when it begins; mp_core_run_plan too, whatever the setting was when
+ * the plan was recorded. Packed matrices serve both orders. MP_CORE_INVALID if the value is neither 0 nor 1. */
+MP_CORE_PUBLIC int mp_core_set_reproducible(int reproducible);
+
+/* That setting: 0 or 1; -1 if MP_CORE_REPRODUCIBLE is neither. */
+MP_CORE_PUBLIC int mp_core_is_reproducible(void);
+
 /* ---- the table of all of these functions, in the order of their appearance; new ones are appended. */
 typedef struct mp_core_table {
     int abi_version, api_version;
@@ -256,6 +271,8 @@ typedef struct mp_core_table {
     int (*activate)(const mp_core_rows *rows, int activation, int threads);
     int (*run_plan)(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
     ptrdiff_t (*plan_bytes)(const mp_core_plan *plan, int is_output, int index);
+    int (*set_reproducible)(int reproducible);
+    int (*is_reproducible)(void);
 } mp_core_table;
 
 MP_CORE_PUBLIC const mp_core_table *mp_core_functions(void);

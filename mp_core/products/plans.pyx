@@ -2,7 +2,7 @@
 
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, kernels_of
+from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_column_bytes, mp_element_bytes
 from mp_core.core.plan cimport (
     A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, machine_of, make_plan, this_machine,
@@ -25,9 +25,10 @@ ARITHMETICS = ("wide", "pairs", "quads")
 #   quantize     rows of a float A become int8, by scales that are "found" or "given"; None: they do not
 #   zero_point, row_zero   whether columns of B, rows of A have zero points
 #   group        elements of K in a scale group of B; 0: there are no scale groups
+#   reproducible the order of sums of pairs; None: the one that is set
 SETTINGS = {
     "b_dtype": None, "layout": "packed", "a_layout": "mk", "matrices": 1, "threads": 1, "isa": None, "cpu": None,
-    "caches": None, "quantize": None, "zero_point": False, "row_zero": False, "group": 0,
+    "caches": None, "quantize": None, "zero_point": False, "row_zero": False, "group": 0, "reproducible": None,
 }
 
 
@@ -101,6 +102,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
     q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
     q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
+    q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
     make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],

@@ -198,6 +198,18 @@ static void test_rows(void) {
     CHECK(mp_core_rms_norm(&r, NULL, 0, 1) == MP_CORE_OK);
 }
 
+static void test_order(void) {
+    const int before = mp_core_is_reproducible();
+    CHECK(before == 0); /* MP_CORE_REPRODUCIBLE is not set */
+    mp_core_product p = {.size = sizeof(p), .m = M, .n = N, .k = K, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
+                         .out_type = MP_CORE_FLOAT32, .a = a, .lda = K, .b = b, .b_rs = N, .b_cs = 1, .out = out, .ldo = N};
+    const ptrdiff_t needed = mp_core_product_scratch(&p, 2);
+    CHECK(mp_core_set_reproducible(1) == MP_CORE_OK && mp_core_is_reproducible() == 1);
+    CHECK(mp_core_product_scratch(&p, 2) == needed); /* it is enough for both orders */
+    CHECK(mp_core_set_reproducible(2) == MP_CORE_INVALID && mp_core_is_reproducible() == 1);
+    CHECK(mp_core_set_reproducible(before) == MP_CORE_OK && mp_core_is_reproducible() == before);
+}
+
 static void test_refusals(void) {
     mp_core_product p = floats(NULL);
     CHECK(mp_core_multiply(NULL, NULL, 1) == MP_CORE_INVALID);
@@ -250,6 +262,7 @@ int main(void) {
     test_casts();
     test_quantization();
     test_rows();
+    test_order();
     test_refusals();
     test_callers();
     CHECK(mp_core_set_isa("scalar") == MP_CORE_OK && strcmp(mp_core_isa(), "scalar") == 0);

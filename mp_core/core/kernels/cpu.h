@@ -29,12 +29,16 @@ typedef struct {
 extern const mp_isa mp_isas[]; /* the rows of isa.def, best first, then one with name NULL */
 extern const char *const mp_left_out; /* names, with spaces between, of the sets for which no kernels were compiled */
 
+/* What depends on the architecture: cpu_x86.c, cpu_aarch64.c or cpu_other.c. */
 uint32_t mp_cpu_features(void);
 
 /* CPUs that share tuned constants (core/library/tuning.h). */
-typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_FAMILIES } mp_cpu_family;
+typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_AARCH64, MP_CPU_OTHER, MP_CPU_FAMILIES } mp_cpu_family;
 
 mp_cpu_family mp_cpu_family_here(void);
+
+/* Bytes of the data cache of a level (1, 2, 3), as far as the CPU itself says; 0: not. */
+ptrdiff_t mp_cpu_cache_by_itself(int level);
 
 /* Bytes of the data cache of a level (1, 2, 3) that serves this CPU. The CPU says it (CPUID), or else the operating
  * system. If neither does, they are 32 KiB, 512 KiB and 8 MiB. */

@@ -3,7 +3,7 @@
  * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
  * strides are in elements unless a name or its comment says bytes; pointers may be unaligned; a kernel touches no byte
  * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), but for products of
- * bf16 by AMX tiles, which have an order of their own (mp_tiles). */
+ * bf16 by AMX tiles, which have the tile order (mp_tiles). */
 #ifndef MP_KERNELS_H
 #define MP_KERNELS_H
 
@@ -113,8 +113,9 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
- * first). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte and a signed one: of a packed
- * panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles multiply a and b as they are.
+ * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte
+ * and a signed one: of a packed panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles, and sets whose
+ * products are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -255,27 +256,30 @@ typedef struct {
  *   decode      turns a packed range of K into the format that the arithmetic multiplies. Beside more than few_rows
  *               rows of A this is faster than decoding in registers.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
- *   row_sums    writes the sum of each row of a ^ a_flip to sums[m]. */
+ *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
+ *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so zero points need
+ *               not stand for a ^ 0x80 or b ^ 0x80. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS];
+    int is_signed;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 } mp_products;
 
-/* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for packed panels. All of K
- * is one K block, and accumulators.ld is MP_PANEL.
+/* Products by AMX tiles, by arithmetic; NULL where there are none. They do what gemm does for packed panels. A K block
+ * is all of K or, if the K blocks have scales, a multiple of MP_TILE_PAIRS; accumulators.ld is MP_PANEL.
  *   MP_QUADS  panels of int8. a is multiplied as it is, signed if a_flip is not 0: so a_zero is 0.
- *   MP_PAIRS  panels of bf16. The sums have an order of their own (docs/numerics.md). */
+ *   MP_PAIRS  panels of bf16. The sum of a K block is that of docs/numerics.md in tile order. */
+enum { MP_TILE_PAIRS = 32 }; /* bf16 along K in an AMX tile: those that are added before they meet the sum */
 typedef struct { void (*gemm[MP_ARITHMETICS])(const mp_gemm *g); } mp_tiles;
 
 /* The kernels of an instruction set. isa.def says for which set each family was compiled. */
 typedef struct {
     const char *isa;
-    int own_order;               /* products of bf16 go by AMX tiles too, in another order than the contract's */
     const mp_casts *casts;
     const mp_rows *rows;
     const mp_quantizers *quantizers;

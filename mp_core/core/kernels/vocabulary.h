@@ -48,8 +48,14 @@
  * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
  *
  * dot_bf16                                    | z, x, y     | fma(x0, y0, fma(x1, y1, z)) of the bf16 x0 (low half) and x1
- *                                             |             | in each lane; flushes subnormals if the caller does
+ *                                             |             | in each lane; flushes subnormals if the caller does, or if
+ *                                             |             | the CPU cannot
  * dot_u8s8                                    | z, x, y     | z + four products of unsigned bytes of x by signed ones of y
+ * wide_factor pair_factor                     | p           | the f32 or the pair of bf16 at p as a factor, which is
+ *                                             |             | multiplied with every lane
+ * quad_factor                                 | p, s        | the four bytes at p, whose 32 bits are xored with s, likewise
+ * fma_factor                                  | z, x, y     | x y + z, rounded once, of a factor x
+ * dot_bf16_factor dot_u8s8_factor             | z, x, y     | dot_bf16 and dot_u8s8 of a factor x
  * at_most                                     | n, s        | the smaller of two counts
  * unaligned_head                              | p, s, n     | how many of n elements of s bytes at p lie before the first
  *                                             |             | that begins at a multiple of 64 bytes; n if none does
@@ -79,8 +85,15 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
- * A set may define a faster sums_u32, load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it
- * then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS or _BF16.
+ * if MP_NATIVE_S8: the CPU multiplies signed by signed bytes
+ * dot_s8s8                                    | z, x, y     | z + four products of signed bytes
+ * dot_s8s8_factor                             | z, x, y     | the same of a factor x
+ *
+ * if not MP_NATIVE_S8: likewise
+ * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
+ *
+ * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
+ * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS, or _BF16 or _DOT.
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -94,10 +107,6 @@
  */
 #ifndef MP_VOCABULARY_H
 #define MP_VOCABULARY_H
-
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
 
 #include <math.h>
 #include <string.h>
@@ -118,12 +127,42 @@
 #define APART V
 #endif
 
-#ifndef MP_NATIVE_BF16
+#if !defined(MP_NATIVE_BF16) && !defined(MP_NATIVE_DOT)
 V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     const vu32 odd = set_u32(0xFFFF0000u);
     acc = fma_f32(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
     return fma_f32(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);
 }
+#endif
+
+/* Whether integers that are signed are multiplied as a ^ 0x80, or by b ^ 0x80 (kernels.h, mp_gemm). */
+#ifdef MP_NATIVE_S8
+#define MP_FLIPS 0
+#else
+#define MP_FLIPS 1
+#endif
+
+#ifndef MP_NATIVE_FACTORS /* a factor is a vector */
+typedef vf32 factor;
+V factor wide_factor(const void *p) {
+    float x;
+    memcpy(&x, p, sizeof x);
+    return set_f32(x);
+}
+V factor pair_factor(const void *p) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return as_f32(set_u32(bits));
+}
+V factor quad_factor(const void *p, uint32_t flip) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return as_f32(xor_u32(set_u32(bits), set_u32(flip)));
+}
+V vf32 fma_factor(vf32 z, factor x, vf32 y) { return fma_f32(x, y, z); }
+V vf32 dot_bf16_factor(vf32 z, factor x, vu32 y) { return dot_bf16(z, as_u32(x), y); }
+V vu32 dot_u8s8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, as_u32(x), y); }
+V vu32 dot_s8u8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, y, as_u32(x)); }
 #endif
 
 #ifndef MP_NATIVE_SUMS

@@ -17,18 +17,19 @@ const char *mp_core_status_text(int status) {
         [MP_CORE_INVALID] = "an argument is not allowed; mp_core.h says what is",
         [MP_CORE_NO_MEMORY] = "there is no memory for scratch",
         [MP_CORE_BAD_ISA] = "the instruction set is unknown, or this machine cannot use it",
+        [MP_CORE_BAD_ORDER] = "MP_CORE_REPRODUCIBLE is neither 0 nor 1",
         [MP_CORE_NO_ROW] = "an index is outside of the table in which it is looked up",
     };
-    return status >= 0 && status <= MP_CORE_NO_ROW ? texts[status] : "an unknown status";
+    return status >= 0 && status <= MP_CORE_BAD_ORDER ? texts[status] : "an unknown status";
 }
 
 /* ---- the instruction set */
 
-/* Use the set of that name or, without a name, the best one that has no order of its own. */
+/* Use the set of that name or, without a name, the best one. */
 static int use(const char *name) {
     const uint32_t have = mp_cpu_features();
     for (const mp_isa *isa = mp_isas; isa->name; isa++) {
-        if (isa->needs & ~have || (name ? strcmp(name, isa->name) != 0 : isa->kernels->own_order)) continue;
+        if (isa->needs & ~have || (name && strcmp(name, isa->name) != 0)) continue;
         mp_activate(isa->kernels);
         return MP_CORE_OK;
     }
@@ -49,6 +50,14 @@ const char *mp_core_isa(void) {
 }
 
 int mp_core_set_isa(const char *name) { return name ? use(name) : MP_CORE_INVALID; }
+
+int mp_core_set_reproducible(int reproducible) {
+    if (reproducible != 0 && reproducible != 1) return MP_CORE_INVALID;
+    mp_set_reproducible(reproducible);
+    return MP_CORE_OK;
+}
+
+int mp_core_is_reproducible(void) { return mp_is_reproducible(); }
 
 int mp_core_cpus(void) {
     const int cpus = mp_allowed_cpus();
@@ -144,7 +153,7 @@ const mp_core_table *mp_core_functions(void) {
         mp_core_cast, mp_core_packed_bytes, mp_core_pack, mp_core_product_scratch, mp_core_multiply,
         mp_core_quantize, mp_core_dequantize,
         mp_core_softmax, mp_core_layer_norm, mp_core_rms_norm, mp_core_activate, mp_core_run_plan,
-        mp_core_plan_bytes,
+        mp_core_plan_bytes, mp_core_set_reproducible, mp_core_is_reproducible,
     };
     return &table;
 }

@@ -116,10 +116,10 @@ static void describe_right(const mp_core_product *q, mp_right *b) {
     else if (q->k) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(q->k, 8));
 }
 
-/* Describe and plan a valid product; return how many threads may run its tasks. */
-static int plan(const mp_core_product *q, mp_product *p, const mp_kernels *kernels, int threads) {
+/* Describe and plan a valid product; return how many threads may run its tasks. `p` has kernels and reproducible. */
+static int plan(const mp_core_product *q, mp_product *p, int threads) {
     mp_epilogue *e = &p->common.epilogue;
-    *p = (mp_product){.kernels = kernels, .m = q->m, .n = q->n, .k = q->k, .bias = q->bias};
+    p->m = q->m, p->n = q->n, p->k = q->k, p->bias = q->bias;
     describe_left(q, &p->a, e);
     describe_right(q, &p->b);
     e->out_format = q->out_type == MP_CORE_INT32 ? MP_I32 : (mp_format)q->out_type;
@@ -138,21 +138,25 @@ static int plan(const mp_core_product *q, mp_product *p, const mp_kernels *kerne
 
 ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
     const mp_kernels *kernels = mp_kernels_in_use();
-    mp_product p;
+    ptrdiff_t most = 0;
     if (!kernels || !is_valid(q) || !mp_are_threads(threads)) return -1;
     if (q->m == 0 || q->n == 0) return 0;
-    const int used = plan(q, &p, kernels, threads < MP_MOST_SLOTS ? threads : MP_MOST_SLOTS);
-    return used * mp_round_up(p.plan.scratch.total, 64);
+    for (int reproducible = 0; reproducible <= 1; reproducible++) { /* the call may come after a change of the setting */
+        mp_product p = {.kernels = kernels, .reproducible = reproducible};
+        const int used = plan(q, &p, threads < MP_MOST_SLOTS ? threads : MP_MOST_SLOTS);
+        most = mp_max(most, used * mp_round_up(p.plan.scratch.total, 64));
+    }
+    return most;
 }
 
 int mp_core_multiply(const mp_core_product *q, void *scratch, int threads) {
-    const mp_kernels *kernels = mp_kernels_in_use();
-    mp_product p;
-    if (!kernels) return MP_CORE_BAD_ISA;
+    mp_product p = {.kernels = mp_kernels_in_use(), .reproducible = mp_is_reproducible()};
+    if (!p.kernels) return MP_CORE_BAD_ISA;
+    if (p.reproducible < 0) return MP_CORE_BAD_ORDER;
     if (!is_valid(q) || !mp_are_threads(threads)) return MP_CORE_INVALID;
     if (q->m == 0 || q->n == 0) return MP_CORE_OK;
     if (scratch && threads > MP_MOST_SLOTS) threads = MP_MOST_SLOTS;
-    const int used = plan(q, &p, kernels, threads);
+    const int used = plan(q, &p, threads);
     mp_slots slots = {.memory = scratch, .bytes = mp_round_up(p.plan.scratch.total, 64), .count = used};
     if (scratch && p.plan.scratch.total) {
         atomic_init(&slots.free, used == MP_MOST_SLOTS ? ~(uint_least64_t)0 : ((uint_least64_t)1 << used) - 1);

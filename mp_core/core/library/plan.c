@@ -3,8 +3,8 @@
  * mp_make_plan is a pure function: it reads an mp_problem (shape, layouts, formats, kernels, caches, threads) and no
  * elements, and fills an mp_plan, which product.c executes. Constants found by measurement are in tuning.h; shares of a
  * cache are here. Every element of a product is computed by the same operations in the same order, whatever the plan: the
- * K blocks depend only on the types, on scale groups and, for bfloat16, on whether the instruction set has an order of its
- * own.
+ * K blocks depend only on the types, on scale groups and, of pairs, on the order of sums: the reproducible one, or that of
+ * AMX tiles.
  *
  *     for each task                        MC rows of A by some panels of B          (a thread takes one at a time)
  *         for each NC columns of the task
@@ -22,7 +22,7 @@ enum {
     AMX_K = 64,    /* integers along K that fill an AMX tile; if K is less, vectors multiply them */
 };
 
-#define ALL ((ptrdiff_t)1 << 40) /* the K block that is all of K: of integers and of AMX tiles */
+#define ALL ((ptrdiff_t)1 << 40) /* the K block that is all of K: of integers and of pairs in tile order */
 
 /* By arithmetic: the format of B that it multiplies, the elements of its K blocks. */
 static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
@@ -44,9 +44,9 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS) {
         p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
-        p->sums_wanted = (q->a.format != MP_A_U8 && !p->amx) || q->row_zero;
-    } else if (q->group == 0) { /* AMX tiles add floats in another order, so the shape must not decide */
-        p->amx = q->kernels->own_order && has_tiles;
+        p->sums_wanted = (q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero;
+    } else { /* AMX tiles add floats in another order, so neither M nor N may decide */
+        p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
     p->decoded = kernels->decode[q->b.format] != NULL && (p->amx || q->m > kernels->few_rows[q->b.format]);
@@ -165,11 +165,13 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
     p->from_memory = q->n * column_bytes > q->machine->l2 / 2;
     if (!q->packed && q->b.cs == q->b.size) {
         p->prefetch_next = 1;
-    } else if (p->amx && as_packed(q, p)) {
+    } else if (p->amx && q->packed) {
         /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows in
-         * the own panel is prefetched, just before its use, and not a whole range. */
-        p->prefetch_within = p->from_memory && p->mc <= 2 * t->small_mc;
-        p->prefetch_next = p->from_memory && !p->prefetch_within;
+         * the own panel is prefetched, just before its use, and not a whole range. If B is decoded, decoding reads it in
+         * order and takes most of the time, so that the hardware prefetchers keep up. */
+        const int few = p->mc <= 2 * t->small_mc;
+        p->prefetch_within = p->from_memory && few && as_packed(q, p);
+        p->prefetch_next = p->from_memory && !few;
     } else if (p->mc > t->small_mc) {
         p->prefetch_next = q->packed || q->b.rs == q->b.size;
     } else if (q->packed && p->from_memory) {
@@ -239,7 +241,7 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->a_copy = p->direct ? 0 : mp_round_up(p->mc * q->k * mp_a_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
     else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
-    if (q->zero_point || (p->arithmetic == MP_QUADS && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
+    if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;

@@ -43,6 +43,7 @@ typedef struct {
     int row_zero;                /* A has zero points by row */
     int zero_point;              /* B has zero points */
     ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
+    int reproducible;            /* pairs are added in the order that every CPU can compute, not by AMX tiles */
 } mp_problem;
 
 /* Bytes of the parts of a task's scratch, in the order in which they lie there. */
@@ -94,6 +95,11 @@ static inline ptrdiff_t mp_a_bytes(int arithmetic) { return 4 >> arithmetic; }
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
     return a_format >= MP_FLOATS ? MP_QUADS : a_format >= MP_BF16 && b_format >= MP_BF16 ? MP_PAIRS : MP_WIDE;
+}
+
+/* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
+static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
+    return p->arithmetic == MP_QUADS && !p->amx && !kernels->products[MP_QUADS]->is_signed;
 }
 
 /* Multiplications of all products of the batch. */

@@ -3,10 +3,8 @@
  * do, and never end. */
 #include <stdatomic.h>
 #include <stdint.h>
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
 
+#include "environment.h"
 #include "runtime.h"
 #include "system.h"
 
@@ -22,7 +20,7 @@ typedef struct job {
     mp_progress *progress; /* of each step */
     ptrdiff_t count;
     int ranges;
-    uintptr_t rounding; /* the caller's MXCSR or FPCR (rounding, flushing), which its helpers take over */
+    uint64_t rounding;  /* the caller's environment (rounding, flushing), which its helpers take over */
     int places;         /* how many more helpers may join; read and written under the lock, like `next` */
     atomic_int running; /* helpers at work; changed under the lock */
     struct job *next;
@@ -39,23 +37,13 @@ static atomic_uint posted; /* changes with every job */
 static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
 static _Thread_local int own_calls; /* how many of them are calls of this thread */
 
-#if defined(__SSE__)
-static void pause_a_little(void) { _mm_pause(); }
-static uintptr_t get_rounding(void) { return _mm_getcsr(); }
-static void set_rounding(uintptr_t rounding) { _mm_setcsr((unsigned)rounding); }
+static void pause_a_little(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
-static void pause_a_little(void) { __asm__ volatile("isb"); } /* `yield` does nothing on most of these CPUs */
-static uintptr_t get_rounding(void) {
-    uintptr_t rounding;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(rounding));
-    return rounding;
-}
-static void set_rounding(uintptr_t rounding) { __asm__ volatile("msr fpcr, %0" : : "r"(rounding)); }
-#else
-static void pause_a_little(void) {}
-static uintptr_t get_rounding(void) { return 0; }
-static void set_rounding(uintptr_t rounding) { (void)rounding; }
+    __asm__ volatile("isb"); /* `yield` does nothing on most CPUs */
 #endif
+}
 
 /* Runs tasks of a step until none is left to begin; returns how many. */
 static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int ranges, int me) {
@@ -112,7 +100,7 @@ static void *help(void *number) {
             j->places--;
             atomic_fetch_add(&j->running, 1);
             mp_give(&lock);
-            set_rounding(j->rounding);
+            mp_set_environment(j->rounding);
             take_part(j, (int)(intptr_t)number);
             mp_take(&lock);
             if (atomic_fetch_sub(&j->running, 1) == 1) mp_wake_all(&done); /* j may be gone now */
@@ -201,7 +189,7 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
         run_alone(steps, count);
         return;
     }
-    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = get_rounding()};
+    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment()};
     j.ranges = threads < MP_MOST_RANGES ? threads : MP_MOST_RANGES;
     for (ptrdiff_t s = 0; s < count; s++) {
         for (int r = 0; r < j.ranges; r++) atomic_init(&progress[s].own[r].next, r * steps[s].tasks / j.ranges);

@@ -86,7 +86,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
         .packed = p->b.packed, .quantized_here = p->a.quantized_here,
         .own_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales,
         .row_zero = p->a.row_zero != NULL, .zero_point = p->b.zero_point != NULL,
-        .group = p->b.group_scale ? p->b.group : 0,
+        .group = p->b.group_scale ? p->b.group : 0, .reproducible = p->reproducible,
     };
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;
@@ -94,7 +94,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     mp_make_plan(&q, &p->plan);
     if (p->plan.arithmetic == MP_QUADS) {
         g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
-        g->epilogue.a_zero = p->a.format == MP_A_U8 || p->plan.amx ? 0 : 128;
+        g->epilogue.a_zero = p->a.format != MP_A_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;
     }
     if (!p->plan.sums_wanted) p->b.sums = NULL;
     g->shape.k_block = p->plan.k_block;

@@ -55,6 +55,7 @@ typedef struct {
     mp_lines out, residual;
     const float *bias;
     mp_gemm common; /* what all calls of the kernels share */
+    int reproducible; /* the order of sums: see mp_problem */
     int batch_axes;
     mp_axis *batch;
     mp_plan plan;

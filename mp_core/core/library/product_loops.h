@@ -75,7 +75,7 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const place *at, colum
     const char *b = at->b + c.first * size;
     ptrdiff_t first = 0;
     g->accumulators.ld = mp_round_up(all, MP_LANES), g->operands.b_stride = group * p->b.rs;
-    g->epilogue.b_zero = 128; /* integers of b are read as b ^ 0x80 */
+    g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0; /* integers of b are read as b ^ 0x80 */
     do {
         const ptrdiff_t length = advance(p, g, at->a, first);
         if (first == p->k - p->plan.tail) {
@@ -152,7 +152,8 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
             set_columns(p, g, at, column);
             if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) prefetch_next(p, g, at, first, column, c);
             if (p->plan.way == MP_TRANSPOSED) {
-                g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs, g->epilogue.b_zero = 128;
+                g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs;
+                g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0;
                 kernels->transposed[p->b.format](g);
                 continue;
             }

@@ -9,6 +9,24 @@ static _Atomic(const mp_kernels *) active;
 const mp_kernels *mp_active(void) { return atomic_load_explicit(&active, memory_order_acquire); }
 void mp_activate(const mp_kernels *kernels) { atomic_store_explicit(&active, kernels, memory_order_release); }
 
+enum { UNREAD = -1 };
+static atomic_int reproducible = UNREAD;
+
+void mp_set_reproducible(int value) { atomic_store_explicit(&reproducible, value, memory_order_relaxed); }
+
+static int read_order(void) {
+    const char *text = getenv("MP_CORE_REPRODUCIBLE");
+    if (text && text[0] && ((text[0] != '0' && text[0] != '1') || text[1])) return UNREAD;
+    int before = UNREAD;
+    const int value = text && text[0] == '1';
+    return atomic_compare_exchange_strong(&reproducible, &before, value) ? value : before;
+}
+
+int mp_is_reproducible(void) {
+    const int value = atomic_load_explicit(&reproducible, memory_order_relaxed);
+    return value == UNREAD ? read_order() : value;
+}
+
 static _Thread_local void *recording;
 void **mp_recording(void) { return &recording; }
 

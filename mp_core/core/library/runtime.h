@@ -12,6 +12,12 @@ MP_SHARED_BEGIN
 const mp_kernels *mp_active(void);
 void mp_activate(const mp_kernels *kernels);
 
+/* Whether products in pairs are added in the order that every CPU can compute, also where there are AMX tiles for them:
+ * the setting of the process, which MP_CORE_REPRODUCIBLE makes at the first call unless mp_set_reproducible did before.
+ * -1 if that variable is neither 0 nor 1. */
+int mp_is_reproducible(void);
+void mp_set_reproducible(int reproducible);
+
 /* Call run(context, index) for every index from 0 to tasks - 1, on up to `threads` threads, the caller's among them. Each
  * thread begins with its own range of indices, the same for equal arguments, so that its caches may still hold what it
  * used; a thread that is done takes indices from the ranges of others. */

@@ -61,12 +61,18 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
+/* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,
+ * predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse N1, V1 or V2 core has 64
+ * KiB of L1d and 512 KiB to 2 MiB of L2. */
+#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4
+
 /* A family takes the constants of the nearest measured one. All families have the same ones: whether others would be
  * faster on Zen 5 or Intel has not been measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
     [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
     [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
     [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
+    [MP_CPU_AARCH64] = {MP_PREDICTED_FOR_AARCH64},
     [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
 };
 

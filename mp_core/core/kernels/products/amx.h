@@ -9,8 +9,8 @@
  *
  * Integers: signed a is multiplied as it is, so that no sums of the columns of b are needed. Pairs of bf16 (`pairs`):
  * of 32 elements along K the instruction adds the products of the 16 even ones and those of the 16 odd ones, each by
- * fused multiply-adds from 0, then the one sum to the other and both to the AMX tile. That is not the order of
- * dot_bf16.
+ * fused multiply-adds from 0, then the one sum to the other and both to the AMX tile. That is the tile order of
+ * docs/numerics.md, and not the order of dot_bf16.
  */
 enum {
     TILE = 16,            /* rows of an AMX tile; columns of an AMX tile of sums */
@@ -70,6 +70,7 @@ V void put_rows(const part_epilogue *e, const int pairs) {
 typedef struct {
     const char *a, *last_a;     /* last_a, last_b: what whole AMX tiles leave of K, padded with zeros; or NULL */
     const char *b, *last_b;
+    ptrdiff_t whole;            /* whole AMX tiles along K */
     const int32_t *from;        /* the partial sums that it adds to, rows of MP_PANEL; or NULL: zeros */
     int32_t *sums;              /* where the sums go, rows of ld */
     ptrdiff_t ld;
@@ -131,7 +132,7 @@ V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int 
 #define MP_STORE(N, AT, LD) _tile_stored(N, AT, LD * 4)
     if (t->from) MP_EACH_TILE(MP_LOAD, t->from, MP_PANEL)
     else MP_EACH_TILE(MP_CLEAR, , )
-    for (ptrdiff_t left = g->shape.k * size / DEPTH; left > 0; left--, a += DEPTH, b += DEPTH / 4 * b_stride) {
+    for (ptrdiff_t left = t->whole; left > 0; left--, a += DEPTH, b += DEPTH / 4 * b_stride) {
         for (ptrdiff_t pair = at_most(t->share, t->pairs); pair > 0; pair--, t->pairs--) prefetch_lines(&t->next, 2, 2);
         if (t->own)
             for (ptrdiff_t at = 0; at < DEPTH / 4 * b_stride; at += 64) __builtin_prefetch(b + OWN_DISTANCE + at, 0, 3);
@@ -156,9 +157,13 @@ MP_PARTS(0)
 MP_PARTS(1)
 #undef MP_PART
 #undef MP_PARTS
-static void (*const multiply_parts[2][2][4])(const mp_gemm *, tile_part *) = {
+typedef void (*part_kernel)(const mp_gemm *, tile_part *);
+static const part_kernel multiply_parts[2][2][4] = {
     {{multiply_001, multiply_002, multiply_003, multiply_004}, {multiply_011, multiply_012}},
     {{multiply_101, multiply_102, multiply_103, multiply_104}, {multiply_111, multiply_112}}};
+
+/* Rows and vectors of columns of a part. */
+typedef struct { ptrdiff_t rows, vectors; } tile_shape;
 
 V int has_zeros(const mp_gemm *g) { return g->epilogue.col_sum || g->epilogue.row_sum; }
 
@@ -170,6 +175,55 @@ V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     }
 }
 
+/* Copy what whole AMX tiles leave of K: `left` bytes of each row of a, to rows of zeros, and as much of a panel. */
+V void copy_last_a(const char *from, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t left, char *last_a) {
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t at = 0; at < left; at += MP_LANES)
+            store_u8((uint8_t *)last_a + i * DEPTH + at,
+                     loadn_u8((const uint8_t *)from + i * stride + at, at_most(left - at, MP_LANES)));
+}
+
+V void copy_last_b(const mp_gemm *g, ptrdiff_t whole, ptrdiff_t left, char *last_b) {
+    memset(last_b, 0, TILE * MP_PANEL * 4);
+    for (ptrdiff_t p = 0; 4 * p < left; p++)
+        memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride,
+               (size_t)g->shape.n * 4);
+}
+
+/* sums = block * scale if it is the first K block, else sums + block * scale by fused multiply-adds. */
+V void add_scaled(const float *block, const float *scale, float *sums, const tile_shape *shape, const int first) {
+    for (ptrdiff_t i = 0; i < shape->rows; i++)
+        for (ptrdiff_t j = 0; j < shape->vectors * MP_LANES; j += MP_LANES) {
+            const vf32 x = load_f32(block + i * MP_PANEL + j), s = load_f32(scale + j);
+            float *const to = sums + i * MP_PANEL + j;
+            store_f32(to, first ? mul_f32(x, s) : fma_f32(x, s, load_f32(to)));
+        }
+}
+
+/* Multiply a part of pairs whose K blocks have scales. The sums of one K block after the other go to memory and, scaled,
+ * to those of the blocks before. The range is whole K blocks, and the end of K; or it lies in one K block, whose partial
+ * sums calls hand on. */
+static __attribute__((noinline)) void multiply_scaled_blocks(const mp_gemm *g, tile_part *t, const tile_shape *shape) {
+    _Alignas(64) float block[TILE_ROWS * MP_PANEL];
+    const mp_accumulators *const sums = &g->accumulators;
+    const part_kernel multiply = multiply_parts[1][shape->rows > TILE][shape->vectors - 1];
+    const float *scale = sums->block_scale + (t->b - (const char *)g->operands.b) / 4;
+    const char *const last_a = t->last_a;
+    float *const total = (float *)t->sums;
+    int first = sums->first;
+    if (!sums->suspend) t->sums = (int32_t *)block;
+    for (ptrdiff_t k = g->shape.k, length; k > 0; k -= length) {
+        length = at_most(k, g->shape.k_block);
+        t->whole = length * 2 / DEPTH, t->last_a = length == k ? last_a : NULL;
+        multiply(g, t);
+        if (sums->suspend) break;
+        add_scaled(block, scale, total, shape, first);
+        t->a += length * 2, t->b += length / 2 * g->operands.b_stride, t->from = NULL;
+        first = 0, scale += sums->block_scale_ld;
+    }
+    t->last_a = last_a;
+}
+
 /* Multiply all rows of the call, TILE_ROWS at a time, part by part. If nothing is done to the sums (as_they_are), AMX
  * tiles are stored in the result; if there are scales and bias only (scaled), part_epilogue does it; else the epilogue
  * of epilogue.h. */
@@ -178,26 +232,22 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];
     _Alignas(64) char last_a[TILE_ROWS * DEPTH], last_b[TILE * MP_PANEL * 4];
     _Alignas(64) float col_scale[MP_PANEL], bias[MP_PANEL];
-    const ptrdiff_t size = pairs ? 2 : 1, vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
+    const int blocks_have_scales = pairs && g->accumulators.block_scale;
+    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t whole = g->shape.k * size / DEPTH * DEPTH, left = g->shape.k * size - whole; /* bytes */
-    const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !has_zeros(g);
+    const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !has_zeros(g)
+                       && !blocks_have_scales;
     const int plain = !pairs || (!g->epilogue.row_scale && !g->epilogue.col_scale && !g->epilogue.bias);
     const int as_they_are = linear && plain && g->epilogue.out_format == (pairs ? MP_F32 : MP_I32);
     const int narrow = pairs && g->epilogue.out_format == MP_BF16;
     const int scaled = linear && !as_they_are && (narrow || g->epilogue.out_format == MP_F32);
-    tile_part t = {.ld = as_they_are ? g->epilogue.ldo : MP_PANEL};
+    tile_part t = {.ld = as_they_are ? g->epilogue.ldo : MP_PANEL, .whole = whole / DEPTH};
     if (scaled) {
         t.epilogue.narrow = narrow, t.epilogue.ldo = g->epilogue.ldo * (narrow ? 2 : 4);
         t.epilogue.row_stride = g->epilogue.row_scale ? g->epilogue.row_stride : 0;
         copy_columns(g, col_scale, bias);
     }
-    if (left) {
-        memset(last_b, 0, sizeof last_b);
-        for (ptrdiff_t p = 0; 4 * p < left; p++)
-            memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride,
-                   (size_t)g->shape.n * 4);
-        t.last_a = last_a;
-    }
+    if (left) memset(last_a, 0, sizeof last_a), copy_last_b(g, whole, left, last_b), t.last_a = last_a;
     if (g->prefetch.next && whole) {
         const ptrdiff_t steps = (g->shape.m / TILE_ROWS * ((vectors + 1) / 2) + 1) * (whole / DEPTH);
         t.pairs = pairs_to_prefetch(&g->prefetch, &t.next), t.share = (t.pairs + steps - 1) / steps;
@@ -207,19 +257,20 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
         const int high = rows > TILE;
         int32_t *const partial = g->accumulators.partial ? (int32_t *)g->accumulators.partial + row * MP_PANEL : NULL;
         int32_t *const sums = g->accumulators.suspend ? partial
-                              : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo : local;
-        t.a = (const char *)g->operands.a + row * g->operands.lda * size;
+                              : as_they_are ? (int32_t *)g->epilogue.out + row * g->epilogue.ldo
+                              : blocks_have_scales && g->accumulators.sums
+                                  ? (int32_t *)g->accumulators.sums + row * MP_PANEL : local;
+        const char *const a = (const char *)g->operands.a + row * lda;
         if (row == 0 || rows < TILE_ROWS) shape_tiles(rows);
-        for (ptrdiff_t i = 0; left && i < rows; i++)
-            store_u32(last_a + i * DEPTH,
-                      _mm512_maskz_loadu_epi8((1ull << left) - 1, t.a + i * g->operands.lda * size + whole));
+        if (left) copy_last_a(a + whole, lda, rows, left, last_a);
         MP_FORGET;
         for (ptrdiff_t v = 0, n; v < vectors; v += n) {
             n = high ? at_most(vectors - v, 2) : vectors;
-            t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
+            t.a = a, t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
             t.from = g->accumulators.resume ? partial + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
             t.own = g->prefetch.own && row == 0 && v == 0;
-            multiply_parts[pairs][high][n - 1](g, &t);
+            if (blocks_have_scales) multiply_scaled_blocks(g, &t, &(tile_shape){rows, n});
+            else multiply_parts[pairs][high][n - 1](g, &t);
             if (!scaled) continue;
             t.epilogue.rows = rows, t.epilogue.vectors = (int)n, t.epilogue.sums = t.sums;
             t.epilogue.out = (char *)g->epilogue.out + row * t.epilogue.ldo + v * MP_LANES * (narrow ? 2 : 4);

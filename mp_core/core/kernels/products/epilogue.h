@@ -36,8 +36,8 @@ V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t row
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {
         vf32 x = integers ? f32_from_i32(load_u32(AT)) : load_f32((const void *)AT);
-        if (e->row_scale) x = mul_f32(x, set_f32(e->row_scale[(i0 + i) * e->row_stride]));
-        if (e->col_scale) x = mul_f32(x, loadn_f32(e->col_scale + j, LEFT));
+        if (e->row_scale) x = mul_flushing(x, set_f32(e->row_scale[(i0 + i) * e->row_stride]));
+        if (e->col_scale) x = mul_flushing(x, loadn_f32(e->col_scale + j, LEFT));
         if (e->bias) x = add_f32(x, loadn_f32(e->bias + j, LEFT));
         if (straight)
             storen_f32((float *)e->out + (i0 + i) * e->ldo + j, x, LEFT);

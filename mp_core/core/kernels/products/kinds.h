@@ -68,11 +68,14 @@ V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
     return as_f32(or_u32(widen_u16(load_u16(p)), shl_u32(widen_u16(load_u16(p + stride)), 16)));
 }
 
-/* Four rows of int8, interleaved into groups. b ^ 0x80 is b + 128 as an unsigned byte. */
+/* Signed bytes as products in place take them: b ^ 0x80 = b + 128, unsigned, or as they are. */
+V vu32 bytes_in_place(vu32 b) { return MP_FLIPS ? xor_u32(b, set_u32(0x80808080u)) : b; }
+
+/* Four rows of int8, interleaved into groups. */
 V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
     const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
-    return as_f32(xor_u32(word, set_u32(0x80808080u)));
+    return as_f32(bytes_in_place(word));
 }
 
 V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
@@ -87,28 +90,35 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
 /* ---- Accumulators. Those of integers too have the type vf32 (with the bits of integers), since GCC 12 keeps an array
  * of __m512i in memory instead of in registers. */
 
-/* The elements of a that one multiplication takes (a part of a group), copied to every lane. */
-V vf32 broadcast_a(const mp_gemm *g, const void *p, const int kind) {
-    uint32_t bits;
-    memcpy(&bits, p, sizeof bits);
-    if (kinds[kind].arithmetic == MP_WIDE) {
-        float x;
-        memcpy(&x, p, sizeof x);
-        return set_f32(x);
-    }
-    if (is_integer(kind) && kinds[kind].layouts == PACKED)
-        return as_f32(xor_u32(set_u32(bits), set_u32(g->operands.a_flip)));
-    return as_f32(set_u32(bits));
+/* Whether integers of a are signed, and multiplied as they are: not as a ^ 0x80, or by b ^ 0x80. */
+V int is_signed(const int kind) {
+#ifdef MP_NATIVE_S8
+    return kind == KIND_quads_s8 || kind == KIND_quads_in_place;
+#else
+    (void)kind;
+    return 0;
+#endif
 }
 
-/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one. The epilogue
- * subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b that a + 128
- * would need. */
-V vf32 dot(vf32 sum, vf32 a, vf32 b, const int kind) {
-    if (kinds[kind].arithmetic == MP_WIDE) return fma_f32(a, b, sum);
-    if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16(sum, as_u32(a), as_u32(b));
-    if (kinds[kind].layouts == PACKED) return as_f32(dot_u8s8(as_u32(sum), as_u32(a), as_u32(b)));
-    return as_f32(dot_u8s8(as_u32(sum), as_u32(b), as_u32(a)));
+/* The elements of a that one multiplication takes: a part of a group. */
+V factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
+    if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
+    if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
+    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED ? g->operands.a_flip : 0);
+}
+
+/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed. The
+ * epilogue subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b that
+ * a + 128 would need. */
+V vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
+    if (kinds[kind].arithmetic == MP_WIDE) return fma_factor(sum, a, b);
+    if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16_factor(sum, a, as_u32(b));
+#ifdef MP_NATIVE_S8
+    if (is_signed(kind)) return as_f32(dot_s8s8_factor(as_u32(sum), a, as_u32(b)));
+#else
+    if (kinds[kind].layouts == IN_PLACE) return as_f32(dot_s8u8_factor(as_u32(sum), a, as_u32(b)));
+#endif
+    return as_f32(dot_u8s8_factor(as_u32(sum), a, as_u32(b)));
 }
 
 V vf32 add(vf32 a, vf32 b, const int kind) {

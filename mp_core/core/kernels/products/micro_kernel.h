@@ -1,5 +1,5 @@
 /* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B: 16, 32, 48 or 64
- * on AVX-512, 16 on AVX2 and in plain C.
+ * on AVX-512, 16 on AVX2 and in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
@@ -19,7 +19,6 @@
  * kind, rows and vectors are constants wherever they are parameters, so that the loops over them are unrolled and the
  * sums c stay in registers.
  */
-enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only the pieces of transposed.h */
 _Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.c assumes these bounds");
 
 /* Register blocks of one height, one below the other, in the same columns. */
@@ -30,22 +29,6 @@ typedef struct {
     prefetch_kind prefetching;    /* what the block prefetches that is being multiplied */
     shared_prefetch next;         /* what is left of g->prefetch.next */
 } block_column;
-
-/* Where a group along K is read: rows 0 to 2 of a from `a` on, the others from `lower` on. */
-typedef struct {
-    const char *a, *lower, *b;
-    ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
-} place;
-
-V void load_sums(vf32 (*c)[MOST_VECTORS], const char *at, ptrdiff_t ld, const int rows, const int vectors) {
-    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-        UNROLL for (int j = 0; j < vectors; j++) c[i][j] = load_f32((const void *)(at + j * MP_LANES * 4));
-}
-
-V void store_sums(vf32 (*c)[MOST_VECTORS], char *at, ptrdiff_t ld, const int rows, const int vectors) {
-    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-        UNROLL for (int j = 0; j < vectors; j++) store_f32((void *)(at + j * MP_LANES * 4), c[i][j]);
-}
 
 V char *partial_sums(const mp_gemm *g, const block_column *t) {
     return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
@@ -59,7 +42,7 @@ V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at,
     UNROLL for (int j = j0; j < j1; j++) column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
     UNROLL16 for (int i = 0; i < rows; i++) {
         const char *const from = i < 3 ? at->a + i * at->lda : at->lower + (i - 3) * at->lda;
-        const vf32 row = broadcast_a(g, from + offset, kind);
+        const factor row = factor_of_a(g, from + offset, kind);
         UNROLL for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
     }
 }
@@ -115,6 +98,22 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 }
 
+/* multiply_block, of pairs, as multiply_again does it. */
+V void multiply_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                            const ptrdiff_t end, const int kind, const int rows, const int vectors) {
+    const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
+    float sums[MP_MR * MP_PANEL];
+    const again_block block = {
+        .at = {.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), .lda = lda,
+               .b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group_of(kind) * b_stride,
+               .stride = b_stride / group_of(kind)},
+        .k = end - start, .b_stride = b_stride, .sums = (char *)sums, .ld = MP_PANEL * 4, .rows = rows, .vectors = vectors,
+    };
+    store_sums(c, block.sums, block.ld, rows, vectors);
+    multiply_again(&block, kind);
+    load_sums(c, block.sums, block.ld, rows, vectors);
+}
+
 /* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are
  * any. */
 V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start, const int kind,
@@ -128,8 +127,8 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
             UNROLL for (int j = 0; j < vectors; j++) {
                 const vf32 by = load_f32(scale + j * MP_LANES);
-                const vf32 scaled = mul_f32(c[i][j], by);
-                c[i][j] = adds ? fma_f32(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4))) : scaled;
+                const vf32 scaled = mul_of_kind(c[i][j], by, kind);
+                c[i][j] = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
             }
     } else if (adds) {
         UNROLL16 for (int i = 0; i < rows; i++, at += ld)
@@ -171,12 +170,12 @@ V void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOS
     if (e->row_scale)
         UNROLL16 for (int i = 0; i < rows; i++) {
             const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_f32(c[i][j], by);
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->col_scale)
         UNROLL for (int j = 0; j < vectors; j++) {
             const vf32 by = load_f32(e->col_scale + t->column + j * MP_LANES);
-            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_f32(c[i][j], by);
+            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->bias)
         UNROLL for (int j = 0; j < vectors; j++) {
@@ -205,6 +204,15 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
     }
 }
 
+V void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind, const int rows,
+                  const int vectors) {
+    if (g->accumulators.resume)
+        load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
+    else
+        UNROLL16 for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
+}
+
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind)) return; /* this kind has no register blocks of so many rows */
@@ -216,12 +224,13 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
         do {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             vf32 c[MOST_ROWS][MOST_VECTORS];
-            if (g->accumulators.resume)
-                load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
-            else
-                UNROLL16 for (int i = 0; i < rows; i++)
-                    UNROLL for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
+            start_sums(g, t, c, kind, rows, vectors);
+            watch(kind);
             multiply_block(g, t, c, start, end, kind, rows, vectors);
+            if (has_flushed(c, kind, rows, vectors)) {
+                start_sums(g, t, c, kind, rows, vectors);
+                multiply_block_again(g, t, c, start, end, kind, rows, vectors);
+            }
             MP_FORGET;
             if (g->accumulators.suspend) {
                 store_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);

@@ -16,8 +16,8 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
     for (ptrdiff_t p = 0; p < groups; p += at_once) {
         const char *a = (const char *)g->operands.a + p * group_bytes, *b = (const char *)g->operands.b + p * b_stride;
         line_cursor next = cursor_at(b + at_once * b_stride, row_bytes, b_stride / group);
-        vf32 row[4];
-        UNROLL for (int r = 0; r < at_once; r++) row[r] = broadcast_a(g, a + r * group_bytes, kind);
+        factor row[4];
+        UNROLL for (int r = 0; r < at_once; r++) row[r] = factor_of_a(g, a + r * group_bytes, kind);
         const int begin = p == 0 && !g->accumulators.resume;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
             vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
@@ -79,11 +79,11 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     }
 }
 
-/* If M = 1 and this range of a B in place lies in one K block, multiply_one_row takes the groups of rows of B, and the
+/* If M = 1, this range of a B in place lies in one K block and nothing is watched, multiply_one_row takes the groups of rows of B, and the
  * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
  * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
-    if ((kinds[kind].layouts & IN_PLACE) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
+    if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
         && g->shape.k <= g->shape.k_block) {
         const ptrdiff_t groups = multiply_one_row(g, g->shape.k / group_of(kind) - !g->accumulators.suspend, kind);
         mp_gemm rest = *g;

@@ -1,4 +1,5 @@
 /* The products of an instruction set, which kinds.def lists, and the packing of their operands, as kernel tables. */
+#include "environment.h"
 #include "vocabulary.h"
 
 #include "casts/conversions.h"
@@ -7,21 +8,17 @@
 #include "products/packing.h"
 #include "rows/functions.h"
 
+#include "products/flushing.h"
 #include "products/epilogue.h"
 
 /* A product runs in the floating-point environment of the contract, whatever the caller's is: it rounds to nearest and
  * keeps subnormal numbers. Pairs of bf16 are the exception: vdpbf16ps takes subnormal operands for zero and flushes
  * subnormal results, so their products do so on every ISA, from the operands to the last operation of the epilogue. */
 V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const mp_arithmetic arithmetic) {
-#if defined(__SSE__)
-    const unsigned wanted = arithmetic == MP_PAIRS ? 0x9FC0u /* FTZ, DAZ */ : 0x1F80u, saved = _mm_getcsr();
-    if (saved != wanted) _mm_setcsr(wanted);
+    const uint64_t wanted = arithmetic == MP_PAIRS ? MP_FLUSHING : MP_PRECISE, saved = mp_get_environment();
+    if (saved != wanted) mp_set_environment(wanted);
     product(g);
-    if (saved != wanted) _mm_setcsr(saved);
-#else
-    (void)arithmetic;
-    product(g);
-#endif
+    if (saved != wanted) mp_set_environment(saved);
 }
 
 /* A compiler barrier: after it the compiler reads memory again. Without it the compiler loads what the next register
@@ -40,6 +37,7 @@ const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_
 
 #else
 #include "products/kinds.h"
+#include "products/again.h"
 #include "products/micro_kernel.h"
 #include "products/panel.h"
 #include "products/transposed.h"
@@ -52,8 +50,13 @@ MP_TRANSPOSED(wide_bf16)
 MP_TRANSPOSED(pairs_bf16)
 #endif
 
+#ifdef MP_NATIVE_S8
+#define MP_PANEL_OF(G, NAME) (KIND_##NAME == KIND_quads_s8 && !(G)->operands.a_flip ? panel_quads_i8 : panel_##NAME)
+#else
+#define MP_PANEL_OF(G, NAME) panel_##NAME
+#endif
 #define MP_FUNCTION_gemm(ARITHMETIC, NAME) \
-    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
+    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, MP_PANEL_OF(g, NAME), ARITHMETIC); }
 #define MP_FUNCTION_in_place(ARITHMETIC, NAME) \
     static void in_place_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
 #define MP_FUNCTION_transposed(ARITHMETIC, NAME) \
@@ -71,6 +74,7 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
 #include "products/kinds.def"
     [MP_WIDE].few_rows = MP_FEW_ROWS_WIDE,
     [MP_PAIRS].few_rows = MP_FEW_ROWS_PAIRS,
+    [MP_QUADS].is_signed = !MP_FLIPS,
     [MP_QUADS].column_sums = column_sums,
     [MP_QUADS].row_sums = row_sums,
 };

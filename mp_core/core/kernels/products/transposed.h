@@ -24,6 +24,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
         char *const partial = (char *)g->accumulators.partial + row * ld + v * MP_LANES * 4;
         vf32 c[MOST_ROWS][MOST_VECTORS];
         load_sums(c, partial, ld, rows, vectors);
+        watch(kind);
 #define MP_ADVANCE                                                 \
         multiply_group(g, c, &at, kind, rows, vectors, group);     \
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride;
@@ -32,6 +33,15 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
         else
             for (int left = k / group; left > 0; left--) { MP_ADVANCE }
 #undef MP_ADVANCE
+        if (has_flushed(c, kind, rows, vectors)) {
+            const again_block block = {
+                .at = {.a = (const char *)g->operands.a + row * lda, .lda = lda,
+                       .b = (const char *)g->operands.b + v * vector_bytes(kind)},
+                .k = k, .b_stride = b_stride, .sums = partial, .ld = ld, .rows = rows, .vectors = vectors,
+            };
+            multiply_again(&block, kind);
+            continue;
+        }
         store_sums(c, partial, ld, rows, vectors);
     }
 }

@@ -7,9 +7,15 @@ enum {
     ROW_DISTANCE = 128 * LINE /* prefetch distance if M = 1, bytes */
 };
 
-/* LINE bytes of a column as unsigned bytes, b ^ 0x80 = b + 128. */
-V vf32 unsigned_b(const uint8_t *b) { return as_f32(xor_u32(load_u32(b), set_u32(0x80808080u))); }
-V vf32 dot_line(vf32 sum, vf32 a, vf32 b) { return dot(sum, a, b, KIND_quads_in_place); }
+/* LINE bytes of a column, and their products with as many of a row of A, which are signed. */
+V vf32 line_of_b(const uint8_t *b) { return as_f32(bytes_in_place(load_u32(b))); }
+V vf32 dot_line(vf32 sum, vf32 a, vf32 b) {
+#ifdef MP_NATIVE_S8
+    return as_f32(dot_s8s8(as_u32(sum), as_u32(a), as_u32(b)));
+#else
+    return as_f32(dot_u8s8(as_u32(sum), as_u32(b), as_u32(a)));
+#endif
+}
 V vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
 
 /* Write the last k - whole bytes of x to LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their
@@ -38,10 +44,10 @@ V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
         for (; p + VECTORS * LINE <= whole; p += VECTORS * LINE)
             UNROLL for (int s = 0; s < VECTORS; s++) {
                 __builtin_prefetch(b + p + s * LINE + distance, 0, 3);
-                c[s] = dot_line(c[s], load_line(a + p + s * LINE), unsigned_b(b + p + s * LINE));
+                c[s] = dot_line(c[s], load_line(a + p + s * LINE), line_of_b(b + p + s * LINE));
             }
-        for (; p < whole; p += LINE) c[0] = dot_line(c[0], load_line(a + p), unsigned_b(b + p));
-        c[1] = dot_line(c[1], load_line(last_a), unsigned_b(b + k - LINE));
+        for (; p < whole; p += LINE) c[0] = dot_line(c[0], load_line(a + p), line_of_b(b + p));
+        c[1] = dot_line(c[1], load_line(last_a), line_of_b(b + k - LINE));
         sums[j % MP_LANES] = add_u32(add_u32(as_u32(c[0]), as_u32(c[1])), add_u32(as_u32(c[2]), as_u32(c[3])));
         if (j % MP_LANES == MP_LANES - 1 || j == g->shape.n - 1) store_u32(out + j / MP_LANES * MP_LANES, sums_u32(sums));
     }
@@ -57,7 +63,7 @@ typedef struct {
 /* Add to the sums c the products of vectors of `rows` rows of A by a vector of each column, from byte `at` on. */
 V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const *b, ptrdiff_t at, const int rows) {
     UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) {
-        const vf32 x = unsigned_b(b[q] + at);
+        const vf32 x = line_of_b(b[q] + at);
         UNROLL for (int i = 0; i < rows; i++) c[i][q] = dot_line(c[i][q], a[i], x);
     }
 }

@@ -1,0 +1,118 @@
+"""Opens the published chart pages in a headless Chromium: ``python charts.py`` says what it finds.
+
+asv's pages load their libraries from other sites. Here they are opened without a network, so the same libraries come
+from npm packages instead: copies of them lie beside a copy of the pages.
+"""
+
+import functools
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+HTML, LIBRARIES = HERE / ".asv/html", HERE / ".asv/libraries"
+# End of the address that asv's pages name -> the npm package, and the file in it.
+SOURCES = {
+    "jquery-3.3.1.min.js": ("jquery@3.3.1", "dist/jquery.min.js"),
+    "jquery.flot.min.js": ("flot@0.8.3", "jquery.flot.js"),
+    "jquery.flot.time.min.js": ("flot@0.8.3", "jquery.flot.time.js"),
+    "jquery.flot.selection.min.js": ("flot@0.8.3", "jquery.flot.selection.js"),
+    "jquery.flot.categories.min.js": ("flot@0.8.3", "jquery.flot.categories.js"),
+    "jquery.flot.orderBars.js": ("flot-orderbars@1.0.0", "js/jquery.flot.orderBars.js"),
+    "stupidtable.min.js": ("stupid-table-plugin@1.1.3", "stupidtable.min.js"),
+    "md5.min.js": ("blueimp-md5@2.19.0", "js/md5.min.js"),
+    "bootstrap.min.js": ("bootstrap@3.1.1", "dist/js/bootstrap.min.js"),
+    "bootstrap.min.css": ("bootstrap@3.1.1", "dist/css/bootstrap.min.css"),
+}
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"),
+    *("--window-size=1280,900", "--virtual-time-budget=20000"),
+)
+
+
+class Page(NamedTuple):
+    """What Chromium made of a page: its document once the scripts have run, and what it wrote to the console."""
+
+    document: str
+    console: tuple[str, ...]
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def libraries() -> Path:
+    """Return a folder with the libraries of asv's pages, fetched by npm the first time."""
+    LIBRARIES.mkdir(parents=True, exist_ok=True)
+    for name, (package, file) in SOURCES.items():
+        if not (LIBRARIES / name).exists():
+            with tempfile.TemporaryDirectory() as folder:
+                subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+                shutil.unpack_archive(next(Path(folder).glob("*.tgz")), folder, filter="data")
+                shutil.copy(Path(folder, "package", file), LIBRARIES / name)
+    return LIBRARIES
+
+
+@contextmanager
+def served(html: Path) -> Iterator[str]:
+    """Serve a copy of the pages with their libraries, and yield its address."""
+    with tempfile.TemporaryDirectory() as parent:
+        site = Path(shutil.copytree(html, Path(parent, "site")))
+        shutil.copytree(libraries(), site / "libraries")
+        page = (site / "index.html").read_text()
+        # npm's files of a library are not minified byte by byte as those of the other sites: no integrity is asked.
+        page = re.sub(r' integrity="[^"]*"| crossorigin="[^"]*"', "", page)
+        page = re.sub(r'"https://[^"]*/([^"/]+\.(?:js|css))"', r'"libraries/\1"', page)
+        (site / "index.html").write_text(page)
+        handler = functools.partial(Quiet, directory=str(site))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
+            server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def opened(address: str, *flags: str) -> Page:
+    """Open a page, let its scripts run, and return what became of it."""
+    with tempfile.TemporaryDirectory() as profile:
+        command = [chromium(), *FLAGS, *flags, f"--user-data-dir={profile}", "--dump-dom", address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = re.findall(r":CONSOLE[^ ]* (.*)$", done.stderr, re.MULTILINE)
+    return Page(done.stdout, tuple(console))
+
+
+def commits(html: Path) -> dict[str, int]:
+    """Return of how many commits each benchmark has a figure."""
+    files = html.glob("graphs/summary/tracked.*.json")
+    return {file.stem: len([value for _, value in json.loads(file.read_text()) if value is not None]) for file in files}
+
+
+def main() -> None:
+    names = sorted(commits(HTML))
+    with served(HTML) as address:
+        for route in ("", "#/summarylist", *(f"#{name}" for name in names)):
+            page = opened(address + route)
+            drawn = page.document.count("<canvas")
+            print(f"{route or 'grid':44}{len(page.document):8} bytes {drawn:3} canvases  {' '.join(page.console)}")
+            if page.console:
+                sys.exit(1)
+    for name, count in commits(HTML).items():
+        print(f"{name:44}{count:4} commits")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Whether compare.py finds what it should: ``python planted.py`` plants a slowdown, and compares builds without one.
+
+The slowdown: the kernel of softmax scales its scores several times. compare.py must report the cells of softmax, and
+no others. Then the working tree is compared with a second build of itself, `--runs` times: it must report nothing.
+"""
+
+import argparse
+import shutil
+import sys
+
+import compare
+import trees
+from tracked import CELLS
+
+KERNEL = "mp_core/core/kernels/rows/softmax.h"
+CALL = "number[i] = scale_row_of_scores(b, first + i, kept[i], scale);"
+PLANTED = trees.Edit(KERNEL, CALL, f"for (int again = 0; again < 9; again++) {CALL}")
+
+
+def expected(cells: list[str]) -> list[str]:
+    return [name for name in cells if "softmax" in name]
+
+
+def planted(cells: list[str]) -> bool:
+    """Return whether exactly the cells of softmax are reported when its kernel is slower."""
+    files = trees.sources()
+    base, head = trees.build(files), trees.build(trees.edited(files, (PLANTED,)))
+    times = compare.regressions(base, head, cells)
+    print(compare.report(times, [KERNEL]))
+    return sorted(times) == sorted(expected(cells))
+
+
+def unchanged(cells: list[str], runs: int) -> int:
+    """Return in how many of the runs nothing is reported when a build is compared with a copy of itself."""
+    base = trees.build(trees.sources())
+    copy = trees.FOLDER / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(base, copy)
+    silent = 0
+    for run in range(1, runs + 1):
+        times = compare.regressions(base, copy, cells)
+        silent += not times
+        print(f"run {run} of {runs}: {compare.report(times, [])}", flush=True)
+    return silent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=10, help="without a change (default: 10)")
+    parser.add_argument("--full", action="store_true", help="all cells of compare.py, not those of the history")
+    options = parser.parse_args()
+    cells = compare.full() if options.full else list(CELLS)
+    found = planted(cells)
+    silent = unchanged(cells, options.runs)
+    print(f"planted slowdown: {'reported exactly' if found else 'NOT reported exactly'}, {len(expected(cells))} cells")
+    print(f"without a change: nothing reported in {silent} of {options.runs} runs")
+    return 0 if found and silent == options.runs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

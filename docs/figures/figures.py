@@ -1,0 +1,31 @@
+"""Draw the figures of docs/ from the stored data: `make figures`, or `python docs/figures/figures.py NAME...`."""
+
+import sys
+
+import accuracy
+import casts
+import minilm
+import policies
+import products
+import quantize
+import roofline
+import style
+
+FIGURES = {
+    name: drawn
+    for module in (minilm, policies, roofline, products, casts, quantize, accuracy)
+    for name, drawn in module.FIGURES.items()
+}
+"""Name -> title, function that draws it."""
+
+
+def main() -> None:
+    for name in sys.argv[1:] or FIGURES:
+        title, draw = FIGURES[name]
+        path = style.IMAGES / f"{name}.svg"
+        path.write_bytes(style.render(draw, title))
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

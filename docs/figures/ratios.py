@@ -1,0 +1,34 @@
+"""The table of products in docs/benchmarks.md, from the stored data: `python docs/figures/ratios.py` prints it."""
+
+from collections.abc import Iterator
+from statistics import geometric_mean
+
+from roofline import DTYPES, best
+from style import load
+
+CPUS = {"zen4": "Zen 4", "zen5": "Zen 5", "amx": "Xeon with AMX"}
+
+
+def table() -> Iterator[str]:
+    """Yield the lines: mp_core over the fastest peer, the mean over the shapes and the least, by CPU and type."""
+    yield f"| | {' | '.join(name.removesuffix('_e4m3fn') for name in DTYPES)} |"
+    yield "|---" * (len(DTYPES) + 1) + "|"
+    for cpu, title in CPUS.items():
+        yield f"| {title} | {' | '.join(cell(f'products-{cpu}', dtype) for dtype in DTYPES)} |"
+
+
+def cell(name: str, dtype: str) -> str:
+    found = best([record for record in load(name).records if (record.operation, record.dtype) == ("products", dtype)])
+    peers: dict[str, float] = {}
+    for (shape, contender), record in found.items():
+        if contender != "packed":
+            peers[shape] = max(record.rate, peers.get(shape, 0.0))
+    ratios = {shape: found[shape, "packed"].rate / rate for shape, rate in peers.items()}
+    if not ratios:
+        return "-"
+    least = min(ratios, key=lambda shape: ratios[shape])
+    return f"{geometric_mean(ratios.values()):.2f} ({ratios[least]:.2f}, {least})"
+
+
+if __name__ == "__main__":
+    print(*table(), sep="\n")

@@ -1,0 +1,41 @@
+"""``mp-core completion``: a script that lets a shell complete commands, options, choices and names of files."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from mp_core.cli.common import DONE
+
+__all__ = ["add_command"]
+
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
+_FILES = {"FILE", "IN", "OUT", "A", "B", "REGEX=POLICY|FILE"}  # what the usage calls an argument that is a file
+_FOLDERS = {"DIR"}
+
+
+def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:
+    """Add the command `completion`, which describes the arguments of `parser`."""
+    command = commands.add_parser("completion", help="print a script for a shell that completes what is typed")
+    command.add_argument("shell", choices=SHELLS)
+    command.set_defaults(run=lambda arguments: _completion(parser, arguments.shell))
+
+
+def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    try:
+        import shtab
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("mp-core completion needs shtab: install it, or the extra `cli`") from None
+    for action in _actions(parser):
+        if action.metavar in _FILES | _FOLDERS:
+            action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIR  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
+    return DONE
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)

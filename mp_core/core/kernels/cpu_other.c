@@ -1,0 +1,9 @@
+/* A CPU of which nothing is known. */
+#include "cpu.h"
+
+uint32_t mp_cpu_features(void) { return 0; }
+mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_OTHER; }
+ptrdiff_t mp_cpu_cache_by_itself(int level) {
+    (void)level;
+    return 0;
+}

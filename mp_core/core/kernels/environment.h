@@ -1,0 +1,41 @@
+/* The floating-point environment of the calling thread: how it rounds, and whether subnormal numbers are flushed. */
+#ifndef MP_ENVIRONMENT_H
+#define MP_ENVIRONMENT_H
+
+#include <stdint.h>
+
+#if defined(__SSE__)
+#include <immintrin.h>
+enum { MP_PRECISE = 0x1F80, MP_FLUSHING = 0x9FC0 /* FTZ, DAZ */ }; /* MXCSR; both mask all exceptions */
+static inline uint64_t mp_get_environment(void) { return _mm_getcsr(); }
+static inline void mp_set_environment(uint64_t environment) { _mm_setcsr((unsigned)environment); }
+
+#elif defined(__aarch64__)
+enum { MP_PRECISE = 0, MP_FLUSHING = 1 << 24 /* FZ */ }; /* FPCR */
+static inline uint64_t mp_get_environment(void) {
+    uint64_t environment;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(environment));
+    return environment;
+}
+static inline void mp_set_environment(uint64_t environment) { __asm__ volatile("msr fpcr, %0" : : "r"(environment) : "memory"); }
+
+/* FZ flushes a result below 2^-126 before it is rounded, MXCSR one that is still below after rounding to 24 bits: they
+ * differ between 2^-126 - 2^-151 and 2^-126. So flushing is watched: FPSR notes in its bit UFC, which stays set, that a
+ * result was flushed. Return whether it was, and clear the bit. */
+#define MP_WATCHES_FLUSHING
+static inline int mp_has_flushed(void) {
+    enum { UFC = 1 << 3 };
+    uint64_t status;
+    __asm__ volatile("mrs %0, fpsr" : "=r"(status) : : "memory");
+    if (!(status & UFC)) return 0;
+    __asm__ volatile("msr fpsr, %0" : : "r"(status & ~(uint64_t)UFC) : "memory");
+    return 1;
+}
+
+#else
+enum { MP_PRECISE, MP_FLUSHING };
+static inline uint64_t mp_get_environment(void) { return MP_PRECISE; }
+static inline void mp_set_environment(uint64_t environment) { (void)environment; }
+#endif
+
+#endif
