@@ -4,31 +4,33 @@
 
 #include "library/system.h"
 
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) \
+#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) \
     extern const mp_casts mp_casts_##MOST; \
     extern const mp_rows mp_rows_##MOST; \
     extern const mp_quantizers mp_quantizers_##MOST; \
     extern const mp_packing mp_packing_##MOST; \
-    extern const mp_products mp_products_##MOST[MP_ARITHMETICS], mp_products_##QUADS[MP_ARITHMETICS]; \
+    extern const mp_products mp_products_##MOST[MP_ARITHMETICS], mp_products_##PAIRS[MP_ARITHMETICS], \
+        mp_products_##QUADS[MP_ARITHMETICS]; \
     extern const mp_tiles mp_tiles_##TILES;
 #include "isa.def"
 const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) \
+#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) \
     static const mp_kernels kernels_##NAME = { \
         .isa = #NAME, \
         .casts = &mp_casts_##MOST, \
         .rows = &mp_rows_##MOST, \
         .quantizers = &mp_quantizers_##MOST, \
         .packing = &mp_packing_##MOST, \
-        .products = {[MP_WIDE] = &mp_products_##MOST[MP_WIDE], [MP_PAIRS] = &mp_products_##MOST[MP_PAIRS], \
+        .products = {[MP_WIDE] = &mp_products_##MOST[MP_WIDE], [MP_PAIRS] = &mp_products_##PAIRS[MP_PAIRS], \
                      [MP_QUADS] = &mp_products_##QUADS[MP_QUADS]}, \
         .tiles = &mp_tiles_##TILES, \
+        .decoding = mp_products_##MOST, \
     };
 #include "isa.def"
 
 const mp_isa mp_isas[] = {
-#define MP_ISA(NAME, NEEDS, MOST, QUADS, TILES) {#NAME, NEEDS, &kernels_##NAME},
+#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) {#NAME, NEEDS, &kernels_##NAME},
 #include "isa.def"
     {NULL, 0, NULL},
 };

@@ -286,6 +286,7 @@ typedef struct {
     const mp_packing *packing;
     const mp_products *products[MP_ARITHMETICS];
     const mp_tiles *tiles;
+    const mp_products *decoding; /* by arithmetic: `decode` of the set that decodes fastest, others are not used */
 } mp_kernels;
 
 #endif

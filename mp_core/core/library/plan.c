@@ -49,7 +49,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    p->decoded = kernels->decode[q->b.format] != NULL && (p->amx || q->m > kernels->few_rows[q->b.format]);
+    p->decoded = q->kernels->decoding[p->arithmetic].decode[q->b.format] != NULL
+                 && (p->amx || q->m > kernels->few_rows[q->b.format]);
     p->format = p->decoded ? native[p->arithmetic] : q->b.format;
     p->direct = (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
                 && (q->a.format == native[p->arithmetic] || p->arithmetic == MP_QUADS);

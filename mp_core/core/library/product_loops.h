@@ -159,7 +159,7 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
             }
             set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL);
             if (p->plan.decoded) {
-                kernels->decode[p->b.format](length, g->shape.n, g->operands.b, decoded);
+                p->kernels->decoding[p->plan.arithmetic].decode[p->b.format](length, g->shape.n, g->operands.b, decoded);
                 g->operands.b = decoded;
             }
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);

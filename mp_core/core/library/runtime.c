@@ -1,6 +1,7 @@
 #include "runtime.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "system.h"
 
