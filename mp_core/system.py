@@ -55,7 +55,7 @@ def sync_folder(folder: Path) -> None:
 def lock_folder(folder: Path) -> int:
     """Hold a folder against other processes; return the descriptor that holds it until it is closed.
 
-    On Windows it is that of a file beside the folder, which is there as long.
+    On Windows it is that of a file beside the folder, which stays there.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def lock_folder(folder: Path) -> int:
         import msvcrt
 
         beside = folder.with_name(f".{folder.name}.lock")
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TEMPORARY)
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | BINARY)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:

@@ -34,9 +34,10 @@ def added(order):
 
 
 def _rounded(x):
-    """float64 to float32, magnitudes below 2^-126 flushed to a zero of their sign."""
-    y = x.astype(np.float32)
-    return np.where(np.abs(y) < 2.0**-126, np.copysign(np.float32(0), y), y)
+    """float64 to float32; what is below 2^-126 once it is rounded to 24 bits is flushed to a zero of its sign."""
+    up = np.where(np.abs(x) < 1, 2.0**64, 1.0)  # then float32 has 24 bits below 2^-126 too
+    y = (x * up).astype(np.float32) / up
+    return np.where(np.abs(y) < 2.0**-126, np.copysign(0.0, y), y).astype(np.float32)
 
 
 def _add_pairs(a, b):

@@ -359,8 +359,10 @@ def test_another_value_of_the_environment_is_refused(value):
 def test_the_report_says_which_order_and_why(order):
     report = config.show_config(as_dict=True)
     assert report["order"] == order
-    assert ("tdpbf16ps" in report["kernels"]["matmul bfloat16"]) == (order == "AMX tiles")
+    said = report["kernels"]["matmul bfloat16"]
+    assert ("tdpbf16ps" in said) == (order == "AMX tiles")
     if cpu.isa() == TILES:
+        assert said == f"{TILES}: {'tdpbf16ps' if order == 'AMX tiles' else 'vfmadd231ps zmm'}"
         assert report["order_reason"] == "set_reproducible()"
         with config.reproducible(order == "reproducible"):
             assert config.show_config(as_dict=True)["order_reason"] == "reproducible() scope"

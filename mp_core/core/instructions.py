@@ -52,7 +52,7 @@ def kernel_names(isa: str, reproducible: bool) -> dict[str, str]:
     other = "its own vectors"
     names = {operation: f"{isa}: {table.get(isa) or table.get(family, other)}" for operation, table in _KERNELS.items()}
     if reproducible and isa == "avx512_amx":
-        names["matmul bfloat16"] = f"{isa}: {_KERNELS['matmul bfloat16']['avx512_bf16']}"
+        names["matmul bfloat16"] = f"{isa}: {_FMA['avx512']}"
     return names
 
 

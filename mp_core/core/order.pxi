@@ -1,7 +1,7 @@
 # The order in which products of bfloat16 and float8 are added where there are AMX tiles for them. Included by cpu.pyx.
 
 _order_scoped = contextvars.ContextVar("mp_core.reproducible")  # (whether, why)
-_order_set = "default"  # what made the setting of the process
+_order_set = False, "default"  # the setting of the process as Python made it, and what did
 cdef bint _order_scopes = False  # a scope has been entered in this process: until then, no product looks for one
 
 
@@ -18,7 +18,7 @@ def _order_of_environment():
     if wanted:
         if wanted not in ("0", "1"):
             raise ValueError(f"`MP_CORE_REPRODUCIBLE` must be one of 0, 1; received {wanted!r}")
-        _order_set = "MP_CORE_REPRODUCIBLE"
+        _order_set = wanted == "1", "MP_CORE_REPRODUCIBLE"
     mp_set_reproducible(wanted == "1")
 
 
@@ -34,7 +34,8 @@ cdef bint reproducible_here() except -1:
 
 def _order_here():
     """Return (whether sums are reproducible here and now, what decided it)."""
-    return innermost(_order_scoped.get(None), None) or (bool(mp_is_reproducible()), _order_set)
+    scoped, here = innermost(_order_scoped.get(None), None), bool(mp_is_reproducible())
+    return scoped or (_order_set if here == _order_set[0] else (here, "mp_core_set_reproducible()"))
 
 
 def order_and_reason():
@@ -97,7 +98,7 @@ def set_reproducible(reproducible):
     """
     global _order_set
     mp_set_reproducible(_checked_order(reproducible))
-    _order_set = "set_reproducible()"
+    _order_set = reproducible, "set_reproducible()"
 
 
 @contextmanager

@@ -57,7 +57,7 @@ V vf32 fma_factor(vf32 z, factor x, vf32 y) { return MP_BY_FACTOR(vf32, fma_word
 V factor pair_factor(const void *p) { return (factor){.word = word_at(p)}; }
 /* In assembly: by the intrinsics, GCC 12 would take registers that the instruction cannot name. */
 V float32x4_t fma_pair(float32x4_t z, uint32x4_t y, float32x2_t x) {
-    __asm__("bfmlalt %0.4s, %1.8h, %2.h[1]\n\tbfmlalb %0.4s, %1.8h, %2.h[0]" : "+w"(z) : "w"(y), "x"(x));
+    __asm__("bfmlalt %0.4s, %1.8h, %2.h[1]\n\tbfmlalb %0.4s, %1.8h, %2.h[0]" : "+&w"(z) : "w"(y), "x"(x));
     return z;
 }
 V vf32 dot_bf16_factor(vf32 z, factor x, vu32 y) { return MP_BY_FACTOR(vf32, fma_pair, z, x.word, y); }

@@ -4,6 +4,9 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ > 0 && __FLT_EVAL_METHOD__ < 16
+#error "float and double must round in every operation: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
 
 typedef float q_f32 __attribute__((vector_size(16)));
 typedef uint32_t q_u32 __attribute__((vector_size(16)));
