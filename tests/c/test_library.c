@@ -203,7 +203,7 @@ static void test_order(void) {
     const int before = mp_core_is_reproducible();
     CHECK(before == 0 || before == 1);
     mp_core_product p = {.size = sizeof(p), .m = M, .n = N, .k = K, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
-                         .out_type = MP_CORE_FLOAT32, .a = a, .lda = K, .b = b, .b_rs = N, .b_cs = 1, .ldo = N};
+                         .out_type = MP_CORE_FLOAT32, .a = a, .lda = K, .b = b, .b_rs = N, .b_cs = 1, .out = alone, .ldo = N};
     void *scratch = aligned(mp_core_product_scratch(&p, 2)); /* enough for both orders */
     for (int order = 0; order < 2; order++) {
         CHECK(mp_core_set_reproducible(order) == MP_CORE_OK && mp_core_is_reproducible() == order);
