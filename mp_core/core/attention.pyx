@@ -277,8 +277,8 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
     `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
     stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
-    `sources` elements that all equal `scale`. If `reach` is less than `sources` - 1, targets and sources are equally many, and those
-    farther apart are masked.
+    `sources` elements that all equal `scale`. If `reach` is less than `sources` - 1, targets and sources are equally
+    many, and those farther apart are masked.
 
     With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis and one shape:
     sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1,

@@ -2,7 +2,7 @@
 
 :func:`multiply` serves packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
 returns None. Then the general path (general.py) turns the operands into such ones and comes back by
-:func:`multiply_normal`. Only products of float64 (NumPy's), of attention and of pooling do not pass here.
+:func:`multiply_normal`. All products from Python pass here but those of float64 (NumPy's), attention and pooling.
 """
 
 import sys

@@ -100,11 +100,11 @@
  * ------------------------------------------- | -------
  * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
- * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: the rows of A beside which decoding in registers and
- *                                             | decoding the panel first took equally long (512 x 512, Zen 4 and 5,
- *                                             | November 2026)
- * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused multiply-adds;
- *                                             | read by the roofline (benchmark/loops.c) only
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: the rows of A for which decoding in registers
+ *                                             | and decoding the panel first took equally long (512 x 512, Zen 4 and
+ *                                             | 5, November 2026)
+ * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
+ *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
  * MP_NATIVE_TILES                             | defined if there are AMX tiles (products/amx.h)
  */

@@ -74,8 +74,8 @@ typedef struct {
     ptrdiff_t interval; /* groups along K from one pair to the next, a power of two, less 1: a mask */
 } shared_prefetch;
 
-/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first: to the first line that begins
- * inside the row, since the line in which the row starts was prefetched with what precedes it. */
+/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. That is the first line
+ * that begins inside a row, since the line in which the row starts was prefetched with what precedes it. */
 V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     const int stretch = is_stretch(p->row_bytes, p->row_stride);
     const ptrdiff_t rows = stretch ? 1 : p->rows, bytes = stretch ? p->rows * p->row_stride : p->row_bytes;

@@ -46,7 +46,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     }
 }
 
-#if MP_NR_VECTORS == 4 /* pieces have two vectors of columns at most, where register blocks have room for four: so up to 2 MR rows */
+#if MP_NR_VECTORS == 4 /* pieces have at most two vectors of columns and registers room for four: so up to 2 MR rows */
 #define MP_PIECE_ROWS (2 * MP_MR)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \

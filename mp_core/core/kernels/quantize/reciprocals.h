@@ -15,9 +15,9 @@
  * distance between the bits of two codes. y and f have three roundings together, of at most 2^-24 of them each, which
  * is at most 3 units of their bits; 4 are added to w. If the bits of w below those of a code are at least 8 now, y and
  * f are on the same side of the middle between two codes, and the code is the bits above, less the difference of the
- * biases. These low bits are below 8 in one of 2^17 (e4m3fn) or 2^18 (e5m2) numbers. NaN is not certain either, nor is y between 0
- * and the smallest normal number of the codes. y = 0 is certain: f is 0 too, or so small that it is rounded to 0 in
- * these formats.
+ * biases. These low bits are below 8 in one of 2^17 (e4m3fn) or 2^18 (e5m2) numbers. NaN is not certain either, nor is
+ * y between 0 and the smallest normal number of the codes. y = 0 is certain: f is 0 too, or so small that it is rounded
+ * to 0 in these formats.
  *
  * A block of 64 in which a code is not certain goes to quotients.h. */
 

@@ -155,8 +155,7 @@ APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) 
 
 /* The activation of n columns of rows of x, ldx elements apart. If the result is not f32, x is overwritten with the
  * activation before its rounding. Return whether the caller must round x again, because subnormal numbers were flushed.
- * The switch is outside of the
- * loop, and there is one loop, so that the constants of a function stay in registers. */
+ * The switch is outside of the loop, and there is one loop, so that the constants of a function stay in registers. */
 static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n,
                     result_rows out) {
     const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;

@@ -17,8 +17,9 @@ static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_RO
 /* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
  * gamma and beta may be NULL; residual too, or it has the format and stride of x. combine: x + y, x * y; as in activate,
  * out may be an operand. turn: rotate `vectors` vectors of 2 * `half` elements each, one behind the other (rotary
- * positions); `angles` has `half` cosines, then `half` sines. sum_blocks: the lanes of blocks of n elements, `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n
- * columns of a block of rows, `stride` bytes apart, to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
+ * positions); `angles` has `half` cosines, then `half` sines. sum_blocks: the lanes of blocks of n elements, `stride`
+ * bytes apart, to lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart, to
+ * lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
