@@ -44,13 +44,14 @@ class Case(NamedTuple):
 CASES = (
     Case(
         "in place",
-        "Up to 24 rows of A (integers: 6) are multiplied by row-major B where it lies; B is not packed first.",
+        "Up to 24 rows of A (pairs: 18, integers: 6) are multiplied by row-major B where it lies; B is not packed "
+        "first.",
         f"products {FEW} kn",
         (Edit(PLAN, "if (fits_in_place(q, p)) {", "if (0 && fits_in_place(q, p)) {"),),
     ),
     Case(
         "transposed",
-        "For up to 24 rows of A, pieces of transposed B that fit L1 are transposed and multiplied at once; of int8 "
+        "For up to 24 rows of A, pieces of transposed B that fit L1 are transposed and multiplied immediately; of int8 "
         "(12 rows), dot products along K.",
         f"products {FEW} nk",
         (Edit(PLAN, "else if (fits_transposed(q, p)) {", "else if (0 && fits_transposed(q, p)) {"),),

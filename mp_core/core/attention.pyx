@@ -20,7 +20,7 @@ from mp_core.core.steps cimport Cost, Kind, recording
 cnp.import_array()
 
 cdef enum:
-    LEAST_ROWS = 4 * MP_ROWS    # of queries in a task: each task packs the keys of its head again, so it needs some
+    LEAST_ROWS = 4 * MP_ROWS    # of queries that a task should have, since each packs the keys of its head again
     BAND = 128                  # near attention: queries whose sums run over the same keys; part of the contract
 
 cdef struct Strides:            # bytes from one sequence, head, row to the next; 0 where an axis is broadcast
@@ -100,8 +100,8 @@ cdef const uint8_t *mask_of(const Attention *t, const uint8_t *keep, Py_ssize_t 
                             Py_ssize_t apart, uint8_t *room, Py_ssize_t *stride) noexcept nogil:
     """The mask of near attention of some queries, the first of which is `apart` behind the first key.
 
-    All rows read the same bytes, each from one byte earlier on than the row before it; with another mask, `keep`, whose
-    rows lie `stride` bytes apart, they are copies. The stride of the result replaces that one.
+    Without `keep` all rows share one buffer, and each begins one byte before the previous one (stride -1). With `keep`,
+    a mask of rows `stride` bytes apart, each is a copy, combined with it. `stride` becomes that of the result.
     """
     cdef Py_ssize_t first = max(0, rows - 1 + apart - t.reach), row, j
     cdef Py_ssize_t end = min(rows + sources - 1, rows + apart + t.reach)
@@ -276,9 +276,9 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     `operands` are `query` of shape (n, targets, heads, size), `key` (n, sources, key heads, size) and `value` (n,
     sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
     `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
-    stride. `bias` is an array of the same shape and last stride, float32, aligned, and a vector of `sources`
-    times `scale` in float32. If `reach` is less than `sources` - 1, targets and sources are equally many, and those
-    farther apart are masked.
+    stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
+    `sources` elements that all equal `scale`. If `reach` is less than `sources` - 1, targets and sources are equally
+    many, and those farther apart are masked.
 
     With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis and one shape:
     sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1,

@@ -85,8 +85,8 @@ def isa():
 def set_isa(name):
     """Use the kernels of another instruction set, for the whole process.
 
-    Results keep their bits, and only speed changes, but between ``avx512_amx`` and the others: products of bfloat16 and
-    float8 by AMX tiles are added in another order, unless it is :func:`set_reproducible`.
+    Results keep their bits, and only speed changes. ``avx512_amx`` is the exception: products of bfloat16 and float8 by
+    AMX tiles are added in another order there, unless sums are set to be reproducible (:func:`set_reproducible`).
 
     Parameters
     ----------

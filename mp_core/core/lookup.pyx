@@ -16,7 +16,7 @@ cdef struct Codes:              # the elements of a table that holds no floats
     bint packed, is_signed      # two to a byte
     const float *scale          # NULL: the table holds floats
     const int32_t *zero_point   # or NULL: zeros
-    Py_ssize_t scales, group    # of a row of the table; 0: all rows share one. Columns that share one
+    Py_ssize_t scales, group    # scales per row of the table, 0: all rows share one row of them; columns per scale
 
 cdef struct Gather:
     Cast cast                   # of one row

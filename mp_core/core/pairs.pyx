@@ -18,7 +18,9 @@ cnp.import_array()
 
 ADD, MULTIPLY = 0, 1  # indices into `combine` of the kernels
 
-cdef double WORTHWHILE = 1 << 17  # elements, of which two are read and one is written, from which a second thread pays
+# Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is not
+# recorded).
+cdef double WORTHWHILE = 1 << 17
 
 cdef struct Part:               # an operand or the result: rows of unit stride
     char *data

@@ -80,7 +80,7 @@ cdef bint find_largest(const Product *sums, Py_ssize_t skipped) noexcept nogil:
 
 
 cdef void run_pool(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: the row that is made of those of a sequence behind the first `skipped`; a product adds them."""
+    """One task: pool one sequence into one row, without its first `skipped` rows. A mean is computed as a product."""
     cdef Pool *t = <Pool *>context
     cdef Product sums = t.sums
     sums.k = t.offsets[index + 1] - t.offsets[index]
@@ -102,10 +102,10 @@ cdef Py_ssize_t prepare(void *context, Py_ssize_t sequences, int threads, bint r
 
 def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None, cnp.ndarray weights not None,
          Py_ssize_t skipped, cnp.ndarray out not None, Py_ssize_t column):
-    """out[i] = the row of x that `how`, of :data:`POOLINGS`, makes of those of sequence i without the first `skipped`.
+    """out[i] = the rows of sequence i but its first `skipped`, pooled into one; `how` is of :data:`POOLINGS`.
 
-    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, by their number less `skipped`, its
-    root, or the sum of the weights.
+    A mean is the sum of weights[j] x[offsets[i] + j] over the rows j of sequence i, divided by the number of rows less
+    `skipped`, by the root of that number, or by the sum of the weights.
 
     `x` has shape (rows, width), format `fmt` and unit last stride; `offsets` is int32, ascending. `weights`, of x's
     type, has at least as many elements as a sequence has rows: `skipped` zeros, then ones; of the mean by places,

@@ -56,7 +56,7 @@ cdef class Replay:
     ----------
     notes : list of Note
     sizes : tuple of int
-        Numbers of rows: a step with as many as one of them has as many as a run says in that place.
+        Row counts that a run may change: a step that was recorded with sizes[i] rows is run with rows[i] rows.
     """
 
     cdef readonly list notes
@@ -172,7 +172,7 @@ cdef void run_pass(void *context, Py_ssize_t index) noexcept nogil:
 
 def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray given not None,
                cnp.ndarray addresses not None, cnp.ndarray rows not None):
-    """Run passes of a plan side by side, each on one thread: as many at once as there are replays.
+    """Run passes of a plan side by side, each on one thread: as many at a time as there are replays.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     given : ndarray of int32
         Numbers of the buffers that differ from pass to pass.
     addresses : ndarray of intp, shape (passes, len(given))
-        Theirs.
+        The addresses of these buffers in each pass.
     rows : ndarray of intp, shape (passes, sizes)
         The number of rows for each of the sizes.
     """

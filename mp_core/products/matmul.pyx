@@ -44,10 +44,10 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     Raises
     ------
     TypeError
-        The operands' types have no product. Floats of 16 bits and more have one with each other and with integers,
-        float8 with its own type and to the right of float32, float16 and bfloat16, int8 and uint8 with each other (a
-        uint8 `b` is a matrix); else :func:`mp_core.cast` one of them. Or `out_dtype` is int32 where scales, floats or
-        an epilogue make floats, or `out` has another type.
+        The operands' types have no product. These pairs have one: two floats of 16 bits or more; such a float and an
+        integer; float32, float16 or bfloat16 on the left and float8 on the right; two of the same float8 type; int8 or
+        uint8 on both sides (a `b` of uint8 has at least two axes). Otherwise :func:`mp_core.cast` one operand. Or
+        `out_dtype` is int32 although scales, floats or an epilogue make the result a float, or `out` has another type.
     ValueError
         The shapes do not fit, `activation` is unknown, or an integer product is too deep to be exact: k must be at
         most 131071 for int8, less with uint8 and zero points.

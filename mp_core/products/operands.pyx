@@ -1,8 +1,8 @@
-"""The fast path of products: operands, result and epilogue as kernels take them. Every product passes here.
+"""The fast path of products: operands, result and epilogue as kernels take them.
 
 :func:`multiply` serves packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
 returns None. Then the general path (general.py) turns the operands into such ones and comes back by
-:func:`multiply_normal`.
+:func:`multiply_normal`. All products from Python pass here but those of float64 (NumPy's), attention and pooling.
 """
 
 import sys

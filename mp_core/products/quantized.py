@@ -23,8 +23,9 @@ __all__ = [
 
 
 class Quantized:
-    """Codes and their scales as products read them: the base of :class:`mp_core.QuantizedArray`, which is above them.
+    """Codes and their scales as products read them: the base of :class:`mp_core.QuantizedArray`.
 
+    That class lies in a higher module than products, which know its arrays by this one (docs/architecture.md).
     Its attributes are those of a :class:`mp_core.QuantizedArray`.
     """
 
@@ -125,8 +126,9 @@ def _less_128(x: Array) -> Array:
 
 
 def multipliable(a: Any, b: Any) -> Factors:
-    """Return operands of which one is quantized as the product reads them, with scales of `a` where both are integers.
+    """Return operands, of which at least one is quantized, as the product reads them.
 
+    The scales of `a` are with them if both stay integers.
     The result is by default float32, or of the type of an operand in floats of more than 8 bits.
     """
     if isinstance(b, Quantized) and len(b.shape) == 2 and scales_columns(b):

@@ -40,8 +40,8 @@ mp_cpu_family mp_cpu_family_here(void);
 /* Bytes of the data cache of a level (1, 2, 3), as far as the CPU itself says; 0: not. */
 ptrdiff_t mp_cpu_cache_by_itself(int level);
 
-/* Bytes of the data cache of a level (1, 2, 3) that serves this CPU. The CPU says it (CPUID), or else the operating
- * system. If neither does, they are 32 KiB, 512 KiB and 8 MiB. */
+/* Bytes of the data cache of a level (1, 2, 3). The CPU that runs this says it (CPUID), or else the operating system
+ * (Linux: of CPU 0). If neither does, they are 32 KiB, 512 KiB and 8 MiB. */
 ptrdiff_t mp_cpu_cache_bytes(int level);
 
 MP_SHARED_END

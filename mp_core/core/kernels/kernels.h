@@ -67,7 +67,8 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
-    MP_ROWS_TOGETHER = 4,    /* rows that a pass runs over before the next, if their f32 fits into 16 KiB; blocks of a sum */
+    MP_ROWS_TOGETHER = 4, /* rows that one pass handles before the next pass begins, if they fit 16 KiB as f32; also the
+                             number of row blocks that are summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
     MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
@@ -80,8 +81,8 @@ enum {
  * neighbours along K in one word, the first in its lowest bits:
  *     f32: 1 in 32 bits   f16: 1 in 16 bits   bf16: 2 in 32 bits   float8, int8: 4 in 32 bits
  *     int4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
- * Panels follow each other without gaps. The next four have, by format, the bytes of an element in an array (an int4
- * takes a byte there), the elements of a group, the bytes of a group, and the name that users give. */
+ * Panels follow each other without gaps. The four arrays below give, by format, the bytes of an element in an array (an
+ * int4 takes a byte there), the elements of a group, the bytes of a group, and the name that users write. */
 static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
 #include "formats.def"
@@ -105,17 +106,18 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
-/* One call of a product kernel: m rows of A times the columns of one panel (in place: any n), over a range of K that is
- * whole K blocks, the end of K, or lies in one K block. In each K block, for i < m, j < n,
+/* One call of a product kernel: m rows of A times the columns of one panel (in place: any n), over a range of K. The
+ * range is a number of whole K blocks (at the end of K the last one may be incomplete), or lies within one K block. In
+ * each K block, for i < m, j < n,
  *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the K block, ascending
  *     sum     = first K block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
  * and, in the last range of K, the epilogue
  *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
- * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. What is multiplied is an unsigned byte
- * and a signed one: of a packed panel a ^ a_flip and b; in place and transposed, b ^ 0x80 and a. AMX tiles, and sets whose
- * products are `is_signed`, multiply a and b as they are.
+ * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied
+ * by a signed one: with packed panels a ^ a_flip is the unsigned one and b the signed one; in place and transposed,
+ * b ^ 0x80 is unsigned and a is signed. AMX tiles, and sets whose products are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -160,7 +162,8 @@ typedef struct {
     const int32_t *col_sum;      /* [n]: sum of column j of b; NULL: za is 0, or init holds its share already */
     int32_t b_zero;
     const int32_t *col_zero;     /* [n] */
-    const int32_t *row_sum;      /* [m]: sum of row i of (a ^ a_flip) - za[i]; NULL: zb is 0 */
+    const int32_t *row_sum;      /* [m]: the sum over K of a[i][p] - row_zero[i], where a is the signed or unsigned number
+                                    that the caller has; NULL: zb is 0 */
     const float *row_scale;      /* [m], or one value: see row_stride */
     ptrdiff_t row_stride;        /* elements of row_scale and row_zero from one row to the next: 1, or 0: one value */
     const float *col_scale;      /* [n] */
@@ -227,7 +230,7 @@ typedef struct {
 /* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:
  *     amax    amax[s] = max(amax[s], |x|)
  *     range   lo[s] = min(lo[s], x), hi[s] = max(hi[s], x), where lo[s] <= 0 <= hi[s] before
- * A scale is 1 where amax is 0, or lo and hi are. pack_nibbles puts n codes into (n + 1) / 2 bytes. */
+ * A scale is 1 where amax is 0, or where lo and hi are both 0. pack_nibbles puts n codes into (n + 1) / 2 bytes. */
 typedef struct {
     void (*amax)(const mp_part *p, float *amax);
     void (*range)(const mp_part *p, float *lo, float *hi);
@@ -257,8 +260,8 @@ typedef struct {
  *               rows of A this is faster than decoding in registers.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
- *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so zero points need
- *               not stand for a ^ 0x80 or b ^ 0x80. */
+ *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of
+ *               128, which a ^ 0x80 and b ^ 0x80 bring with them, has to be subtracted. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
@@ -274,7 +277,8 @@ typedef struct {
  * is all of K or, if the K blocks have scales, a multiple of MP_TILE_PAIRS; accumulators.ld is MP_PANEL.
  *   MP_QUADS  panels of int8. a is multiplied as it is, signed if a_flip is not 0: so a_zero is 0.
  *   MP_PAIRS  panels of bf16. The sum of a K block is that of docs/numerics.md in tile order. */
-enum { MP_TILE_PAIRS = 32 }; /* bf16 along K in an AMX tile: those that are added before they meet the sum */
+enum { MP_TILE_PAIRS = 32 }; /* bf16 along K in an AMX tile: as many products are added to each other before their
+                               total is added to the sum */
 typedef struct { void (*gemm[MP_ARITHMETICS])(const mp_gemm *g); } mp_tiles;
 
 /* The kernels of an instruction set. isa.def says for which set each family was compiled. */

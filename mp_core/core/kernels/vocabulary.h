@@ -31,8 +31,9 @@
  * select_f32 select_u32                       | m, x, y     | x where m says yes, else y
  *
  * f32_from_i32                                | x           | signed integers, rounded to nearest even
- * i32_from_f32                                | x           | to nearest even, where that is an int32; of NaN, and
- *                                             |             | without MP_DIVIDES of larger numbers, a multiple of 2^16
+ * i32_from_f32                                | x           | to nearest even, where that is an int32; for NaN, some
+ *                                             |             | multiple of 2^16; if MP_DIVIDES is 0, also for numbers
+ *                                             |             | beyond int32
  * f32_from_bf16                               | x           | exact; a NaN becomes quiet and keeps its sign
  * widen_u16 widen_u8 widen_i8                 | x           | to 32 bits; widen_i8 copies the sign
  * narrow_u16 narrow_u8                        | x           | the lowest 16 (8) bits of each lane
@@ -48,8 +49,8 @@
  * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
  *
  * dot_bf16                                    | z, x, y     | fma(x0, y0, fma(x1, y1, z)) of the bf16 x0 (low half) and x1
- *                                             |             | in each lane; flushes subnormals if the caller does, or if
- *                                             |             | the CPU cannot
+ *                                             |             | in each lane; flushes subnormals if the caller has set that
+ *                                             |             | mode, and always on a CPU that has no such mode
  * dot_u8s8                                    | z, x, y     | z + four products of unsigned bytes of x by signed ones of y
  * wide_factor pair_factor                     | p           | the f32 or the pair of bf16 at p as a factor, which is
  *                                             |             | multiplied with every lane
@@ -99,9 +100,11 @@
  * ------------------------------------------- | -------
  * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
- * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: decoding in registers and decoding the panel first
- *                                             | took equally long there (512 x 512, Zen 4 and 5, November 2026)
- * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, at the rate of fused multiply-adds
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: the rows of A for which decoding in registers
+ *                                             | and decoding the panel first took equally long (512 x 512, Zen 4 and
+ *                                             | 5, November 2026)
+ * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
+ *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
  * MP_NATIVE_TILES                             | defined if there are AMX tiles (products/amx.h)
  */
@@ -114,7 +117,7 @@
 #include "kernels.h"
 
 #define V static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8") /* in products: no loop over vectors in registers is left */
+#define UNROLL _Pragma("GCC unroll 8") /* in products: completely, so that vectors stay in registers */
 #define UNROLL16 _Pragma("GCC unroll 16")
 #define MP_CONCAT_(A, B) A##B
 #define MP_CONCAT(A, B) MP_CONCAT_(A, B)
@@ -203,7 +206,7 @@ V ptrdiff_t unaligned_head(const void *p, ptrdiff_t size, ptrdiff_t n) {
     return bytes % size ? n : at_most(bytes / size, n);
 }
 
-/* The only name that the object file of a family exports is that of its kernel table: mp_<family>_<isa>. */
+/* An object file of kernels exports its kernel tables only: mp_<table>_<isa>. */
 #define MP_EXPORTED(FAMILY) MP_CONCAT(MP_CONCAT(mp_, FAMILY), MP_CONCAT(_, MP_ISA))
 
 #endif

@@ -84,14 +84,15 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
  * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting N
  * copies them again, or if row-major B may be read in place, whose rows are read best at full length.
  * N is cut first, since a task that has all rows of A reads its part of B once:
- *     task_panels = panels * (matrices row_tasks) / wanted, rounded down, at least 1
- * M is cut too, into at most T parts of at least about 2 MR rows, if cutting N alone gives too few tasks.
- * If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no row is
- * quantized twice.
+ *     task_panels = panels * min(matrices row_tasks, wanted) / wanted, rounded down, at least 1
+ * M is cut too, into at most T parts of at least about 2 MR rows, if all matrices together have fewer panels than there
+ * are threads or if, with panels that are multiplied as packed, cutting N alone gives fewer tasks than wanted.
+ * If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no row
+ * is quantized twice.
  *
  * MC is a multiple of MR (by AMX tiles, of their rows), so that only the last task has register blocks that are not full.
- * But if each thread gets as many of the tasks along M, these have equally many rows: a product ends when the highest of
- * them does. */
+ * But if the number of tasks along M is a multiple of the number of threads, MC is not rounded up to MR, so that all
+ * tasks have about equally many rows: a product ends when the task with the most rows does. */
 static void cut(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;

@@ -10,7 +10,8 @@ MP_SHARED_BEGIN
 
 enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
 
-/* What kernels read of B. `decoded` and `amx` of mp_plan, and `packed` of mp_problem, say the rest of the way. */
+/* What kernels read of B. Together with `decoded` and `amx` of mp_plan and `packed` of mp_problem this is the way
+ * (docs/glossary.md). */
 typedef enum {
     MP_PANELS,     /* packed panels: of a packed B, or packed into scratch one range of K at a time */
     MP_IN_PLACE,   /* rows of a row-major B, where they lie */
@@ -50,7 +51,8 @@ typedef struct {
 typedef struct {
     ptrdiff_t row_scales;   /* scales of the rows of A that the task quantizes */
     ptrdiff_t a_copy;       /* rows of A as the kernels read them */
-    ptrdiff_t a_gathered;   /* the same rows before: contiguous in their own type, or float32 that is to be quantized */
+    ptrdiff_t a_gathered;   /* the same rows before conversion: made contiguous in their own type, or widened to float32
+                               in order to be quantized */
     ptrdiff_t row_sums;     /* of A */
     ptrdiff_t accumulators; /* of NC columns */
     ptrdiff_t partial_sums; /* of a K block that ends in a later call */
@@ -78,7 +80,7 @@ typedef struct {
     ptrdiff_t row_tasks;   /* tasks along M */
     ptrdiff_t task_panels; /* panels of B in a task */
     ptrdiff_t panel_tasks; /* tasks along N */
-    ptrdiff_t kc;          /* KC: elements of K in one call of a kernel: whole K blocks, or a part of one */
+    ptrdiff_t kc;          /* KC: elements of K in one call of a kernel: whole K blocks, a part of one, or all of K */
     ptrdiff_t nc_panels;   /* NC in panels: those multiplied over one range of K before the next range begins */
     ptrdiff_t tail;        /* in place: the last rows of B, which are read from a copy */
     mp_task_scratch scratch;

@@ -29,13 +29,14 @@ typedef struct job {
 static mp_lock lock = MP_LOCK;
 static mp_condition work = MP_CONDITION, done = MP_CONDITION;
 static mp_once once = MP_ONCE;
-/* Guarded: the jobs that helpers may join; how many helpers there are, and sleep; who they are. */
+/* Read and written under the lock: the jobs that helpers may join, the number of helpers, how many of them sleep, and the
+ * threads that they are. */
 static job *jobs;
 static int helpers, asleep;
 static mp_thread threads_of[MOST_PLACED];
 static atomic_uint posted; /* changes with every job */
-static atomic_int callers; /* within mp_keep_awake, which will have more tasks */
-static _Thread_local int own_calls; /* how many of them are calls of this thread */
+static atomic_int callers; /* the number of mp_keep_awake(1) that no mp_keep_awake(-1) has undone yet */
+static _Thread_local int own_calls; /* how many of these this thread made */
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -118,7 +119,8 @@ static void *help(void *number) {
     return NULL;
 }
 
-/* The child of a fork() has the caller's thread only, and none that could give the lock back. */
+/* In the child of a fork() only the thread that called it exists. If another thread held the lock, nobody would give it
+ * back, so the lock is made anew. */
 static void forget_helpers(void) {
     lock = (mp_lock)MP_LOCK;
     work = done = (mp_condition)MP_CONDITION;

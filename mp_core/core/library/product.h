@@ -64,8 +64,9 @@ typedef struct {
     int failed;      /* a task got no scratch */
 } mp_product;
 
-/* If the result is one contiguous column of several rows, B is unpacked, and there are no scales, zero points, bias or
- * residual: describe its transpose, which is one row. a b = b a, and the order of sums along K is the same. */
+/* If the result is one contiguous column of several rows, A and B have one format or are both floats, B is unpacked, and
+ * there are no scales, zero points, bias or residual: describe the transpose of the product, whose result is one row. Its
+ * bits are the same, since a b = b a and the order of sums along K does not change. */
 void mp_turn_column(mp_product *p);
 
 /* Plan a product whose operands, result and epilogue are set, for at most so many threads, and set what all its tasks

@@ -1,8 +1,8 @@
 /* The route through an array that is quantized, or whose codes become numbers again. The arithmetic is in the kernels.
  *
- * passage_of decides, from sizes and types alone, in which order memory is read; the run_... functions read it so. A part
- * (mp_part) is what one call of a kernel gets: some rows and columns of the array. What happens to a part is in
- * quantize_parts.h. */
+ * passage_of decides in which order memory is read, from sizes, types and the number of threads; the run_... functions
+ * read it so. A part (mp_part) is what one call of a kernel gets: some rows and columns of the array. What happens to a
+ * part is in quantize_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ enum {
 
 static ptrdiff_t elements_of(const mp_scale_layout *a) { return a->outer * a->rows * a->cols; }
 
-/* Decide how to go through the array. It reads sizes and types, but no element. */
+/* Decide how to go through the array. This depends on sizes, types and the number of threads, and on no element. */
 static mp_passage passage_of(const mp_quantization *z, int threads) {
     const mp_scale_layout *a = &z->layout;
     const ptrdiff_t rows = mp_max(1, mp_min(a->group, a->rows)), along = a->rows > 1 ? a->rows : a->cols;

@@ -13,7 +13,7 @@ static const uint8_t *kept(const mp_mask *m, ptrdiff_t row) {
     return at;
 }
 
-/* Softmax of the next rows, which are cut where those end whose masks lie a fixed stride apart. */
+/* Softmax of the next rows: of as many of them, up to b->rows, as have masks that lie a fixed stride apart. */
 static void run_softmax(const mp_row_call *r, mp_row_block *b, ptrdiff_t row) {
     const mp_mask *m = &r->mask;
     ptrdiff_t stride = 0;

@@ -8,7 +8,8 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_ROWS_WORK = 1 << 15, /* elements, each about an exponential, from which a second thread pays */
+    MP_ROWS_WORK = 1 << 15, /* elements, each about an exponential, from which a second thread pays (November 2026; the
+                               CPU is not recorded) */
     MP_MOST_AXES = 64,
 };
 

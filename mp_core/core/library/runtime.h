@@ -64,7 +64,8 @@ typedef struct {
 char *mp_take_slot(mp_slots *slots);
 void mp_give_slot(mp_slots *slots, const char *slot);
 
-/* Where the tape is kept that the calling thread records on, a Tape of steps.pyx; NULL in it: it does not record. */
+/* The address of the calling thread's pointer to its Tape (steps.pyx). That pointer is NULL if the thread does not
+ * record. */
 void **mp_recording(void);
 
 /* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to numbers

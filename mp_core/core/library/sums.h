@@ -11,7 +11,8 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_SUMS_WORK = 1 << 17, /* elements, each read and added, from which a second thread pays */
+    MP_SUMS_WORK = 1 << 17, /* elements, each read and added, from which a second thread pays (November 2026; the CPU is
+                               not recorded) */
     MP_MOST_COLUMNS = 1024, /* of a strip: their lanes, 64 KiB, stay in the L2 cache */
     MP_LEAST_COLUMNS = 64,
 };

@@ -1,9 +1,9 @@
 /* The constants of a product's plan that were found by measurement, one set per CPU family (kernels/cpu.h).
  *
  * What is a share of a cache is no constant: plan.c takes it from the size of the cache that the machine reports. The
- * values were found on Zen 4 and Zen 5 in November 2026, those of AMX tiles on a Xeon, and none was measured again
- * later. What each case gains on one Zen 4 core (AMD EPYC, 32 KiB of L1d, 1 MiB of L2, 32 MiB of L3; November 2026),
- * and the command that measures it, is in docs/tuning.md.
+ * values were found in November 2026, those of AMX tiles on a Xeon, the others on Zen 4, some on Zen 5; which ones is
+ * not recorded, and none was measured again later. What each case gains on one Zen 4 core (AMD EPYC, 32 KiB of L1d, 1
+ * MiB of L2, 32 MiB of L3; November 2026), and the command that measures it, is in docs/tuning.md.
  *
  * In the names, `packed` is a PackedMatrix whose panels are multiplied as they are, `made` a panel that is packed on
  * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. */
@@ -28,21 +28,23 @@ typedef struct {
                                    1/100 of its product. plan.c doubles it for integers if all of K is one range */
     ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1: see range_bytes */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
-    int least_tasks, most_tasks; /* bounds of the tasks per thread: multiplications of the product / thread_work */
+    int least_tasks, most_tasks; /* tasks per thread are multiplications / thread_work, kept between these bounds */
     ptrdiff_t copy_bytes;       /* bytes of A that a task copies into scratch, at most, unless MR rows are more */
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
     ptrdiff_t in_place_l2_mc;   /* the same of wide, if B fits L2 / 4 and its rows are whole vectors */
     ptrdiff_t transposed_mc[MP_ARITHMETICS]; /* ... for which transposed B is multiplied where it lies */
-    ptrdiff_t transposed_quads_k; /* ... the least K for that many rows of quads; of a shorter K, at most MR rows. A sum
-                                   of quads is in 16 lanes, and adding them at its end takes time that a long K hides */
-    /* Prefetching packed B from memory: rows of A in a task from which the next range of K is prefetched. Fewer rows
-     * are multiplied before the prefetches are done. */
+    ptrdiff_t transposed_quads_k; /* transposed_mc[MP_QUADS] rows are allowed only from this K on, for a shorter K at most
+                                   MR rows: each sum of quads is spread over 16 lanes, and adding these at its end
+                                   takes time that only a long K hides */
+    /* Prefetching packed B from memory: rows of A in a task from which the next range of K is prefetched. With
+     * fewer rows the multiplications would end before the prefetches do. */
     ptrdiff_t prefetch_mc;         /* ... of panels in the format that the arithmetic multiplies */
     ptrdiff_t prefetch_decoded_mc; /* ... of panels in another format, decoded in registers or into scratch */
     /* KC of row-major B, in rows of B, beside at most small_mc rows of A: */
     ptrdiff_t packing_k;        /* ... packed on the fly, or in place beside one row of A */
-    ptrdiff_t packing_memory_k; /* ... packed on the fly from memory beside more than MR rows of A */
+    ptrdiff_t packing_memory_k; /* ... packed on the fly from memory beside more than MR rows of A; not for AMX tiles,
+                                   which take packing_k */
     ptrdiff_t in_place_k;       /* ... in place beside 2 to MR rows of A, which read B once */
     ptrdiff_t in_place_memory_k; /* ... the same, of floats from memory */
     ptrdiff_t in_place_again_k; /* ... in place beside more than MR rows, which read the range once per MR rows */
@@ -66,8 +68,8 @@ typedef struct {
  * KiB of L1d and 512 KiB to 2 MiB of L2. */
 #define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4
 
-/* A family takes the constants of the nearest measured one. All families have the same ones: whether others would be
- * faster on Zen 5 or Intel has not been measured. */
+/* A family takes the constants of the nearest measured one. All families have the same ones: whether a set of its own
+ * would be faster on Zen 5 or Intel has not been measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
     [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
     [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},

@@ -1,7 +1,8 @@
-/* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators that
- * are in the L1 cache: those of the rows of one register block by a panel (6 x 64 sums: 1.5 KiB), of a transposed B up
- * to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). What is not asked for costs nothing. A micro-kernel can do the
- * first steps, or all of them, in registers. */
+/* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators: those
+ * of the rows of one register block by the columns of the call. If these are a panel, the accumulators are in the L1
+ * cache: at most 6 x 64 sums (1.5 KiB); of a transposed B up to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). If
+ * they are all NC columns (in place, M <= MR), the accumulators are in the L2 cache. What is not asked for costs
+ * nothing. A micro-kernel can do the first steps, or all of them, in registers. */
 
 /* How much of the epilogue takes place in registers: nothing, scales and bias, or everything. */
 typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;

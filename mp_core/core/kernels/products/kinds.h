@@ -90,7 +90,7 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
 /* ---- Accumulators. Those of integers too have the type vf32 (with the bits of integers), since GCC 12 keeps an array
  * of __m512i in memory instead of in registers. */
 
-/* Whether integers of a are signed, and multiplied as they are: not as a ^ 0x80, or by b ^ 0x80. */
+/* Whether a and b are multiplied as signed bytes, without making either unsigned by ^ 0x80. */
 V int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
     return kind == KIND_quads_s8 || kind == KIND_quads_in_place;
@@ -146,8 +146,9 @@ V int narrows_to(const mp_format format, const int kind) {
     return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
-/* How much of the epilogue can take place in registers. Scales and bias: n is a multiple of 16, and zero points are only
- * in `init`. All of it: there is nothing else, and the result is f32, one that narrows_to names or, of integers, int32. */
+/* How much of the epilogue can take place in registers. Scales and bias can if n is a multiple of 16 and zero points are
+ * only in `init`. All of it can if, besides, nothing else is asked for and the result is f32, a type that narrows_to
+ * names or, of integers, int32. */
 V epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;

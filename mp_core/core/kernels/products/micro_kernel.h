@@ -1,5 +1,5 @@
 /* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B: 16, 32, 48 or 64
- * on AVX-512, 16 on AVX2 and in the portable set.
+ * on AVX-512, 16 on AVX2, on AArch64 and in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
@@ -98,7 +98,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 }
 
-/* multiply_block, of pairs, as multiply_again does it. */
+/* Compute again what multiply_block did, for pairs, with exact flushing (multiply_again). */
 V void multiply_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                             const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
@@ -137,8 +137,8 @@ V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS
     }
 }
 
-/* Results of sums, in bf16. The instruction flushes subnormal numbers: if integers, scaled, have any, they go by memory:
- * bf16_from_f32 takes registers. */
+/* Store sums as bf16. The instruction that rounds flushes subnormal numbers. So if scaled integers have any, they are
+ * stored as f32 first and converted from memory: bf16_from_f32 needs registers, which hold sums here. */
 V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
                   const int vectors) {
 #ifdef MP_NATIVE_BF16

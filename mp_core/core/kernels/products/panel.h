@@ -79,9 +79,10 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     }
 }
 
-/* If M = 1, this range of a B in place lies in one K block and nothing is watched, multiply_one_row takes the groups of rows of B, and the
- * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
- * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
+/* If M = 1, this range of a B in place lies in one K block, and results need not be checked for flushing (flushing.h),
+ * then multiply_one_row takes the groups of rows of B. The register blocks take what it leaves: fewer groups than it
+ * multiplies at a time, an incomplete last group and, if the K block ends here, at least one group, because only
+ * register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
         && g->shape.k <= g->shape.k_block) {

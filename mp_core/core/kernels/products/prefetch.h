@@ -3,12 +3,15 @@
  * These follow a few streams of neighbouring cache lines, within a page of 4 KiB, after some misses of each.
  *
  *   what            by                                       distance, cache     why the hardware does not
- *   the next range  register blocks of more than 3 rows and  one range, L2       it begins with a jump: of a panel, of
- *                   AMX tiles, in shares (share_prefetch)                        rows or of columns of B
+ *   the next range  register blocks of more than 3 rows, in  one range, L2       it begins with a jump: of a panel, of
+ *                   shares (share_prefetch); AMX tiles, in                       rows or of columns of B
+ *                   shares too (multiply_tiles)
  *   the own panel   the first register block of each panel   8 KiB, L1           it keeps up only with a core that
- *                   that comes from memory (OWN_PANEL)                           multiplies one row and decodes nothing
- *   rows, M = 1     multiply_one_row (panel.h)               the next 2 to 8     16 columns are less than a line of a
- *                                                            rows, L1            row, or rows are short
+ *                   that comes from memory (OWN_PANEL), or                       multiplies one row and decodes nothing
+ *                   the first part by AMX tiles (own)
+ *   rows, M = 1     multiply_one_row (panel.h)               the next 2 to 8     16 columns of a row are less than a
+ *                                                            rows, L1            line, or rows are too short for it
+ *                                                                                to recognise
  *   rows, M <= MR   each register block, before it begins    one range, L1       each row of B of the range is a stream
  *                   (pairs_of_rows)
  *   columns         multiply_pieces (transposed.h)           16 or 32 columns,   each column is a stream
@@ -71,8 +74,8 @@ typedef struct {
     ptrdiff_t interval; /* groups along K from one pair to the next, a power of two, less 1: a mask */
 } shared_prefetch;
 
-/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first: the first line that begins in
- * a row, since the line before it has come with the bytes before the row. */
+/* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. That is the first line
+ * that begins inside a row, since the line in which the row starts was prefetched with what precedes it. */
 V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     const int stretch = is_stretch(p->row_bytes, p->row_stride);
     const ptrdiff_t rows = stretch ? 1 : p->rows, bytes = stretch ? p->rows * p->row_stride : p->row_bytes;

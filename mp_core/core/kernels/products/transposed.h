@@ -1,6 +1,6 @@
 /* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
- * Pieces of B are transposed into the L1 cache and multiplied at once, piece after piece along K, so that memory is
- * read in order. A piece is some columns by some elements of K, laid out as a panel of its own. */
+ * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory
+ * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. */
 
 /* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
  * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
@@ -46,7 +46,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     }
 }
 
-#if MP_NR_VECTORS == 4 /* a piece has at most two of four vectors of columns: register blocks have up to 2 MR rows */
+#if MP_NR_VECTORS == 4 /* pieces have at most two vectors of columns and registers room for four: so up to 2 MR rows */
 #define MP_PIECE_ROWS (2 * MP_MR)
 #define MP_HEIGHTS(DO, KIND) \
     DO(KIND, 1) DO(KIND, 2) DO(KIND, 3) DO(KIND, 4) DO(KIND, 5) DO(KIND, 6) \
@@ -133,7 +133,7 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
     p->call.accumulators = (mp_accumulators){.partial = partial, .ld = CACHED_COLUMNS, .resume = 1, .suspend = 1};
     for (ptrdiff_t j = 0; j < g->shape.n; j += columns) {
         p->column = (const char *)g->operands.b + j * b_stride;
-        /* The stride is a multiple of a page, so each line must be read in one load: see pack_columns. */
+        /* If the stride is a multiple of a page, each line must be read in one load: see pack_columns. */
         p->head = b_stride % MP_PAGE ? 0 : unaligned_head(p->column, 4, MP_LANES) % MP_LANES;
         p->next = j + columns < g->shape.n ? p->column + columns * b_stride : g->prefetch.next;
         if (!prefetched) p->next = NULL;

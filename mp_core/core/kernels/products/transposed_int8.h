@@ -53,8 +53,8 @@ V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     }
 }
 
-/* SIDE_BY_SIDE columns. Their bytes 4 head to whole - 1 are read as whole vectors; those before are the first `head`
- * words of a vector, and those after are in `last`, the last LINE bytes of a column. */
+/* SIDE_BY_SIDE columns. Bytes 4 * head to whole - 1 of each column are read as whole vectors. The bytes before them are
+ * the first `head` words of a vector; those after them are in `last`, the last LINE bytes of the column. */
 typedef struct {
     const uint8_t *b[SIDE_BY_SIDE], *last[SIDE_BY_SIDE];
     ptrdiff_t head, whole;

@@ -5,7 +5,7 @@
 enum {
     MOST_UNTRIED = 2048, /* elements, of a run with one scale */
     MOST_SKIPPED = 7,    /* blocks, of columns with a scale each or of short runs */
-    RUNS = 256,          /* short runs whose factors are computed at a time, in a buffer of 1 KiB */
+    RUNS = 256,          /* short runs whose reciprocals are computed at a time, in a buffer of 1 KiB */
 };
 
 /* ---- some elements by quotients */

@@ -4,12 +4,12 @@
  * `strict`, as if all numbers were finite. If its result is infinite or NaN, it returns 1 and leaves the range as it
  * was; then it is called again with `strict`, which leaves such numbers out and takes longer. */
 
-/* Numbers of a buffer on the stack, in L1 (16 KiB): so many columns have their amax in it, half as many lo and hi. */
+/* Numbers of a buffer on the stack, in L1 (16 KiB). It holds the amax of TABLE columns, or lo and hi of TABLE / 2. */
 enum { TABLE = 4096 };
 
 enum { SMALLEST_KEY = 0x01000000, INFINITE = 0x7F800000, MAGNITUDE = 0x7FFFFFFF };
 
-/* A key by which |x| is compared: its bits. Strict: 2 bits + 2^24 modulo 2^32, which is below 2^24 for Inf and NaN, and
+/* A key by which |x| is compared: its bits. Strict: (2 * bits + 2^24) mod 2^32, which is below 2^24 for Inf and NaN, and
  * at least 2^24 for all other numbers. */
 V vu32 key_of(vf32 x, const int strict) {
     if (!strict) return and_u32(as_u32(x), set_u32(MAGNITUDE));

@@ -15,9 +15,9 @@
  * distance between the bits of two codes. y and f have three roundings together, of at most 2^-24 of them each, which
  * is at most 3 units of their bits; 4 are added to w. If the bits of w below those of a code are at least 8 now, y and
  * f are on the same side of the middle between two codes, and the code is the bits above, less the difference of the
- * biases. They are less in one of 2^17 (e4m3fn) or 2^18 (e5m2) numbers. NaN is not certain either, nor is y between 0
- * and the smallest normal number of the codes. y = 0 is certain: f is 0 too, or so small that it is rounded to 0 in
- * these formats.
+ * biases. These low bits are below 8 in one of 2^17 (e4m3fn) or 2^18 (e5m2) numbers. NaN is not certain either, nor is
+ * y between 0 and the smallest normal number of the codes. y = 0 is certain: f is 0 too, or so small that it is rounded
+ * to 0 in these formats.
  *
  * A block of 64 in which a code is not certain goes to quotients.h. */
 
@@ -30,8 +30,9 @@ typedef struct {
     vu32 certain, lo, hi, flip;
 } mp_bytes;
 
-/* factor: 1 / scale, of integers in units of u. start, of integers: zero_point - middle + 1/2 + 4 u in units of u.
- * stride 0: one of each for all numbers; stride 1: one for every 16. */
+/* factor: the reciprocal 1 / scale; for integer codes 2^16 / scale, since t is counted in units of u = 2^-16. start, for
+ * integer codes only: 2^16 (zero_point - middle + 1/2 + 4 u). stride 0: one of each for all numbers; stride 1: one for
+ * every 16. */
 typedef struct {
     const vf32 *factor, *start;
     int stride;
@@ -56,7 +57,7 @@ V mp_bytes bytes_of(const mp_part *p) {
                       set_bytes(middle)};
 }
 
-/* The factors of up to 16 scales, and their starts (see mp_terms). */
+/* `factor` of up to 16 scales, and their `start` (see mp_terms). */
 V vf32 factors_of(const float *scale, ptrdiff_t n, const mp_code kind) {
     return div_f32(set_f32(is_integer(kind) ? 0x1p16f : 1.0f), loadn_f32(scale, n));
 }

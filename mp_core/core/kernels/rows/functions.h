@@ -74,7 +74,8 @@ APART vf32 sigmoid_f32(vf32 x) {
 }
 
 /* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
- * is x, or the caller's bound for x if x is less (there, x e^-|w| rounds to -0). 2^n comes last, as in gelu. */
+ * is x, but not less than a bound that the caller chooses. Under that bound x e^-|w| rounds to -0 anyway. 2^n comes last,
+ * as in gelu. */
 APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -124,7 +125,8 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     return x;
 }
 
-/* Where results go: rows ld elements apart, in f32; of whole vectors also in f16 or bf16. */
+/* Where results go: rows ld elements apart, of f32. They may be f16 or bf16 if rows are whole vectors (n is a multiple of
+ * 16). */
 typedef struct {
     mp_format format;
     void *at;
@@ -135,8 +137,8 @@ V int takes_results(mp_format format, ptrdiff_t n) {
     return format == MP_F32 || (n % MP_LANES == 0 && (format == MP_F16 || format == MP_BF16));
 }
 
-/* y, rounded, to element `at`; if that is no f32, y itself to x. Return whether a subnormal number was flushed, which
- * bf16_from_f32 would not do: it takes registers that the functions need. */
+/* Store y, rounded, as element `at` of the result; if the result is not f32, also store y unrounded to x. Return 1 if a
+ * subnormal number was flushed. (bf16_from_f32 would not flush it, but needs registers that the activations need.) */
 APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
     if (out->format == MP_F32) {
         store_f32((float *)out->at + at, y);
@@ -151,9 +153,9 @@ APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) 
 #endif
 }
 
-/* The activation of n columns of rows of x, ldx elements apart; if the result is no f32, x is overwritten by it. Return
- * whether it has to be rounded again, from there, because subnormal numbers were flushed. The switch is outside of the
- * loop, and there is one loop, so that the constants of a function stay in registers. */
+/* The activation of n columns of rows of x, ldx elements apart. If the result is not f32, x is overwritten with the
+ * activation before its rounding. Return whether the caller must round x again, because subnormal numbers were flushed.
+ * The switch is outside of the loop, and there is one loop, so that the constants of a function stay in registers. */
 static int activate(mp_activation activation, float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t n,
                     result_rows out) {
     const ptrdiff_t whole = n / MP_LANES * MP_LANES, rest = n - whole;

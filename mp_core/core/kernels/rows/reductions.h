@@ -1,7 +1,8 @@
 /* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32, ...,
- * starting at +0. library/sums.c adds the lanes of the blocks, and the lanes. */
+ * starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. */
 
-/* `count` blocks of n elements, `stride` bytes apart: their additions overlap, of which each takes three cycles. */
+/* `count` blocks of n elements, `stride` bytes apart. Each addition waits for the one before it in its block, for several
+ * cycles; those of `count` blocks overlap. */
 V void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
     vf32 total[MP_ROWS_TOGETHER];
     ptrdiff_t i = 0;
@@ -24,7 +25,7 @@ V void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks, ptrdiff
  * 64 x 512 x 768 is summed over its middle at 14.6 GB/s instead of 10.6 (float32, one Zen 4 core, November 2026). */
 enum { MP_ROWS_AHEAD = 8 };
 
-/* n columns of one block of `rows` rows, `stride` bytes apart: lane i of a column is lanes[i][n]. */
+/* n columns of one block of `rows` rows, `stride` bytes apart: lane i of column j is lanes[i][j]. */
 V void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
     memset(lanes, 0, (size_t)(MP_LANES * n) * sizeof *lanes);
     for (ptrdiff_t row = 0; row < rows; row++, x += stride) {

@@ -71,7 +71,8 @@ V q_u32 q_halfway(q_u32 low) { return (q_u32)(low << 3 == 0x80000000u); }
 V q_u32 q_tiny(q_f32 r) { return (q_u32)(((q_u32)r << 1) - 1 < 0x01000000u); }
 
 /* Marks a lane if the same lane of x, y, z or w has 24 low bits that are zero, as every halfway point has, of normal
- * floats and of tiny ones. With SSE2 the bytes of such a lane may come from several vectors, which costs time only. */
+ * floats and of tiny ones. With SSE2 the minimum is taken byte by byte, so that a lane may be marked although no
+ * single vector has 24 zero bits there. Such a false mark costs time but no correctness. */
 V q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
 #if defined(__SSE2__)
     const __m128i least = _mm_min_epu8(_mm_min_epu8((__m128i)x, (__m128i)y), _mm_min_epu8((__m128i)z, (__m128i)w));
@@ -122,7 +123,8 @@ V vf32 flush_lanes(vf32 x) {
 }
 
 /* a b + c of bf16 a and b, rounded once and flushed. A product of bf16 has 16 bits: it is exact in float if it is normal,
- * and zero if a factor is. Of the others, those with the exponents 0 and 255, only the rare ones need doubles. */
+ * and zero if a factor is. Of products with exponent 0 or 255, only those in which no factor is zero need doubles; they
+ * are rare. */
 V vf32 add_product(vf32 a, vf32 b, vf32 c) {
     a = flush_lanes(a), b = flush_lanes(b), c = flush_lanes(c);
     const vf32 p = mul_f32(a, b);

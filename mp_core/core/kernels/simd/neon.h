@@ -208,7 +208,8 @@ V vu32 interleave_u8(vu8 x, vu8 y, vu8 z, vu8 w) {
 }
 
 V uint32_t top_u32(vu32 x) { return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d))); }
-/* Of all lanes but lane 0, in which NaNs count as -Inf, then of these and lane 0, which is the result if it is a NaN. */
+/* First the maximum of lanes 1 to 15, in which NaN counts as -Inf; then the larger of it and lane 0. If lane 0 is NaN, it
+ * is the result. */
 V float max_lanes(vf32 x) {
     const float first = vgetq_lane_f32(x.a, 0), lowest = -INFINITY;
     x.a = vsetq_lane_f32(lowest, x.a, 0);

@@ -1,6 +1,7 @@
 /* What products are made of on AArch64: sums of products of bytes, and factors. Included by neon.h. */
 
-/* Bytes 0 and 2, then 1 and 3, widened to 16 bits, whose products are exact in 32. Each half of z gets two sums. */
+/* Bytes 0 and 2, then 1 and 3, widened to 16 bits, whose products are exact in 32. Each 64-bit half of z
+ * gets two 32-bit sums, each of four products. */
 #ifndef MP_NATIVE_DOTPROD /* neon_dotprod.h */
 V uint32x4_t dot_bytes(uint32x4_t z, uint32x4_t x, uint32x4_t y) {
     const int16x8_t x_even = (int16x8_t)(x & 0x00FF00FFu), x_odd = (int16x8_t)((uint16x8_t)x >> 8);
@@ -36,7 +37,8 @@ V vu32 dot_u8s8(vu32 z, vu32 x, vu32 y) {
  * `ldr s` and `fmov s` leave the arithmetic pipes to the multiplications; `ld1r` and `dup`, which the compilers would
  * choose, do not. */
 #define MP_NATIVE_FACTORS
-typedef struct { float32x2_t word, even; } factor; /* in lane 0; even: the even element of a pair, if it is apart */
+typedef struct { float32x2_t word, even; } factor; /* in lane 0; even: the even element of a pair, if the two are
+                                                      multiplied one by one */
 typedef struct { char bytes[4]; } one_word; /* of any type, at any address */
 V float32x2_t word_at(const void *p) {
     float32x2_t x;

@@ -21,7 +21,7 @@ typedef q_u8 vu8;
 typedef vu32 vmask; /* all ones or all zeros per lane */
 #define MP_OUT_OF_LINE
 
-/* Lanes of A, then of B, by number. */
+/* Select lanes by number: 0 to lanes - 1 are those of A, lanes to 2 lanes - 1 those of B. */
 #if defined(__clang__)
 #define MP_SHUFFLE(MASK, A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
 #else
@@ -113,7 +113,8 @@ V q_u32 q_i32_from_f32(q_f32 x) {
 }
 V vu32 i32_from_f32(vf32 a) { return MP_QUARTERS(vu32, MP_CALL1, q_i32_from_f32, a); }
 
-/* Each 16 bits (8 bits) twice, then four times, in the lanes: a shift leaves what is wanted, in any byte order. */
+/* Fill each 32-bit lane with two copies of a 16-bit element, or with four copies of a byte. A right shift then widens the
+ * element, in either byte order. */
 V vu32 twice_u16(vu16 a) {
     return (vu32){{(q_u32)MP_SHUFFLE(q_u16, a.x[0], a.x[0], 0, 0, 1, 1, 2, 2, 3, 3),
                    (q_u32)MP_SHUFFLE(q_u16, a.x[0], a.x[0], 4, 4, 5, 5, 6, 6, 7, 7),
@@ -133,7 +134,8 @@ V vf32 f32_from_bf16(vu16 h) {
     return as_f32(or_u32(u, and_u32(nan, set_u32(0x400000) /* quiet */)));
 }
 
-/* The lower (upper) halves of the lanes of x, then of y: the first of two in the lower half. */
+/* The lower (upper) halves of the lanes of x, then of y. Of two neighbouring lanes, the first goes to the lower half of a
+ * lane of the result. */
 V q_u32 q_low_halves(q_u32 x, q_u32 y) { return (MP_EVEN_LANES(x, y) & 0xFFFFu) | MP_ODD_LANES(x, y) << 16; }
 V q_u32 q_high_halves(q_u32 x, q_u32 y) { return MP_EVEN_LANES(x, y) >> 16 | (MP_ODD_LANES(x, y) & 0xFFFF0000u); }
 V vu32 low_halves(vu32 a, vu32 b) {

@@ -1,4 +1,4 @@
-/* 8-bit formats to bf16 by lookup tables: vpermi2b looks up 64 bytes at once in a table of 128, by the low seven bits
+/* 8-bit formats to bf16 by lookup tables: vpermi2b looks up 64 bytes at a time in a table of 128, by the low seven bits
  * of each index. A bf16 has two bytes, so there is one table of the high bytes and one of the low bytes. The compiler
  * fills both from the formulas below. */
 
