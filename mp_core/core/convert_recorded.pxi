@@ -5,7 +5,7 @@ cdef enum:
 
 cdef struct CastStep:
     Cast cast
-    Py_ssize_t rows, row        # elements of a row are `row`
+    Py_ssize_t rows, row        # rows, and elements of each
     int axes                    # 0: both sides are contiguous
     Py_ssize_t shape[MOST_AXES]
     Py_ssize_t src_stride[MOST_AXES]

@@ -25,7 +25,7 @@ class Scopes(tuple[tuple[_Block, Any], ...]):
     __slots__ = ()
 
 
-# The block of a value that was set without a ``with`` block: by a call, which resets it before it returns.
+# Stands for the block of a value that was set without a ``with`` block: it holds until it is set again.
 _CALL = _Block()
 
 
@@ -48,7 +48,7 @@ def scope(variable: ContextVar[Any], value: Any) -> Iterator[None]:
         except ValueError:  # the block was entered in another thread or task
             block.left = True
         else:
-            if others == entered:  # a call has set the variable, and will set it back to the blocks
+            if others == entered:  # a value without a block has replaced it: should it come back, it has been left
                 block.left = True
             if _entered(variable) != others:  # blocks were left in another order than entered
                 variable.set(others)

@@ -102,7 +102,6 @@ FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATION
 
 _FUNCTIONS: dict[str, Function] = {
     "linear": linear,
-    **{name: function for function, name in FUSED.items()},
     "swish": ops.silu,
     "softmax": softmax,
     "elu": elu,
@@ -114,6 +113,7 @@ _FUNCTIONS: dict[str, Function] = {
     "hard_sigmoid": hard_sigmoid,
     "hard_silu": hard_silu,
     "hard_swish": hard_silu,
+    **{name: function for function, name in FUSED.items()},  # of a name that is above too, the fused one is meant
 }
 
 

@@ -67,8 +67,8 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
-    MP_ROWS_TOGETHER = 4, /* rows that one pass handles before the next pass begins, if they fit 16 KiB as f32; also the
-                             number of row blocks that are summed side by side */
+    MP_ROWS_TOGETHER = 4, /* kernels of rows: so many rows go through one pass before the next pass, if they fit 16 KiB
+                             as f32; so many blocks of rows are summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
     MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
@@ -153,9 +153,9 @@ typedef struct {
 } mp_accumulators;
 
 /* The epilogue: what happens to a sum before it is stored. Every pointer but out may be NULL; ldr and ldo are in
- * elements. With the factors that are multiplied (see above), za[i] = a_zero + row_zero[i] is the zero point of row i
- * of A and zb[j] = b_zero + col_zero[j] that of column j of B: sum - za[i] * col_sum[j] - row_sum[i] * zb[j] is what
- * sum would be if the zero points had been subtracted from the factors before. */
+ * elements. With a and b as the bytes that are multiplied, after ^ 0x80 (see mp_shape), za[i] = a_zero + row_zero[i] is
+ * the zero point of row i of A and zb[j] = b_zero + col_zero[j] that of column j of B: sum - za[i] * col_sum[j] -
+ * row_sum[i] * zb[j] is what sum would be if the zero points had been subtracted from these before. */
 typedef struct {
     int32_t a_zero;
     const int32_t *row_zero;     /* [m], or one value: see row_stride */

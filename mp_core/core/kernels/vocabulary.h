@@ -94,15 +94,16 @@
  * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
  *
  * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
- * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, _COLUMNS, _U8, _ROWS, or _BF16 or _DOT.
+ * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS, MP_NATIVE_U8,
+ * MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
  * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
- * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: the rows of A for which decoding in registers
- *                                             | and decoding the panel first took equally long (512 x 512, Zen 4 and
- *                                             | 5, November 2026)
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
+ *                                             | is faster than decoding the panel first (512 x 512, Zen 4 and 5, November
+ *                                             | 2026; not measured on AArch64); PTRDIFF_MAX: always
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined

@@ -12,7 +12,7 @@
  *                 for each panel of the NC columns                                   (64 columns)
  *                     one call of a kernel: MC rows x KC x 64 columns
  *
- * In place, if MC <= MR, one call takes all NC columns instead. A transposed B has one call for each panel, over all of
+ * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for each panel, over all of
  * K. */
 #include "library/plan.h"
 
@@ -85,14 +85,15 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
  * copies them again, or if row-major B may be read in place, whose rows are read best at full length.
  * N is cut first, since a task that has all rows of A reads its part of B once:
  *     task_panels = panels * min(matrices row_tasks, wanted) / wanted, rounded down, at least 1
- * M is cut too, into at most T parts of at least about 2 MR rows, if all matrices together have fewer panels than there
+ * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, if all matrices together have fewer panels than there
  * are threads or if, with panels that are multiplied as packed, cutting N alone gives fewer tasks than wanted.
- * If rows of A are quantized during the product, and each thread gets at least MR of them, only M is cut, so that no row
+ * If rows of A are quantized during the product, and each thread gets at least MP_ROWS of them, only M is cut, so that no row
  * is quantized twice.
  *
- * MC is a multiple of MR (by AMX tiles, of their rows), so that only the last task has register blocks that are not full.
- * But if the number of tasks along M is a multiple of the number of threads, MC is not rounded up to MR, so that all
- * tasks have about equally many rows: a product ends when the task with the most rows does. */
+ * MC is a multiple of MP_ROWS or, by AMX tiles with more than 64 rows in a task, of their 32 rows, so that only the last
+ * task has register blocks that are not full. But if the number of tasks along M is a multiple of the number of threads,
+ * MC is not rounded up, so that all tasks have about equally many rows: a product ends when the task with the most rows
+ * does. */
 static void cut(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;

@@ -1,5 +1,5 @@
-/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have begun
- * one: a helper that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
+/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have joined
+ * it: one that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
  * do, and never end. */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -68,8 +68,8 @@ static void wait_for_end(const mp_step *step, mp_progress *progress) {
             mp_yield();
 }
 
-/* Takes part in all steps of a job. Whoever comes late finds the first ones done. Only the last step may end while tasks
- * of it still run: withdraw() waits for these. */
+/* Takes part in all steps of a job. Whoever comes late finds the first ones done. A thread leaves the
+ * last step when no task is left to begin, although others may still run tasks of it: withdraw() waits for them. */
 static void take_part(job *j, int me) {
     for (ptrdiff_t s = 0; s < j->count; s++) {
         const ptrdiff_t taken = take_tasks(&j->steps[s], &j->progress[s], j->ranges, me);
@@ -129,6 +129,7 @@ static void forget_helpers(void) {
     atomic_store(&callers, own_calls);
 }
 
+/* Nonzero if mp_after_fork cannot promise to renew the pool in children: then every operation stays on its caller. */
 static int alone;
 static void set_up(void) { alone = mp_after_fork(forget_helpers) != 0; }
 

@@ -27,7 +27,8 @@ static mp_passage passage_of(const mp_quantization *z, int threads) {
     const ptrdiff_t rows = mp_max(1, mp_min(a->group, a->rows)), along = a->rows > 1 ? a->rows : a->cols;
     const int beyond_cache = a->by_column && a->groups == 1 && rows > 1 && rows * a->cols > IN_CACHE;
     mp_passage passage = {.strip = z->how == MP_GIVEN ? MP_CHUNK : STRIP, .share = 1};
-    /* Codes that are 8-bit floats take longer to compute than numbers take to come from memory. */
+    /* Codes that are 8-bit floats take longer to compute than numbers take to come from memory, so the next part is
+     * prefetched meanwhile; codes that are integers are computed faster than memory delivers. */
     passage.prefetch_next = z->how != MP_GIVEN && !a->by_column && z->codes.kind > MP_CODE_U8
                         && elements_of(a) * z->size >= FROM_MEMORY && a->outer * a->groups > 1;
     if (a->by_column) passage.route = MP_COLUMNS, passage.tasks = a->outer * a->groups * mp_ceil_div(a->cols, passage.strip);
@@ -152,7 +153,7 @@ int mp_run_quantization(mp_quantization *z, int threads) {
     static void (*const run[])(void *, ptrdiff_t) = {
         [MP_COLUMNS] = run_columns, [MP_RUNS] = run_runs, [MP_SLICES] = run_slices, [MP_SPLIT] = convert_share};
     if (elements_of(&z->layout) < MP_QUANTIZE_WORK) threads = 1;
-    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* rows without elements: maybe more than can be counted */
+    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* an array without elements may have more rows than sizes and loops can take */
     z->passage = passage_of(z, threads);
     if (z->passage.route == MP_SPLIT && z->how != MP_GIVEN && find_all(z, threads)) return -1;
     mp_parallel_for(threads, z->passage.tasks, run[z->passage.route], z);

@@ -6,7 +6,8 @@
  * MiB of L2, 32 MiB of L3; November 2026), and the command that measures it, is in docs/tuning.md.
  *
  * In the names, `packed` is a PackedMatrix whose panels are multiplied as they are, `made` a panel that is packed on
- * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. */
+ * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. MR stands for MP_ROWS,
+ * its largest value, on every set. */
 #ifndef MP_TUNING_H
 #define MP_TUNING_H
 

@@ -32,7 +32,7 @@ V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows
 }
 
 /* Scales and bias. The sums are integers or floats; the results are stored in `out` if `straight`, else in the place of
- * the sums. */
+ * the sums. mul_flushing serves all kinds: where nothing is flushed, it gives what mul_f32 gives. */
 V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {

@@ -171,7 +171,8 @@ V uint32_t top_u32(vu32 x) {
     const __m128i m2 = _mm_max_epu32(m4, _mm_unpackhi_epi64(m4, m4));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m2, _mm_shuffle_epi32(m2, 1)));
 }
-/* Where one of two numbers is a NaN, vmaxps takes the second: the lower lanes, in which only lane 0 may still be one. */
+/* Where one of two numbers is a NaN, vmaxps gives the second. These are the lower lanes, in which all NaNs were replaced by
+ * -Inf, but for one in lane 0. */
 V float max_lanes(vf32 x) {
     const __m256 lowest = _mm256_set1_ps(-INFINITY), low = _mm256_blend_ps(_mm256_max_ps(x.lo, lowest), x.lo, 1);
     const __m256 h8 = _mm256_max_ps(_mm256_max_ps(x.hi, lowest), low);

@@ -136,7 +136,7 @@ V vf32 add_product(vf32 a, vf32 b, vf32 c) {
         if (__builtin_expect(any_lane(and_u32(extreme, factors)), 0)) {
             const vf32 x = a, y = b;
             fma_by_odd(&x, &y, &c);
-            return c;
+            return flush_lanes(c);
         }
     }
     return flush_lanes(add_f32(p, c));
