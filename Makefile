@@ -25,7 +25,7 @@ test: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest
 
 test-systems: $(VENV)/.build
-	$(PIP) ziglang
+	$(if $(or $(filter-out musl mingw,$(SYSTEMS)),$(if $(SYSTEMS),,all)),$(PIP) ziglang)
 	nice .ci/test_systems $(SYSTEMS)
 
 # The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user).
