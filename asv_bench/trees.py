@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "asv_bench/.asv/trees"
 BUILD = "build/trees"  # as deep as build/editable: ccache then finds what that has compiled
 KEPT = 12  # builds; those that were not used for longest go
-NEEDED = ("mp_core", "meson.build", "meson.options", "pyproject.toml", "README.md", "LICENSE")
+NEEDED = ("mp_core", "meson.build", "meson.options", "pyproject.toml", "README.md", "LICENSE", ".ci/commit.py")
 
 Sources = dict[str, bytes]  # path -> content
 
