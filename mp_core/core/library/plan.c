@@ -12,8 +12,8 @@
  *                 for each panel of the NC columns                                   (64 columns)
  *                     one call of a kernel: MC rows x KC x 64 columns
  *
- * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for each panel, over all of
- * K. */
+ * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for
+ * each panel, over all of K. */
 #include "library/plan.h"
 
 enum {
@@ -41,6 +41,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
     const mp_products *kernels = q->kernels->products[p->arithmetic];
+    ptrdiff_t few_rows = kernels->few_rows[q->b.format];
+    if (q->b.format == MP_F16) few_rows = mp_min(few_rows, t->few_rows_f16);
     const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS) {
         p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
@@ -49,8 +51,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    p->decoded = q->kernels->decoding[p->arithmetic].decode[q->b.format] != NULL
-                 && (p->amx || q->m > kernels->few_rows[q->b.format]);
+    p->decoded = q->kernels->decoding[p->arithmetic].decode[q->b.format] && (p->amx || q->m > few_rows);
     p->format = p->decoded ? native[p->arithmetic] : q->b.format;
     p->direct = (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
                 && (q->a.format == native[p->arithmetic] || p->arithmetic == MP_QUADS);
@@ -130,7 +131,8 @@ static void cut(const mp_problem *q, mp_plan *p) {
  * before it that is less than a page, so that they are mapped. */
 static int fits_in_place(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
-    const int near = p->arithmetic == MP_WIDE && q->n % MP_LANES == 0 && q->k * q->b.rs <= q->machine->l2 / 4;
+    const int near = p->arithmetic == MP_WIDE && !p->decoded && q->n % MP_LANES == 0
+                     && q->k * q->b.rs <= q->machine->l2 / 4;
     return q->b.cs == q->b.size && q->n >= MP_LANES && q->b.rs >= q->n * q->b.size
            && (q->n % MP_LANES == 0 || q->b.rs - q->n * q->b.size < PAGE)
            && p->mc <= (near ? t->in_place_l2_mc : t->in_place_mc[p->arithmetic])
@@ -155,6 +157,7 @@ static void choose_way(const mp_problem *q, mp_plan *p) {
     } else if (fits_transposed(q, p)) {
         p->way = MP_TRANSPOSED;
     }
+    if (p->way != MP_PANELS) p->decoded = 0, p->format = q->b.format; /* these kernels decode in registers */
 }
 
 /* Choose whether B is taken to come from memory, and how it is prefetched.

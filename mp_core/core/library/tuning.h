@@ -30,6 +30,8 @@ typedef struct {
     ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1: see range_bytes */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* tasks per thread are multiplications / thread_work, kept between these bounds */
+    ptrdiff_t few_rows_f16;     /* most rows of A beside which float16 is widened in registers, where few_rows of the
+                                   instruction set (kernels.h) allows more */
     ptrdiff_t copy_bytes;       /* bytes of A that a task copies into scratch, at most, unless MR rows are more */
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
@@ -53,6 +55,7 @@ typedef struct {
     mp_tuning_amx amx;
 } mp_tuning;
 
+#define MP_AS_THE_SET_SAYS .few_rows_f16 = PTRDIFF_MAX
 #define MP_MEASURED_ON_ZEN_4 \
     .packed_mc = 192, .made_mc = 1032, .small_mc = 48, \
     .thread_work = 1 << 20, .least_tasks = 2, .most_tasks = 16, .copy_bytes = 8 << 20, \
@@ -64,19 +67,24 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
+/* Predicted for Intel. Widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids): it competes with
+ * multiply-adds for two ports. On the Xeon above float16 has 0.86 to 0.94 of the speed of float32 beside 64 rows and more.
+ * Widening a panel first costs as much as multiplying it by six rows of A (AVX2, Zen 3), so 64 rows gain 3 %. */
+#define MP_PREDICTED_FOR_INTEL .few_rows_f16 = 64
+
 /* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,
  * predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse N1, V1 or V2 core has 64
  * KiB of L1d and 512 KiB to 2 MiB of L2. */
-#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4
+#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS
 
-/* A family takes the constants of the nearest measured one. All families have the same ones: whether a set of its own
- * would be faster on Zen 5 or Intel has not been measured. */
+/* A family takes the constants of the nearest measured one. Whether a set of its own would be faster on Zen 5 has not been
+ * measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
-    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
-    [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
-    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
+    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
+    [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
+    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_PREDICTED_FOR_INTEL, MP_MEASURED_WITH_AMX},
     [MP_CPU_AARCH64] = {MP_PREDICTED_FOR_AARCH64},
-    [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX},
+    [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
 };
 
 #endif

@@ -266,9 +266,11 @@ V vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_lo
 #define MP_MR 6
 #define MP_NR_VECTORS 4
 #ifdef MP_NATIVE_BYTES
-#define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_WIDE {[MP_F16] = PTRDIFF_MAX, [MP_BF16] = PTRDIFF_MAX, \
+                          [MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX}
 #else
-#define MP_FEW_ROWS_WIDE {[MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_WIDE {[MP_F16] = PTRDIFF_MAX, [MP_BF16] = PTRDIFF_MAX, \
+                          [MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #endif
