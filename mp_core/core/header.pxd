@@ -154,6 +154,7 @@ cdef extern from "library/system.h" nogil:
 cdef extern from "library/tuning.h" nogil:
     ctypedef struct mp_tuning:
         double thread_work
-        Py_ssize_t small_mc, prefetch_mc
+        Py_ssize_t small_mc
+        Py_ssize_t prefetch_mc[2]
         Py_ssize_t in_place_mc[3]
         Py_ssize_t transposed_mc[3]

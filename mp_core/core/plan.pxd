@@ -44,4 +44,5 @@ cdef extern from "library/plan.h" nogil:
     int arithmetic_of "mp_arithmetic_of"(int a_format, int b_format)
     Machine machine_of "mp_machine_of"(mp_cpu_family family, Py_ssize_t l1d, Py_ssize_t l2)
     const Machine *this_machine "mp_this_machine"()
+    Py_ssize_t few_rows "mp_few_rows"(const Problem *q, int arithmetic)
     void make_plan "mp_make_plan"(const Problem *q, Plan *p)

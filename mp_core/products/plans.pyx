@@ -5,7 +5,7 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_column_bytes, mp_element_bytes
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, machine_of, make_plan, this_machine,
+    A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan, this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -115,7 +115,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
         "limits": {
             "in_place": machine.tuning.in_place_mc[p.arithmetic],
             "transposed": machine.tuning.transposed_mc[p.arithmetic], "small_mc": machine.tuning.small_mc,
-            "prefetch": machine.tuning.prefetch_mc, "few_rows": q.kernels.products[p.arithmetic].few_rows[q.b.format],
+            "prefetch": machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
             "l1d": machine.l1d, "l2": machine.l2,
         },
     }

@@ -36,13 +36,15 @@ static ptrdiff_t panel_bytes(const mp_problem *q, int format, ptrdiff_t k) {
 /* Whether B is packed, and kernels read its panels as they are: not decoded into scratch. */
 static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
 
+ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
+    const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
+    return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
+}
+
 /* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */
 static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
-    const mp_products *kernels = q->kernels->products[p->arithmetic];
-    ptrdiff_t few_rows = kernels->few_rows[q->b.format];
-    if (q->b.format == MP_F16) few_rows = mp_min(few_rows, t->few_rows_f16);
     const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS) {
         p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
@@ -51,7 +53,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    p->decoded = q->kernels->decoding[p->arithmetic].decode[q->b.format] && (p->amx || q->m > few_rows);
+    p->decoded = q->kernels->decoding[p->arithmetic].decode[q->b.format]
+                 && (p->amx || q->m > mp_few_rows(q, p->arithmetic));
     p->format = p->decoded ? native[p->arithmetic] : q->b.format;
     p->direct = (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
                 && (q->a.format == native[p->arithmetic] || p->arithmetic == MP_QUADS);
@@ -181,7 +184,7 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
     } else if (p->mc > t->small_mc) {
         p->prefetch_next = q->packed || q->b.rs == q->b.size;
     } else if (q->packed && p->from_memory) {
-        p->prefetch_next = p->mc >= (plain ? t->prefetch_mc : t->prefetch_decoded_mc);
+        p->prefetch_next = p->mc >= t->prefetch_mc[!plain];
         /* Beside one row, and if nothing is decoded, the hardware prefetchers keep up. */
         p->prefetch_within = as_packed(q, p) && !p->prefetch_next && (p->mc > 1 || !plain);
     }

@@ -115,6 +115,10 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2);
 /* The machine that runs this; read at the first call. */
 const mp_machine *mp_this_machine(void);
 
+/* The most rows of A beside which panels of B are decoded in registers, not into scratch first: few_rows of the instruction
+ * set or, of float16, of the CPU family if that is less. */
+ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic);
+
 /* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);
 

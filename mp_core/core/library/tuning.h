@@ -42,8 +42,8 @@ typedef struct {
                                    takes time that only a long K hides */
     /* Prefetching packed B from memory: rows of A in a task from which the next range of K is prefetched. With
      * fewer rows the multiplications would end before the prefetches do. */
-    ptrdiff_t prefetch_mc;         /* ... of panels in the format that the arithmetic multiplies */
-    ptrdiff_t prefetch_decoded_mc; /* ... of panels in another format, decoded in registers or into scratch */
+    ptrdiff_t prefetch_mc[2];      /* ... [0] of panels in the format that the arithmetic multiplies, [1] in another format,
+                                      decoded in registers or into scratch */
     /* KC of row-major B, in rows of B, beside at most small_mc rows of A: */
     ptrdiff_t packing_k;        /* ... packed on the fly, or in place beside one row of A */
     ptrdiff_t packing_memory_k; /* ... packed on the fly from memory beside more than MR rows of A; not for AMX tiles,
@@ -60,7 +60,7 @@ typedef struct {
     .packed_mc = 192, .made_mc = 1032, .small_mc = 48, \
     .thread_work = 1 << 20, .least_tasks = 2, .most_tasks = 16, .copy_bytes = 8 << 20, \
     .in_place_mc = {24, 18, 6}, .in_place_l2_mc = 192, .transposed_mc = {24, 24, 12}, .transposed_quads_k = 512, \
-    .prefetch_mc = 10, .prefetch_decoded_mc = 8, \
+    .prefetch_mc = {10, 8}, \
     .packing_k = 512, .packing_memory_k = 128, .in_place_k = 32, .in_place_memory_k = 16, .in_place_again_k = 64, \
     .memory_row_bytes = 1 << 10
 
