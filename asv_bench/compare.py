@@ -41,7 +41,7 @@ COMPUTED_BY = {
     "rows": rf"{KERNELS}/rows/|{LIBRARY}/(rows|sums)|mp_core/ops/rows|mp_core/core/pointwise",
 }
 OF_ALL = re.compile(
-    rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|pool|runtime)"
+    rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|pool|runtime|system)"
     r"|mp_core/core/(__init__|cpu|header|scopes)|mp_core/arrays/|mp_core/(formats|dtypes|codes)|meson"
 )
 
