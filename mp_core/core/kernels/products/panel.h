@@ -101,11 +101,11 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
  * f32 or two bf16. */
 V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), parts = group / part_of(kind);
-    for (ptrdiff_t p = 0; p < k; p += group, b += n * vector_bytes(kind) / MP_LANES)
+    for (ptrdiff_t p = 0; p < k; p += group, b += n * (vector_bytes(kind) / MP_LANES))
         UNROLL for (int part = 0; part < parts; part++)
             if (p + part * part_of(kind) < k) {
                 for (ptrdiff_t j = 0; j < n; j += MP_LANES)
-                    store_f32((float *)(to + j * 4), load_b(b + j / MP_LANES * vector_bytes(kind), 0, kind, part));
+                    store_f32((float *)(to + j * 4), load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
                 to += n * 4;
             }
 }
