@@ -67,9 +67,10 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
-/* Predicted for Intel. Widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids): it competes with
- * multiply-adds for two ports. On the Xeon above float16 has 0.86 to 0.94 of the speed of float32 beside 64 rows and more.
- * Widening a panel first costs as much as multiplying it by six rows of A (AVX2, Zen 3), so 64 rows gain 3 %. */
+/* Predicted for Intel. Widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since it
+ * competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
+ * 64x768x768 to 1024x1024x1024, and 0.99 at 2048x2048x2048. On AVX2 (Zen 3) widening a panel first costs about as much
+ * as multiplying it by six rows of A: then 64 rows gain 3 %. */
 #define MP_PREDICTED_FOR_INTEL .few_rows_f16 = 64
 
 /* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,
