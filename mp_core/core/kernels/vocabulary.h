@@ -102,8 +102,9 @@
  * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
- *                                             | is faster than decoding the panel first (512 x 512, Zen 4 and 5, November
- *                                             | 2026; not measured on AArch64); PTRDIFF_MAX: always
+ *                                             | is faster than decoding the panel first (Zen 4 and 5; float16, int8 and
+ *                                             | int4 on AVX2: Zen 3; AArch64: not measured; November 2026).
+ *                                             | PTRDIFF_MAX: always
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
