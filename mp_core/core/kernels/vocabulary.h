@@ -45,6 +45,7 @@
  * sums_u32                                    | r[16]       | lane i: the sum of the lanes of r[i]; may overwrite r
  * transpose_u32                               | r[16]       | r as a matrix of 16 x 16 words, transposed in place
  * load_columns                                | p, s, r[16] | lane i of r[j]: word j of those at p + i s bytes
+ * transpose_words                             | p, s, q, t  | the same, stored: r[j] at q + j t bytes
  * interleave_u8                               | x, y, z, w  | byte i of x, y, z and w in lane i, x lowest
  * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
  *
@@ -93,9 +94,9 @@
  * if not MP_NATIVE_S8: likewise
  * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
  *
- * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
- * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS, MP_NATIVE_U8,
- * MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
+ * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, transpose_words,
+ * interleave_u8, interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS,
+ * MP_NATIVE_TRANSPOSE, MP_NATIVE_U8, MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -183,6 +184,14 @@ V vu32 sums_u32(vu32 *r) {
 V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     UNROLL16 for (int i = 0; i < MP_LANES; i++) r[i] = load_u32(from + i * cs);
     transpose_u32(r);
+}
+#endif
+
+#ifndef MP_NATIVE_TRANSPOSE
+V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
+    vu32 r[MP_LANES];
+    load_columns(from, cs, r);
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) store_u32(to + i * stride, r[i]);
 }
 #endif
 

@@ -51,6 +51,7 @@ typedef struct {
 typedef struct {
     ptrdiff_t row_scales;   /* scales of the rows of A that the task quantizes */
     ptrdiff_t a_copy;       /* rows of A as the kernels read them */
+    ptrdiff_t a_narrow;     /* the same rows in the type of the arithmetic, before they are made wider */
     ptrdiff_t a_gathered;   /* the same rows before conversion: made contiguous in their own type, or widened to float32
                                in order to be quantized */
     ptrdiff_t row_sums;     /* of A */
@@ -72,6 +73,7 @@ typedef struct {
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
     int decoded;           /* panels are decoded into scratch before they are multiplied */
+    int wider;             /* ... to elements twice as wide as those of the arithmetic, and so are rows of A */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.own) */
@@ -91,8 +93,14 @@ static inline ptrdiff_t mp_max(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b;
 static inline ptrdiff_t mp_ceil_div(ptrdiff_t n, ptrdiff_t by) { return (n + by - 1) / by; }
 static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_ceil_div(n, unit) * unit; }
 
-/* Bytes of an element of A as kernels read it: 4 (wide), 2 (pairs), 1 (quads). */
-static inline ptrdiff_t mp_a_bytes(int arithmetic) { return 4 >> arithmetic; }
+/* Bytes of an element in the type of the arithmetic: 4 (wide), 2 (pairs), 1 (quads). */
+static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
+
+/* Bytes of an element of A as kernels read it. */
+static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << p->wider; }
+
+/* Elements of a row of A that is copied as kernels read it: wider pairs are whole pairs. */
+static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return mp_round_up(k, 1 + p->wider); }
 
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
@@ -101,7 +109,7 @@ static inline int mp_arithmetic_of(int a_format, int b_format) {
 
 /* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
 static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
-    return p->arithmetic == MP_QUADS && !p->amx && !kernels->products[MP_QUADS]->is_signed;
+    return p->arithmetic == MP_QUADS && !p->amx && !p->wider && !kernels->products[MP_QUADS]->is_signed;
 }
 
 /* Multiplications of all products of the batch. */

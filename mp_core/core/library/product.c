@@ -38,11 +38,11 @@ static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
     place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
-    g->operands.lda = p->a.rs / mp_a_bytes(p->plan.arithmetic);
+    g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (!p->plan.direct) {
-        at.a = work, g->operands.lda = p->k;
-        gather_rows(p, p->a.data, p->m, work, NULL);
-        work += p->plan.scratch.a_copy;
+        at.a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
+        copy_rows(p, g, p->a.data, p->m, work);
+        work += p->plan.scratch.a_copy + p->plan.scratch.a_narrow;
     }
     run_panels(p, g, &at, (columns){0, p->n}, work);
 }

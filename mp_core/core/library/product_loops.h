@@ -4,7 +4,7 @@
 static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first) {
     const ptrdiff_t before_tail = p->k - p->plan.tail, block = g->shape.k_block;
     const ptrdiff_t length = mp_min((first < before_tail ? before_tail : p->k) - first, p->plan.kc);
-    g->shape.k = length, g->operands.a = a + first * mp_a_bytes(p->plan.arithmetic);
+    g->shape.k = length, g->operands.a = a + first * mp_a_bytes(&p->plan);
     g->accumulators.first = first < block, g->accumulators.last = first + length == p->k;
     g->accumulators.resume = first % block != 0;
     g->accumulators.suspend = !g->accumulators.last && (first + length) % block != 0;
@@ -159,13 +159,15 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
             }
             set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL);
             if (p->plan.decoded) {
-                p->kernels->decoding[p->plan.arithmetic].decode[p->b.format](length, g->shape.n, g->operands.b, decoded);
+                const mp_products *by = p->plan.wider ? kernels : &p->kernels->decoding[p->plan.arithmetic];
+                (p->plan.wider ? by->wider : by->decode)[p->b.format](length, g->shape.n, g->operands.b, decoded);
                 g->operands.b = decoded;
             }
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
             start_sums(p, g, init);
             g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
             if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+            else if (p->plan.wider) kernels->gemm_wider(g);
             else kernels->gemm[p->plan.format](g);
         }
         first += length;

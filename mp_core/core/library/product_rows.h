@@ -52,7 +52,7 @@ static void gather_elements(const mp_product *p, const char *a, ptrdiff_t rows, 
         for (ptrdiff_t i = 0; i < rows; i++) to[i * p->k + q] = a[i * p->a.rs + q * p->a.cs];
 }
 
-/* Copy rows of A to `to` as the kernels read them: neighbours along K side by side, in the type of the arithmetic. Rows
+/* Copy rows of A to `to`: neighbours along K side by side, in the type of the arithmetic. Rows
  * whose elements are apart are first made contiguous in `gathered`. */
 static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *gathered) {
     const int arithmetic = p->plan.arithmetic;
@@ -68,10 +68,47 @@ static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char
         else if (arithmetic == MP_PAIRS && p->a.format != MP_BF16)
             p->kernels->casts->to_bf16[p->a.format](a, to, k);
         else
-            memcpy(to, a, (size_t)(k * mp_a_bytes(arithmetic)));
+            memcpy(to, a, (size_t)(k * mp_own_bytes(arithmetic)));
         a += rs;
-        to += k * mp_a_bytes(arithmetic);
+        to += k * mp_own_bytes(arithmetic);
     }
+}
+
+/* Write rows of pairs of bf16 as f32, of each pair the odd element first, or rows of bytes as int16. Rows lie rs bytes
+ * apart. */
+static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
+    const ptrdiff_t k = p->k, row_bytes = mp_a_row(&p->plan, k) * mp_a_bytes(&p->plan);
+    for (; rows > 0; rows--, from += rs, to += row_bytes) {
+        uint64_t *const pairs = (uint64_t *)to;
+        int16_t *const words = (int16_t *)to;
+        uint32_t pair = 0;
+        if (p->plan.arithmetic == MP_PAIRS) {
+            for (ptrdiff_t i = 0; i < k / 2; i++) {
+                memcpy(&pair, from + i * 4, 4);
+                pairs[i] = (pair & 0xFFFF0000u) | (uint64_t)(pair << 16) << 32;
+            }
+            if (k % 2) pairs[k / 2] = (uint64_t)((const uint16_t *)from)[k - 1] << 48;
+        } else if (p->a.format == MP_A_U8) {
+            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const uint8_t *)from)[i];
+        } else {
+            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const int8_t *)from)[i];
+        }
+    }
+}
+
+/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. */
+static void copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
+    const mp_plan *plan = &p->plan;
+    const mp_task_scratch *parts = &plan->scratch;
+    char *const narrow = plan->wider ? work + parts->a_copy : work;
+    char *const gathered = work + parts->a_copy + parts->a_narrow;
+    if (plan->wider && !parts->a_narrow) {
+        widen_rows(p, a, p->a.rs, rows, work);
+        return;
+    }
+    if (p->a.quantized_here) quantize_rows(p, a, rows, narrow, gathered, g);
+    else gather_rows(p, a, rows, narrow, gathered);
+    if (plan->wider) widen_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
 }
 
 /* Return where the operands and the result of a task begin: the rows from `row` on, of one matrix of the batch. */
@@ -108,18 +145,17 @@ static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *su
  * all matrices of the batch. Return the scratch that is left. */
 static char *prepare_rows(const mp_product *p, mp_gemm *g, place *at, ptrdiff_t row, char *work) {
     const mp_task_scratch *parts = &p->plan.scratch;
-    g->operands.lda = p->a.rs / mp_a_bytes(p->plan.arithmetic);
+    g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (p->a.row_scale) g->epilogue.row_scale = p->a.row_scale + row * g->epilogue.row_stride;
     if (parts->row_scales) {
         g->epilogue.row_scale = (float *)work, g->epilogue.row_stride = 1;
         work += parts->row_scales;
     }
     if (!p->plan.direct) {
-        if (p->a.quantized_here) quantize_rows(p, at->a, g->shape.m, work, work + parts->a_copy, g);
-        else gather_rows(p, at->a, g->shape.m, work, work + parts->a_copy);
-        at->a = work, g->operands.lda = p->k;
+        copy_rows(p, g, at->a, g->shape.m, work);
+        at->a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
     }
-    work += parts->a_copy + parts->a_gathered;
+    work += parts->a_copy + parts->a_narrow + parts->a_gathered;
     if (p->a.row_zero) g->epilogue.row_zero = p->a.row_zero + row * g->epilogue.row_stride;
     if (parts->row_sums) {
         sum_rows(p, g, at->a, (int32_t *)work);

@@ -37,6 +37,14 @@ V ptrdiff_t vector_bytes(const int kind) {
 /* Rows of a register block, at most. */
 V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
+/* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
+ * it: else their sums would be too few to hide the latency of a multiplication, and pieces of B as narrow as a cache line
+ * would be read, which the hardware prefetchers do not follow. */
+V int vectors_of(const int rows) {
+    const int sums = MP_MR * MP_NR_VECTORS;
+    return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
+}
+
 /* ---- Part number `part` of 16 groups at p, ready to be multiplied. stride: bytes from one row of B to the next, in
  * place */
 
@@ -100,11 +108,21 @@ V int is_signed(const int kind) {
 #endif
 }
 
+/* Whether the bytes of a and b are those of int16. */
+V int is_wider(const int kind) {
+#ifdef MP_WIDENS
+    return kind == KIND_words_i16;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
 /* The elements of a that one multiplication takes: a part of a group. */
 V factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
     if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
-    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED ? g->operands.a_flip : 0);
+    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED && !is_wider(kind) ? g->operands.a_flip : 0);
 }
 
 /* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed. The
@@ -113,6 +131,9 @@ V factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
 V vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return fma_factor(sum, a, b);
     if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16_factor(sum, a, as_u32(b));
+#ifdef MP_WIDENS
+    if (is_wider(kind)) return as_f32(dot_i16(as_u32(sum), as_u32(a), as_u32(b)));
+#endif
 #ifdef MP_NATIVE_S8
     if (is_signed(kind)) return as_f32(dot_s8s8_factor(as_u32(sum), a, as_u32(b)));
 #else

@@ -51,7 +51,8 @@ V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at,
  * then of the others. a is loaded again for the others, to save registers. */
 V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
                       const int vectors, const ptrdiff_t valid) {
-    const int at_once = rows > 3 && vectors > kinds[kind].at_once ? kinds[kind].at_once : vectors;
+    const int most = rows > 3 ? kinds[kind].at_once : rows > 1 ? MP_NR_VECTORS : vectors;
+    const int at_once = vectors < most ? vectors : most;
     const int parts = group_of(kind) / part_of(kind);
     UNROLL for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
@@ -88,8 +89,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
-        if ((rows <= BUSY_ROWS && vectors < MP_NR_VECTORS) || !*prefetching) continue;
-        if (vectors == MP_NR_VECTORS && *prefetching == OWN_PANEL)
+        if ((rows <= BUSY_ROWS && vectors < vectors_of(rows)) || !*prefetching) continue;
+        if (vectors == vectors_of(rows) && *prefetching == OWN_PANEL)
             UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64)
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
         else if (rows > BUSY_ROWS && !(left & t->next.interval))
@@ -215,7 +216,7 @@ V void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTOR
 
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind)) return; /* this kind has no register blocks of so many rows */
+    if (rows > rows_of(kind) || vectors > vectors_of(rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > BUSY_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
@@ -249,11 +250,7 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
 
 /* Each size of register block is a function of its own, for which the compiler allots registers. Each kind has a lookup
  * table of them, [rows - 1][vectors - 1]. */
-#if MP_NR_VECTORS == 4
 #define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
-#else
-#define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1)
-#endif
 #if MP_MR == 6
 #define MP_SIZES(DO, KIND) \
     MP_WIDTHS(DO, KIND, 1) MP_WIDTHS(DO, KIND, 2) MP_WIDTHS(DO, KIND, 3) \
@@ -262,7 +259,6 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
 #define MP_SIZES(DO, KIND) MP_WIDTHS(DO, KIND, 1)
 #endif
 _Static_assert(MP_MR == 6 || MP_MR == 1, "the sizes above");
-_Static_assert(MP_NR_VECTORS == 4 || MP_NR_VECTORS == 1, "the sizes above");
 
 #define MP_INSTANCE(KIND, R, N)                                                                                 \
     static __attribute__((noinline)) void micro_kernel_##KIND##_##R##x##N(const mp_gemm *g, block_column *t) {  \

@@ -76,13 +76,14 @@ V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_
  * are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
+    prefetch_pack_columns(from, cs);
+    if (!halves) {
+        transpose_words(from, cs, to, group_stride);
+        return;
+    }
     vu32 words16[MP_LANES];
     load_columns(from, cs, words16);
-    prefetch_pack_columns(from, cs);
-    if (halves)
-        UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, group_stride, i, words16[i], MP_LANES, 1);
-    else
-        UNROLL16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, group_stride, i, words16[i], MP_LANES, 1);
 }
 
 /* Transpose 16 words of 32 columns of f16. A word has two elements of a column, and each row of 32 elements is one

@@ -1,6 +1,6 @@
 /* A call of a product kernel: a panel, or rows of a row-major B in place, cut into register blocks. */
 
-typedef void (*const micro_kernel_sizes[MP_NR_VECTORS])(const mp_gemm *, block_column *);
+typedef void (*const micro_kernel_sizes[MOST_VECTORS])(const mp_gemm *, block_column *);
 
 /* M = 1 and a row-major B in place: `at_once` groups of rows of B are multiplied over all n columns before the next
  * groups, so that memory is read in order. The partial sums of n columns do not fit the registers: they are loaded and
@@ -49,7 +49,6 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
-    const ptrdiff_t widths = (vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS;
     const ptrdiff_t heights = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
@@ -57,22 +56,24 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     block_column t = {.place = place_of_epilogue(g, kind)};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching)
-        share_prefetch(&g->prefetch, &t.next, prefetching * widths, g->shape.k / group_of(kind));
+        share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
+                       g->shape.k / group_of(kind));
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE)
         pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind),
-                              MP_NR_VECTORS * vector_bytes(kind),
-                              widths > 1 && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
+                              vectors_of((int)lower) * vector_bytes(kind),
+                              vectors > vectors_of((int)lower) && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
     for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
         const ptrdiff_t rows = lower + (height < taller);
-        count = widths > 1 || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
+        const int width = vectors_of((int)rows);
+        count = vectors > width || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
-        for (ptrdiff_t v = 0; v < vectors; v += MP_NR_VECTORS) {
+        for (ptrdiff_t v = 0; v < vectors; v += width) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
             if (kinds[kind].layouts & IN_PLACE)
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
-            kernels[rows - 1][at_most(vectors - v, MP_NR_VECTORS) - 1](g, &t);
+            kernels[rows - 1][at_most(vectors - v, width) - 1](g, &t);
         }
         if (own_epilogue) run_epilogue(g, sums, row, rows, kind, t.place);
         row += rows * count;
@@ -109,6 +110,25 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
                 to += n * 4;
             }
 }
+
+#ifdef MP_WIDENS
+/* The same, to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
+V void decode_wider(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+    const int group = group_of(kind), parts = group / part_of(kind);
+    for (ptrdiff_t p = 0; p < k; p += group, b += n * (vector_bytes(kind) / MP_LANES))
+        UNROLL for (int part = 0; part < parts; part++)
+            if (p + part * part_of(kind) < k) {
+                vu32 x[MP_PANEL / MP_LANES];
+                for (ptrdiff_t j = 0; j < n; j += MP_LANES)
+                    x[j / MP_LANES] = as_u32(load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
+                UNROLL for (int second = 0; second < 2; second++, to += n * 4)
+                    for (ptrdiff_t j = 0; j < n; j += MP_LANES)
+                        store_u32(to + j * 4, is_integer(kind) ? i16_from_i8(x[j / MP_LANES], second)
+                                              : second         ? shl_u32(x[j / MP_LANES], 16)
+                                                               : and_u32(x[j / MP_LANES], set_u32(0xFFFF0000u)));
+            }
+}
+#endif
 
 #define MP_KIND(NAME, ...)                                                              \
     MP_SIZES(MP_INSTANCE, NAME)                                                         \

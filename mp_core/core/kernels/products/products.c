@@ -65,8 +65,25 @@ MP_TRANSPOSED(pairs_bf16)
     static void decode_##NAME(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {   \
         decode(k, n, src, dst, KIND_##NAME);                                            \
     }
+#define MP_FUNCTION_wider(ARITHMETIC, NAME)                                             \
+    static void wider_##NAME(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {    \
+        decode_wider(k, n, src, dst, KIND_##NAME);                                      \
+    }
 #define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) MP_FUNCTION_##WAY(ARITHMETIC, NAME)
 #include "products/kinds.def"
+
+#ifdef MP_WIDENS
+static void gemm_wider_pairs(const mp_gemm *g) {
+    mp_gemm padded = *g;
+    padded.shape.k += g->shape.k % 2;
+    in_environment(&padded, panel_wide_f32, MP_PAIRS);
+}
+static void gemm_wider_quads(const mp_gemm *g) {
+    mp_gemm bytes = *g;
+    bytes.shape.k *= 2, bytes.operands.lda *= 2;
+    in_environment(&bytes, panel_words_i16, MP_QUADS);
+}
+#endif
 
 extern const mp_products MP_EXPORTED(products)[MP_ARITHMETICS];
 const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
@@ -74,6 +91,12 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
 #include "products/kinds.def"
     [MP_WIDE].few_rows = MP_FEW_ROWS_WIDE,
     [MP_PAIRS].few_rows = MP_FEW_ROWS_PAIRS,
+#ifdef MP_WIDENS
+    [MP_PAIRS].gemm_wider = gemm_wider_pairs,
+    [MP_PAIRS].few_rows_wider = MP_FEW_ROWS_WIDER_PAIRS,
+    [MP_QUADS].gemm_wider = gemm_wider_quads,
+    [MP_QUADS].few_rows_wider = MP_FEW_ROWS_WIDER_QUADS,
+#endif
     [MP_QUADS].is_signed = !MP_FLIPS,
     [MP_QUADS].column_sums = column_sums,
     [MP_QUADS].row_sums = row_sums,

@@ -165,6 +165,32 @@ V void transpose_u32(vu32 *r) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
 }
 
+/* 8 words of 8 columns at a time, which need 8 registers and not 32. Each pair of loads puts 4 words of column i + 4 above
+ * 4 words of column i, in the place of a shuffle of transpose_eight. */
+#define MP_NATIVE_TRANSPOSE
+V void transpose_eight_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
+    UNROLL for (int half = 0; half < 2; half++, from += 16) {
+        __m256i r[4], t[4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(from + i * cs)));
+            r[i] = _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)(from + (i + 4) * cs)), 1);
+        }
+        UNROLL for (int i = 0; i < 4; i += 2) {
+            t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+            t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+        }
+        UNROLL for (int i = 0; i < 2; i++, to += 2 * stride) {
+            _mm256_storeu_si256((void *)to, _mm256_unpacklo_epi64(t[i], t[i + 2]));
+            _mm256_storeu_si256((void *)(to + stride), _mm256_unpackhi_epi64(t[i], t[i + 2]));
+        }
+    }
+}
+V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
+    UNROLL for (int i = 0; i < 2; i++)
+        UNROLL for (int j = 0; j < 2; j++)
+            transpose_eight_words(from + 8 * i * cs + 32 * j, cs, to + 8 * j * stride + 32 * i, stride);
+}
+
 V uint32_t top_u32(vu32 x) {
     const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
     const __m128i m4 = _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
@@ -206,8 +232,22 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
+#ifndef MP_NATIVE_VNNI /* 16-bit elements need one vpmaddwd for two products, bytes two for four and shifts besides */
+#define MP_WIDENS
+V vu32 i16_from_i8(vu32 x, const int s) {
+    const __m256i high = _mm256_set1_epi32(s ? 0x03FF02FF : 0x01FF00FF);
+    const __m256i each = _mm256_add_epi32(high, _mm256_setr_epi32(0, 0x04000400, 0x08000800, 0x0C000C00, 0, 0x04000400, 0x08000800, 0x0C000C00));
+    return (vu32){_mm256_srai_epi16(_mm256_shuffle_epi8(x.lo, each), 8), _mm256_srai_epi16(_mm256_shuffle_epi8(x.hi, each), 8)};
+}
+V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
+    return (vu32){_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+#endif
+
 #define MP_DIVIDES 0
 #define MP_MR 6
 #define MP_NR_VECTORS 1
 #define MP_FEW_ROWS_WIDE {[MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 96, [MP_I4] = 96}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 24, [MP_I4] = 24}
+#define MP_FEW_ROWS_WIDER_PAIRS 24
+#define MP_FEW_ROWS_WIDER_QUADS 48
