@@ -106,6 +106,12 @@ def dot_u8s8(z, x, y):
     return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
 
 
+def dot_i16(z, x, y):
+    """Exact modulo 2^32."""
+    x, y = (np.ascontiguousarray(v).view(np.int16).reshape(*v.shape, 2).astype(np.int64) for v in (x, y))
+    return (z + (x * y).sum(-1)).astype(np.uint32)
+
+
 def dot_s8s8(z, x, y):
     products = bytes_of(x).view(np.int8).astype(np.int64) * bytes_of(y).view(np.int8)
     return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
@@ -169,6 +175,7 @@ MEANINGS = {
     "sum_f32": ("f32", summed),
     "dot_u8s8": ("u32 u32 u32", dot_u8s8),
     "dot_s8s8": ("u32 u32 u32", dot_s8s8),
+    "dot_i16": ("u32 u32 u32", dot_i16),
     "f32_from_f16": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
     "f16_from_f32": ("f32", lambda x: exactly(x, np.float16)),
     "high_u8": ("u16", lambda x: (x >> 8).astype(np.uint8)),
@@ -366,6 +373,18 @@ def test_load_columns(words, stride, rng):
     assert_same_bits(words["load_columns"](x, out=np.empty_like(expected), n=stride), expected)
 
 
+@pytest.mark.parametrize("to", [64, 192])
+@pytest.mark.parametrize("stride", [64, 65, 100, 4096])
+def test_transpose_words(words, stride, to, rng):
+    """Nothing beyond the 16 words of the last place is read or written."""
+    x = Guarded(20).place(rng.integers(0, 256, 15 * stride + 64, np.uint8), True)
+    out = Guarded(2).place(np.zeros(15 * to + 64, np.uint8), True)
+    words["transpose_words"](x, np.array([to]), out=out, n=stride)
+    for j in range(LANES):
+        expected = np.array([x[i * stride + 4 * j :][:4].view(np.uint32) for i in range(LANES)])
+        assert_same_bits(out[j * to :][:64].view(np.uint32), expected[:, 0])
+
+
 @pytest.mark.parametrize("stride", [64, 65, 1000])
 def test_interleave_rows(words, stride, rng):
     x = Guarded(2).place(rng.integers(0, 256, 3 * stride + 64, np.uint8), True)
@@ -400,6 +419,13 @@ def test_pairs(words, word, half, rng):
     x = joined(codes).reshape(-1, LANES)
     expected = exactly(bytes_of(x)[..., 2 * half : 2 * half + 2].view(PAIRS[word]), BF16).reshape(len(x), -1)
     assert_same_bits(words.each(word, [x], expected, n=half), expected)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_i16_from_i8(words, half, rng):
+    (x,) = operands(rng, ["u32"])
+    expected = bytes_of(x)[..., 2 * half : 2 * half + 2].view(np.int8).astype(np.int16).reshape(len(x), -1)
+    assert_same_bits(words.each("i16_from_i8", [x], expected, n=half), expected)
 
 
 def test_pair_from_i4(words, rng):
@@ -457,7 +483,8 @@ TESTED = {
     *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
     *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
-    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "interleave_rows",
+    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
+    "interleave_rows", "i16_from_i8",
     "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",
 }  # fmt: skip
 

@@ -111,6 +111,7 @@ WORD(load_columns) {
     load_columns(a, n, r);
     memcpy(out, r, sizeof r);
 }
+WORD(transpose_words) { transpose_words(a, n, out, ((const ptrdiff_t *)b)[0]); }
 WORD(interleave_u8) {
     const char *const x = a;
     put_vu32(out, interleave_u8(get_vu8(x), get_vu8(x + 16), get_vu8(x + 32), get_vu8(x + 48)));
@@ -184,6 +185,11 @@ PAIR(pair_from_i8)
 UNARY(pair_from_i4, vu32, vu32)
 #endif
 
+#ifdef MP_WIDENS
+PAIR(i16_from_i8)
+TERNARY(dot_i16, vu32, vu32, vu32, vu32)
+#endif
+
 /* The conditions of vocabulary.h's tables that hold. */
 extern const char conditions[];
 __attribute__((visibility("default"))) const char conditions[] = ""
@@ -207,5 +213,8 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_WIDENS
+    "MP_WIDENS "
 #endif
     ;

@@ -89,7 +89,7 @@ cdef extern from "kernels.h" nogil:
                                          Py_ssize_t ldd) noexcept nogil
 
     ctypedef struct mp_products:
-        Py_ssize_t few_rows[MP_PANEL_FORMATS]
+        Py_ssize_t few_rows_wider
 
     ctypedef struct mp_tiles:
         void (*gemm[3])(const mp_gemm *g) noexcept nogil

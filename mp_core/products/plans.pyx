@@ -37,6 +37,8 @@ cdef object way_of(const Problem *q, const Plan *p):
         return "in place"
     if p.way == TRANSPOSED:
         return "transposed"
+    if p.wider:
+        return "made wider"
     if not q.packed:
         return "packed on the fly"
     return "decoded" if p.decoded else "packed"
@@ -106,16 +108,17 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
-        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": p.decoded, "a_direct": p.direct,
+        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": p.decoded, "wider": p.wider, "a_direct": p.direct,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
-        "kc_bytes": mp_column_bytes(p.format, p.kc) * min(n, <Py_ssize_t>MP_PANEL), "tail": p.tail,
+        "kc_bytes": (mp_column_bytes(p.format, p.kc) << p.wider) * min(n, <Py_ssize_t>MP_PANEL), "tail": p.tail,
         "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
         "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
         "limits": {
             "in_place": machine.tuning.in_place_mc[p.arithmetic],
             "transposed": machine.tuning.transposed_mc[p.arithmetic], "small_mc": machine.tuning.small_mc,
             "prefetch": machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
+            "few_rows_wider": q.kernels.products[p.arithmetic].few_rows_wider,
             "l1d": machine.l1d, "l2": machine.l2,
         },
     }

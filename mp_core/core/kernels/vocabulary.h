@@ -87,6 +87,11 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
+ * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (wider of mp_products)
+ * i16_from_i8                                 | x, s        | signed bytes 2 s, 2 s + 1 of each lane as halves; s constant,
+ *                                             |             | 0 or 1
+ * dot_i16                                     | z, x, y     | z + two products of signed halves
+ *
  * if MP_NATIVE_S8: the CPU multiplies signed by signed bytes
  * dot_s8s8                                    | z, x, y     | z + four products of signed bytes
  * dot_s8s8_factor                             | z, x, y     | the same of a factor x
@@ -106,6 +111,8 @@
  *                                             | is faster than decoding the panel first (Zen 4 and 5; float16, int8 and
  *                                             | int4 on AVX2: Zen 3; AArch64: not measured; November 2026).
  *                                             | PTRDIFF_MAX: always
+ * MP_FEW_ROWS_WIDER_PAIRS,                    | if MP_WIDENS: few_rows_wider of mp_products (AVX2: Zen 3, November
+ * MP_FEW_ROWS_WIDER_QUADS                     | 2026)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
