@@ -385,6 +385,19 @@ def test_transpose_words(words, stride, to, rng):
         assert_same_bits(out[j * to :][:64].view(np.uint32), expected[:, 0])
 
 
+@pytest.mark.parametrize("stride", [800, 1000, 4096])
+@pytest.mark.parametrize("k", [1, 3, 4, 31, 32, 100, 187])
+def test_fma_columns(words, k, stride, rng):
+    """Nothing beyond the k floats of the last column is read."""
+    x = Guarded(20).place(np.zeros(256 + (15 * stride) // 4 + k, np.float32), True)
+    x[:] = rng.uniform(0.5, 2, len(x))
+    z = rng.uniform(-1, 1, LANES).astype(np.float32)
+    expected = z.copy()
+    for p in range(k):
+        expected = fma(x[p], x[256 + p :: stride // 4][:LANES], expected)
+    assert_same_bits(words["fma_columns"](z, x, np.array([stride]), out=np.empty_like(z), n=k), expected)
+
+
 @pytest.mark.parametrize("stride", [64, 65, 1000])
 def test_interleave_rows(words, stride, rng):
     x = Guarded(2).place(rng.integers(0, 256, 3 * stride + 64, np.uint8), True)
@@ -483,7 +496,7 @@ TESTED = {
     *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
     *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
-    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
+    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words", "fma_columns",
     "interleave_rows", "i16_from_i8",
     "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",
 }  # fmt: skip

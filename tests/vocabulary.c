@@ -185,6 +185,9 @@ PAIR(pair_from_i8)
 UNARY(pair_from_i4, vu32, vu32)
 #endif
 
+#ifdef MP_NATIVE_FMA_COLUMNS
+WORD(fma_columns) { put_vf32(out, fma_columns(get_vf32(a), b, (const char *)b + 256 * sizeof(float), *(const ptrdiff_t *)c, n)); }
+#endif
 #ifdef MP_WIDENS
 PAIR(i16_from_i8)
 TERNARY(dot_i16, vu32, vu32, vu32, vu32)
@@ -213,6 +216,9 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_NATIVE_FMA_COLUMNS
+    "MP_NATIVE_FMA_COLUMNS "
 #endif
 #ifdef MP_WIDENS
     "MP_WIDENS "

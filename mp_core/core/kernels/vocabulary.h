@@ -87,6 +87,10 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
+ * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns needs no copy of them
+ * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
+ *                                             |             | p + i s, each added by one fma, in order
+ *
  * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (wider of mp_products)
  * i16_from_i8                                 | x, s        | signed bytes 2 s, 2 s + 1 of each lane as halves; s constant,
  *                                             |             | 0 or 1

@@ -111,6 +111,28 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
+/* Whether A is one row of f32, as B is, and the set multiplies that by columns where they lie. */
+V int is_row_of_f32(const mp_gemm *g, const int kind) {
+#ifdef MP_NATIVE_FMA_COLUMNS
+    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1;
+#else
+    return (void)g, (void)kind, 0;
+#endif
+}
+
+/* The same as multiply_pieces where is_row_of_f32, without pieces. */
+V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdiff_t end, float *partial,
+                    const ptrdiff_t columns) {
+#ifdef MP_NATIVE_FMA_COLUMNS
+    const ptrdiff_t b_stride = g->operands.b_stride;
+    for (ptrdiff_t v = 0; v < columns; v += MP_LANES)
+        store_f32(partial + v, fma_columns(set_f32(0.0f), (const float *)g->operands.a + start,
+                                           column + v * b_stride + start * 4, b_stride, end - start));
+#else
+    (void)g, (void)column, (void)start, (void)end, (void)partial, (void)columns;
+#endif
+}
+
 /* Add the partial sums of a K block of `columns` columns to the sums, or make them the sums. */
 V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
     for (ptrdiff_t i = 0; i < g->shape.m; i++)
@@ -142,7 +164,10 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
         for (ptrdiff_t start = 0, end; start < g->shape.k; start = end) {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             memset(partial, 0, (size_t)g->shape.m * CACHED_COLUMNS * 4);
-            multiply_pieces(g, p, start, end, kind, columns, words);
+            if (is_row_of_f32(g, kind) && p->call.shape.n == columns)
+                multiply_row(g, p->column, start, end, partial, columns);
+            else
+                multiply_pieces(g, p, start, end, kind, columns, words);
             add_pieces(g, partial, sums + j, columns, start > 0);
         }
     }

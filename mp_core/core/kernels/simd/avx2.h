@@ -165,30 +165,59 @@ V void transpose_u32(vu32 *r) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
 }
 
-/* 8 words of 8 columns at a time, which need 8 registers and not 32. Each pair of loads puts 4 words of column i + 4 above
- * 4 words of column i, in the place of a shuffle of transpose_eight. */
-#define MP_NATIVE_TRANSPOSE
-V void transpose_eight_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
-    UNROLL for (int half = 0; half < 2; half++, from += 16) {
-        __m256i r[4], t[4];
-        UNROLL for (int i = 0; i < 4; i++) {
-            const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(from + i * cs)));
-            r[i] = _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)(from + (i + 4) * cs)), 1);
-        }
-        UNROLL for (int i = 0; i < 4; i += 2) {
-            t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
-            t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
-        }
-        UNROLL for (int i = 0; i < 2; i++, to += 2 * stride) {
-            _mm256_storeu_si256((void *)to, _mm256_unpacklo_epi64(t[i], t[i + 2]));
-            _mm256_storeu_si256((void *)(to + stride), _mm256_unpackhi_epi64(t[i], t[i + 2]));
-        }
+/* 4 words of 8 columns, word by word. Each pair of loads puts those of column i + 4 above those of column i, in the place
+ * of a shuffle of transpose_eight. */
+V void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
+    __m256i r[4], t[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(from + i * cs)));
+        r[i] = _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)(from + (i + 4) * cs)), 1);
+    }
+    UNROLL for (int i = 0; i < 4; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        word[2 * i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        word[2 * i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
     }
 }
+
+/* 8 columns at a time, both halves of their lines, which need 8 registers and not 32. */
+#define MP_NATIVE_TRANSPOSE
 V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
     UNROLL for (int i = 0; i < 2; i++)
-        UNROLL for (int j = 0; j < 2; j++)
-            transpose_eight_words(from + 8 * i * cs + 32 * j, cs, to + 8 * j * stride + 32 * i, stride);
+        UNROLL for (int j = 0; j < 4; j++) {
+            __m256i word[4];
+            four_words(from + 8 * i * cs + 16 * j, cs, word);
+            UNROLL for (int p = 0; p < 4; p++) _mm256_storeu_si256((void *)(to + (4 * j + p) * stride + 32 * i), word[p]);
+        }
+}
+
+/* The second 8 columns follow the first 8 at a distance of 32 words: if columns lie a multiple of a page apart, 16 lines of
+ * the same words would share a set of the L1 cache, which has 8 ways. */
+#define MP_NATIVE_FMA_COLUMNS
+V __m256 fma_four(__m256 z, const float *a, const char *from, ptrdiff_t cs) {
+    __m256i word[4];
+    four_words(from, cs, word);
+    UNROLL for (int p = 0; p < 4; p++) z = _mm256_fmadd_ps(_mm256_broadcast_ss(a + p), _mm256_castsi256_ps(word[p]), z);
+    return z;
+}
+V vf32 fma_columns(vf32 z, const float *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
+    const ptrdiff_t whole = k / 4 * 4, distance = whole < 32 ? whole : 32;
+    const char *const right = from + 8 * cs;
+    for (ptrdiff_t p = 0; p < distance; p += 4) z.lo = fma_four(z.lo, a + p, from + p * 4, cs);
+    for (ptrdiff_t p = distance; p < whole; p += 4) {
+        z.lo = fma_four(z.lo, a + p, from + p * 4, cs);
+        z.hi = fma_four(z.hi, a + p - distance, right + (p - distance) * 4, cs);
+    }
+    for (ptrdiff_t p = whole - distance; p < whole; p += 4) z.hi = fma_four(z.hi, a + p, right + p * 4, cs);
+    for (ptrdiff_t p = whole; p < k; p++) {
+        float x[MP_LANES];
+        for (int i = 0; i < MP_LANES; i++) memcpy(x + i, from + i * cs + p * 4, 4);
+        z = fma_f32(set_f32(a[p]), load_f32(x), z);
+    }
+    return z;
 }
 
 V uint32_t top_u32(vu32 x) {
