@@ -28,6 +28,7 @@ KERNELS = "mp_core/core/kernels"
 LIBRARY = "mp_core/core/library"
 PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
+KINDS, TRANSPOSED, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/transposed.h", f"{KERNELS}/simd/avx2.h"
 NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
 FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
@@ -121,6 +122,37 @@ CASES = (
         "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn|float16) (64x768x768|512x512x512|16x4096x4096) packed",
         (Edit(PLAN, "q->m > mp_few_rows(q, p->arithmetic)", "0"),),
+    ),
+    Case(
+        "made wider",
+        "On AVX2, beside more than few_rows_wider rows of A, pairs of bfloat16 are multiplied as float32, and int8 as "
+        "int16.",
+        r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
+        (Edit(PLAN, "q->m > kernels->few_rows_wider", "0"),),
+    ),
+    Case(
+        "wide blocks of few rows",
+        "On AVX2 and AArch64, register blocks of one row have 64 columns, those of two or three rows 32, not 16.",
+        r"products (float32|bfloat16|float16|int8) (1x1024x1024|1x4096x4096|1x64x64|8x1024x1024) packed",
+        (
+            Edit(
+                KINDS,
+                "return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;",
+                "return sums / MP_MR + 0 * rows;",
+            ),
+        ),
+    ),
+    Case(
+        "columns where they lie",
+        "On AVX2, beside one row of float32, columns of transposed B are not transposed into a cache first.",
+        r"products float32 (1x1024x1024|1x4096x4096|1x64x64) nk",
+        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind) && ", "if (0 && "),),
+    ),
+    Case(
+        "transposing by eight",
+        "On AVX2, 8 columns at a time are transposed, since 16 of 16 words need 32 registers.",
+        r"products (float32|bfloat16|int8) (8x1024x1024|16x4096x4096|64x768x768) nk",
+        (Edit(AVX2, "#define MP_NATIVE_TRANSPOSE\nV void transpose_words(", "V void not_used("),),
     ),
     Case(
         "small calls",

@@ -496,9 +496,9 @@ TESTED = {
     *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
     *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
-    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words", "fma_columns",
-    "interleave_rows", "i16_from_i8",
-    "interleave_u8", "narrow_high_i8", "pair_from_i4", "at_most", "unaligned_head",
+    "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
+    "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
+    "pair_from_i4", "at_most", "unaligned_head",
 }  # fmt: skip
 
 

@@ -10,6 +10,9 @@ cdef extern from "library/plan.h" nogil:
         IN_PLACE "MP_IN_PLACE"
         TRANSPOSED "MP_TRANSPOSED"
 
+    ctypedef enum Decoding "mp_decoding":
+        WIDER "MP_WIDER"
+
     ctypedef struct Machine "mp_machine":
         const mp_tuning *tuning
         Py_ssize_t l1d, l2
@@ -29,14 +32,15 @@ cdef extern from "library/plan.h" nogil:
         bint reproducible
 
     ctypedef struct Scratch "mp_task_scratch":
-        Py_ssize_t row_scales, a_copy, a_narrow, a_gathered, row_sums, accumulators, partial_sums, made, decoded, column_sums
-        Py_ssize_t group_scales, total
+        Py_ssize_t row_scales, a_copy, a_narrow, a_gathered, row_sums, accumulators, partial_sums, made, decoded
+        Py_ssize_t column_sums, group_scales, total
 
     ctypedef struct Plan "mp_plan":
         int arithmetic, format
         Py_ssize_t k_block
         Way way
-        bint small, direct, amx, decoded, wider, sums_wanted, from_memory, prefetch_within, prefetch_next
+        Decoding decoded
+        bint small, direct, amx, sums_wanted, from_memory, prefetch_within, prefetch_next
         Py_ssize_t mc, row_tasks, task_panels, panel_tasks, kc, nc_panels, tail
         Scratch scratch
 

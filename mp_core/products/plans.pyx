@@ -5,7 +5,7 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_column_bytes, mp_element_bytes
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan, this_machine,
+    A_U8, IN_PLACE, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan, this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -37,7 +37,7 @@ cdef object way_of(const Problem *q, const Plan *p):
         return "in place"
     if p.way == TRANSPOSED:
         return "transposed"
-    if p.wider:
+    if p.decoded == WIDER:
         return "made wider"
     if not q.packed:
         return "packed on the fly"
@@ -108,10 +108,12 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
-        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": p.decoded, "wider": p.wider, "a_direct": p.direct,
+        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded), "wider": p.decoded == WIDER,
+        "a_direct": p.direct,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
-        "kc_bytes": (mp_column_bytes(p.format, p.kc) << p.wider) * min(n, <Py_ssize_t>MP_PANEL), "tail": p.tail,
+        "kc_bytes": (mp_column_bytes(p.format, p.kc) << (p.decoded == WIDER)) * min(n, <Py_ssize_t>MP_PANEL),
+        "tail": p.tail,
         "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
         "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
         "limits": {

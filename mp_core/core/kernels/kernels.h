@@ -256,24 +256,21 @@ typedef struct {
  *               of a are signed.
  *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
- *   decode      turns a packed range of K into the format that the arithmetic multiplies. Beside more than few_rows
- *               rows of A this is faster than decoding in registers.
- *   wider       the same, but to elements twice as wide: bf16 becomes f32, of each pair the odd element first; int8
- *               becomes int16. Beside more than few_rows_wider rows of A, gemm_wider multiplies these faster than gemm
- *               multiplies panels or what `decode` gives. NULL on sets that need none.
- *   gemm_wider  b is a range that `wider` wrote, a likewise rows of f32 or int16; K, lda and k_block count elements, and
- *               rows of pairs are padded by a zero if K is odd. The bits are those of gemm.
+ *   decode      turns a packed range of K into the format that the arithmetic multiplies: faster than decoding in
+ *               registers beside more than few_rows rows of A.
+ *   wider       the same, but to elements twice as wide: bf16 becomes f32, of each pair the odd one first; int8 int16.
+ *   gemm_wider  b is what `wider` wrote, a likewise rows of f32 (padded by a 0 if K is odd) or int16. It gives the bits
+ *               of gemm, and is faster beside more than few_rows_wider rows of A.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
  *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of
  *               128, which a ^ 0x80 and b ^ 0x80 bring with them, has to be subtracted. */
 typedef struct {
-    void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g);
+    void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_wider)(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*wider[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    void (*gemm_wider)(const mp_gemm *g);
     ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_wider;
     int is_signed;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);

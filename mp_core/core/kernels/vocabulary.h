@@ -109,7 +109,8 @@
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
- * MP_MR, MP_NR_VECTORS                        | the register block: 6 or 1 rows, 4 or 1 vectors
+ * MP_MR, MP_NR_VECTORS                        | the register block of most rows: 6 or 1 rows, 4 or 1 vectors; those of
+ *                                             | fewer rows may be wider (vectors_of in products/kinds.h)
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
  *                                             | is faster than decoding the panel first (Zen 4 and 5; float16, int8 and

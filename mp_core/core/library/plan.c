@@ -28,7 +28,7 @@ enum {
 static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
 static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL};
 
-/* Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it. */
+/* Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it. wider: 1 or 0. */
 static ptrdiff_t panel_bytes(const mp_problem *q, int format, ptrdiff_t k, int wider) {
     return mp_round_up((mp_column_bytes(format, k) << wider) * mp_min(q->n, MP_PANEL) + MP_SLACK, 64);
 }
@@ -47,28 +47,21 @@ static int is_ready(const mp_problem *q, int arithmetic) {
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
-/* Bytes of a task's rows of A in the type of the arithmetic, if they do not lie in memory so and are made wider. */
-static ptrdiff_t narrow_bytes(const mp_problem *q, const mp_plan *p) {
-    if (!p->wider || is_ready(q, p->arithmetic)) return 0;
-    return mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
-}
-
-/* Set whether panels are decoded into scratch and made wider, and what follows from that. */
-static void set_decoding(const mp_problem *q, mp_plan *p, int decoded, int wider) {
-    p->decoded = decoded, p->wider = wider;
+/* Set what panels are decoded to, and what follows from that. */
+static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
+    p->decoded = decoded;
     p->format = decoded ? native[p->arithmetic] : q->b.format;
-    p->direct = !wider && is_ready(q, p->arithmetic);
+    p->direct = decoded != MP_WIDER && is_ready(q, p->arithmetic);
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* Choose whether panels are decoded into scratch, and to which elements. Wider integers have no sums of rows, which zero
- * points of B need; wider pairs must not be split by K blocks. */
-static void choose_decoding(const mp_problem *q, mp_plan *p) {
-    const mp_products *const kernels = q->kernels->products[p->arithmetic];
-    const int wider = q->m > kernels->few_rows_wider && !p->amx && !q->zero_point && q->group % 2 == 0
-                      && kernels->wider[q->b.format];
-    const int decodes = q->kernels->decoding[p->arithmetic].decode[q->b.format] != NULL;
-    set_decoding(q, p, wider || (decodes && (p->amx || q->m > mp_few_rows(q, p->arithmetic))), wider);
+/* Choose what panels are decoded to. Wider integers have no sums of rows, which zero points of B need; wider pairs must not
+ * be split by K blocks. */
+static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p) {
+    const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
+    if (q->m > kernels->few_rows_wider && !p->amx && !q->zero_point && q->group % 2 == 0 && kernels->wider[q->b.format])
+        return MP_WIDER;
+    return decoding[p->arithmetic].decode[q->b.format] && (p->amx || q->m > mp_few_rows(q, p->arithmetic));
 }
 
 /* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */
@@ -82,7 +75,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    choose_decoding(q, p);
+    set_decoding(q, p, decoding_of(q, p));
     p->small = mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group && !q->zero_point
                && (p->direct || (q->a.cs == q->a.size && !q->quantized_here));
 }
@@ -185,7 +178,7 @@ static void choose_way(const mp_problem *q, mp_plan *p) {
     } else if (fits_transposed(q, p)) {
         p->way = MP_TRANSPOSED;
     }
-    if (p->way != MP_PANELS) set_decoding(q, p, 0, 0); /* these kernels decode in registers */
+    if (p->way != MP_PANELS) set_decoding(q, p, MP_UNDECODED); /* these kernels decode in registers */
 }
 
 /* Choose whether B is taken to come from memory, and how it is prefetched.
@@ -257,7 +250,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
     else if (p->mc <= small_mc && !q->packed && p->prefetch_next && (p->way == MP_IN_PLACE || !one_panel))
         interleave_panels(q, p);
     else
-        p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << p->wider) * mp_group[p->format];
+        p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << mp_wider(p)) * mp_group[p->format];
     if (p->kc >= q->k)
         p->kc = mp_max(q->k, 1);
     else if (p->kc >= block)
@@ -273,7 +266,8 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
     s->row_scales = q->own_scales ? mp_round_up(p->mc * 4, 64) : 0;
     s->a_copy = p->direct ? 0 : mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
-    s->a_narrow = narrow_bytes(q, p);
+    if (mp_wider(p) && !is_ready(q, p->arithmetic))
+        s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
     else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
     if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
@@ -281,7 +275,7 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;
     else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, q->b.format, p->kc, 0);
-    s->decoded = p->decoded ? panel_bytes(q, p->format, p->kc, p->wider) : 0;
+    s->decoded = p->decoded ? panel_bytes(q, p->format, p->kc, mp_wider(p)) : 0;
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums
@@ -293,10 +287,7 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
     if (p->small) {
         p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;
         p->row_tasks = p->panel_tasks = 1, p->task_panels = mp_ceil_div(q->n, MP_PANEL);
-        p->scratch.a_copy = p->direct ? 0 : mp_round_up(q->m * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
-        p->scratch.decoded = p->decoded ? panel_bytes(q, p->format, p->kc, p->wider) : 0;
-        p->scratch.a_narrow = narrow_bytes(q, p);
-        p->scratch.total = p->scratch.a_copy + p->scratch.a_narrow + p->scratch.decoded;
+        size_scratch(q, p);
         return;
     }
     cut(q, p);

@@ -18,6 +18,13 @@ typedef enum {
     MP_TRANSPOSED, /* columns of a transposed B, where they lie */
 } mp_way;
 
+/* What panels are decoded to, which is true if they are. */
+typedef enum {
+    MP_UNDECODED,
+    MP_DECODED, /* the type of the arithmetic */
+    MP_WIDER,   /* elements twice as wide, and so are the rows of A: `wider` of mp_products */
+} mp_decoding;
+
 /* The machine, as far as a plan depends on it. */
 typedef struct {
     const mp_tuning *tuning;
@@ -72,8 +79,7 @@ typedef struct {
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
-    int decoded;           /* panels are decoded into scratch before they are multiplied */
-    int wider;             /* ... to elements twice as wide as those of the arithmetic, and so are rows of A */
+    mp_decoding decoded;   /* whether panels are decoded into scratch before they are multiplied, and to what */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.own) */
@@ -96,11 +102,14 @@ static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_cei
 /* Bytes of an element in the type of the arithmetic: 4 (wide), 2 (pairs), 1 (quads). */
 static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
 
+/* 1 if elements are twice as wide as that, else 0. */
+static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }
+
 /* Bytes of an element of A as kernels read it. */
-static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << p->wider; }
+static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }
 
 /* Elements of a row of A that is copied as kernels read it: wider pairs are whole pairs. */
-static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return mp_round_up(k, 1 + p->wider); }
+static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return mp_round_up(k, 1 + mp_wider(p)); }
 
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
@@ -109,7 +118,7 @@ static inline int mp_arithmetic_of(int a_format, int b_format) {
 
 /* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
 static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
-    return p->arithmetic == MP_QUADS && !p->amx && !p->wider && !kernels->products[MP_QUADS]->is_signed;
+    return p->arithmetic == MP_QUADS && !p->amx && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
 }
 
 /* Multiplications of all products of the batch. */

@@ -159,15 +159,16 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
             }
             set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL);
             if (p->plan.decoded) {
-                const mp_products *by = p->plan.wider ? kernels : &p->kernels->decoding[p->plan.arithmetic];
-                (p->plan.wider ? by->wider : by->decode)[p->b.format](length, g->shape.n, g->operands.b, decoded);
+                const mp_products *decoding = &p->kernels->decoding[p->plan.arithmetic];
+                (mp_wider(&p->plan) ? kernels->wider : decoding->decode)[p->b.format](length, g->shape.n, g->operands.b,
+                                                                                      decoded);
                 g->operands.b = decoded;
             }
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
             start_sums(p, g, init);
             g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
             if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
-            else if (p->plan.wider) kernels->gemm_wider(g);
+            else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
             else kernels->gemm[p->plan.format](g);
         }
         first += length;

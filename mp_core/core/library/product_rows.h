@@ -100,15 +100,15 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
 static void copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
-    char *const narrow = plan->wider ? work + parts->a_copy : work;
+    char *const narrow = mp_wider(plan) ? work + parts->a_copy : work;
     char *const gathered = work + parts->a_copy + parts->a_narrow;
-    if (plan->wider && !parts->a_narrow) {
+    if (mp_wider(plan) && !parts->a_narrow) {
         widen_rows(p, a, p->a.rs, rows, work);
         return;
     }
     if (p->a.quantized_here) quantize_rows(p, a, rows, narrow, gathered, g);
     else gather_rows(p, a, rows, narrow, gathered);
-    if (plan->wider) widen_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
+    if (mp_wider(plan)) widen_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
 }
 
 /* Return where the operands and the result of a task begin: the rows from `row` on, of one matrix of the batch. */
