@@ -70,7 +70,7 @@ enum {
     MP_ROWS_TOGETHER = 4, /* kernels of rows: so many rows go through one pass before the next pass, if they fit 16 KiB
                              as f32; so many blocks of rows are summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
-    MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded panel, that `decode` may write */
+    MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded one, that decode and wider may write */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
     MP_BLOCK_ROW = 4096, /* elements of a row whose sum starts at +0 in every lane: part of the contract too */
@@ -117,7 +117,7 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
  * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied
  * by a signed one: with packed panels a ^ a_flip is the unsigned one and b the signed one; in place and transposed,
- * b ^ 0x80 is unsigned and a is signed. AMX tiles, and sets whose products are `is_signed`, multiply a and b as they are.
+ * b ^ 0x80 is unsigned and a is signed. AMX tiles, gemm_wider, and sets that are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -125,7 +125,7 @@ typedef struct {
     ptrdiff_t k_block;           /* elements of a K block, a multiple of the group; integers: at least k */
 } mp_shape;
 
-/* What is multiplied. a: f32, bf16 or 8-bit elements; neighbours along K are neighbours in memory, and rows lie lda
+/* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie lda
  * elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a transposed
  * B, from one column to the next. */
 typedef struct {

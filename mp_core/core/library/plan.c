@@ -55,12 +55,10 @@ static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* Choose what panels are decoded to. Wider integers have no sums of rows, which zero points of B need; wider pairs must not
- * be split by K blocks. */
-static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p) {
+/* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. */
+static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
-    if (q->m > kernels->few_rows_wider && !p->amx && !q->zero_point && q->group % 2 == 0 && kernels->wider[q->b.format])
-        return MP_WIDER;
+    if (mc > kernels->few_rows_wider && !p->amx && !q->zero_point && kernels->wider[q->b.format]) return MP_WIDER;
     return decoding[p->arithmetic].decode[q->b.format] && (p->amx || q->m > mp_few_rows(q, p->arithmetic));
 }
 
@@ -75,7 +73,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     }
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    set_decoding(q, p, decoding_of(q, p));
+    set_decoding(q, p, decoding_of(q, p, q->m));
     p->small = mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group && !q->zero_point
                && (p->direct || (q->a.cs == q->a.size && !q->quantized_here));
 }
@@ -84,7 +82,7 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
 static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->made_mc;
-    if (!as_packed(q, p) && p->arithmetic == MP_QUADS && q->k * MP_PANEL <= q->machine->l2 / 4)
+    if (!as_packed(q, p) && p->arithmetic == MP_QUADS && (q->k << mp_wider(p)) * MP_PANEL <= q->machine->l2 / 4)
         mc *= 2; /* all of K is one range, so that no accumulators in scratch take a share of L2 */
     if (!p->direct) {
         const ptrdiff_t row_bytes = mp_max(mp_a_row(p, q->k) * mp_a_bytes(p), 1);
@@ -291,6 +289,10 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
         return;
     }
     cut(q, p);
+    if (mp_wider(p) && decoding_of(q, p, p->mc) != MP_WIDER) { /* a task has too few rows: cut it without wider copies */
+        set_decoding(q, p, decoding_of(q, p, p->mc));
+        cut(q, p);
+    }
     choose_way(q, p);
     choose_prefetching(q, p);
     choose_ranges(q, p);

@@ -73,7 +73,7 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* of the panels that are multiplied: after decoding, if they are decoded */
+    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; MP_WIDER doubles it */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */

@@ -81,13 +81,13 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
     for (; rows > 0; rows--, from += rs, to += row_bytes) {
         uint64_t *const pairs = (uint64_t *)to;
         int16_t *const words = (int16_t *)to;
-        uint32_t pair = 0;
         if (p->plan.arithmetic == MP_PAIRS) {
+            uint32_t pair = 0;
             for (ptrdiff_t i = 0; i < k / 2; i++) {
                 memcpy(&pair, from + i * 4, 4);
                 pairs[i] = (pair & 0xFFFF0000u) | (uint64_t)(pair << 16) << 32;
             }
-            if (k % 2) pairs[k / 2] = (uint64_t)((const uint16_t *)from)[k - 1] << 48;
+            if (k % 2) memcpy(&pair, from + (k - 1) * 2, 2), pairs[k / 2] = (uint64_t)pair << 48;
         } else if (p->a.format == MP_A_U8) {
             for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const uint8_t *)from)[i];
         } else {

@@ -32,7 +32,7 @@ typedef struct {
     int least_tasks, most_tasks; /* tasks per thread are multiplications / thread_work, kept between these bounds */
     ptrdiff_t few_rows_f16;     /* most rows of A beside which float16 is widened in registers, where few_rows of the
                                    instruction set (kernels.h) allows more */
-    ptrdiff_t copy_bytes;       /* bytes of A that a task copies into scratch, at most, unless MR rows are more */
+    ptrdiff_t copy_bytes;       /* bytes of a_copy (mp_task_scratch), at most, unless MR rows are more */
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
     ptrdiff_t in_place_l2_mc;   /* the same of wide, if B fits L2 / 4 and its rows are whole vectors */

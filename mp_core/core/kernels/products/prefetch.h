@@ -14,8 +14,8 @@
  *                                                                                to recognise
  *   rows, M <= MR   each register block, before it begins    one range, L1       each row of B of the range is a stream
  *                   (pairs_of_rows)
- *   columns         multiply_pieces (transposed.h)           16 or 32 columns,   each column is a stream
- *                                                            L2
+ *   columns         multiply_pieces (transposed.h); none     16 or 32 columns,   each column is a stream
+ *                   where multiply_row takes their place     L2
  *   int8 columns    M > 1: multiply_int8_columns             4 columns, L1       each column is a stream
  *                   M = 1: multiply_int8_row                 8 KiB or one        the only stream ends with the column
  *                                                            column, L1

@@ -126,7 +126,7 @@ V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdi
 #ifdef MP_NATIVE_FMA_COLUMNS
     const ptrdiff_t b_stride = g->operands.b_stride;
     for (ptrdiff_t v = 0; v < columns; v += MP_LANES)
-        store_f32(partial + v, fma_columns(set_f32(0.0f), (const float *)g->operands.a + start,
+        store_f32(partial + v, fma_columns(set_f32(0.0f), (const char *)g->operands.a + start * 4,
                                            column + v * b_stride + start * 4, b_stride, end - start));
 #else
     (void)g, (void)column, (void)start, (void)end, (void)partial, (void)columns;

@@ -194,28 +194,31 @@ V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t strid
         }
 }
 
-/* The second 8 columns follow the first 8 at a distance of 32 words: if columns lie a multiple of a page apart, 16 lines of
+/* The second 8 columns follow the first 8 at a distance of 128 bytes: if columns lie a multiple of a page apart, 16 lines of
  * the same words would share a set of the L1 cache, which has 8 ways. */
 #define MP_NATIVE_FMA_COLUMNS
-V __m256 fma_four(__m256 z, const float *a, const char *from, ptrdiff_t cs) {
+V __m256 fma_four(__m256 z, const char *a, const char *from, ptrdiff_t cs) {
+    float factor[4];
     __m256i word[4];
+    memcpy(factor, a, sizeof factor);
     four_words(from, cs, word);
-    UNROLL for (int p = 0; p < 4; p++) z = _mm256_fmadd_ps(_mm256_broadcast_ss(a + p), _mm256_castsi256_ps(word[p]), z);
+    UNROLL for (int p = 0; p < 4; p++) z = _mm256_fmadd_ps(_mm256_set1_ps(factor[p]), _mm256_castsi256_ps(word[p]), z);
     return z;
 }
-V vf32 fma_columns(vf32 z, const float *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
-    const ptrdiff_t whole = k / 4 * 4, distance = whole < 32 ? whole : 32;
+V vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
+    const ptrdiff_t bytes = k * 4, whole = bytes / 16 * 16, distance = whole < 128 ? whole : 128;
     const char *const right = from + 8 * cs;
-    for (ptrdiff_t p = 0; p < distance; p += 4) z.lo = fma_four(z.lo, a + p, from + p * 4, cs);
-    for (ptrdiff_t p = distance; p < whole; p += 4) {
-        z.lo = fma_four(z.lo, a + p, from + p * 4, cs);
-        z.hi = fma_four(z.hi, a + p - distance, right + (p - distance) * 4, cs);
+    for (ptrdiff_t p = 0; p < distance; p += 16) z.lo = fma_four(z.lo, a + p, from + p, cs);
+    for (ptrdiff_t p = distance; p < whole; p += 16) {
+        z.lo = fma_four(z.lo, a + p, from + p, cs);
+        z.hi = fma_four(z.hi, a + p - distance, right + p - distance, cs);
     }
-    for (ptrdiff_t p = whole - distance; p < whole; p += 4) z.hi = fma_four(z.hi, a + p, right + p * 4, cs);
-    for (ptrdiff_t p = whole; p < k; p++) {
-        float x[MP_LANES];
-        for (int i = 0; i < MP_LANES; i++) memcpy(x + i, from + i * cs + p * 4, 4);
-        z = fma_f32(set_f32(a[p]), load_f32(x), z);
+    for (ptrdiff_t p = whole - distance; p < whole; p += 16) z.hi = fma_four(z.hi, a + p, right + p, cs);
+    for (ptrdiff_t p = whole; p < bytes; p += 4) {
+        float x[MP_LANES], factor;
+        for (int i = 0; i < MP_LANES; i++) memcpy(x + i, from + i * cs + p, 4);
+        memcpy(&factor, a + p, 4);
+        z = fma_f32(set_f32(factor), load_f32(x), z);
     }
     return z;
 }
@@ -261,15 +264,18 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-#ifndef MP_NATIVE_VNNI /* 16-bit elements need one vpmaddwd for two products, bytes two for four and shifts besides */
+#ifndef MP_NATIVE_VNNI /* bytes need shifts beside each vpmaddwd, int16 none; nor do f32 need those of pairs of bf16 */
 #define MP_WIDENS
 V vu32 i16_from_i8(vu32 x, const int s) {
-    const __m256i high = _mm256_set1_epi32(s ? 0x03FF02FF : 0x01FF00FF);
-    const __m256i each = _mm256_add_epi32(high, _mm256_setr_epi32(0, 0x04000400, 0x08000800, 0x0C000C00, 0, 0x04000400, 0x08000800, 0x0C000C00));
-    return (vu32){_mm256_srai_epi16(_mm256_shuffle_epi8(x.lo, each), 8), _mm256_srai_epi16(_mm256_shuffle_epi8(x.hi, each), 8)};
+    const int first = s ? 0x03FF02FF : 0x01FF00FF, next = 0x04000400; /* each byte into the upper byte of a half */
+    const __m128i four = _mm_setr_epi32(first, first + next, first + 2 * next, first + 3 * next);
+    const __m256i order = _mm256_broadcastsi128_si256(four);
+    return (vu32){_mm256_srai_epi16(_mm256_shuffle_epi8(x.lo, order), 8),
+                  _mm256_srai_epi16(_mm256_shuffle_epi8(x.hi, order), 8)};
 }
 V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
-    return (vu32){_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+    return (vu32){_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
+                  _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
 #endif
 
