@@ -128,7 +128,7 @@ CASES = (
         "On AVX2, beside more than few_rows_wider rows of A, pairs of bfloat16 are multiplied as float32, and int8 as "
         "int16.",
         r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
-        (Edit(PLAN, "q->m > kernels->few_rows_wider", "0"),),
+        (Edit(PLAN, "if (mc > kernels->few_rows_wider", "if (0"),),
     ),
     Case(
         "wide blocks of few rows",
