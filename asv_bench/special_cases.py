@@ -138,7 +138,7 @@ CASES = (
             Edit(
                 KINDS,
                 "return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;",
-                "return sums / MP_MR + 0 * rows;",
+                "return sums / MP_MR;",
             ),
         ),
     ),

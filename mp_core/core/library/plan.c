@@ -176,7 +176,7 @@ static void choose_way(const mp_problem *q, mp_plan *p) {
     } else if (fits_transposed(q, p)) {
         p->way = MP_TRANSPOSED;
     }
-    if (p->way != MP_PANELS) set_decoding(q, p, MP_UNDECODED); /* these kernels decode in registers */
+    if (p->decoded && p->way != MP_PANELS) set_decoding(q, p, MP_UNDECODED); /* these kernels decode in registers */
 }
 
 /* Choose whether B is taken to come from memory, and how it is prefetched.
@@ -285,7 +285,7 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
     if (p->small) {
         p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;
         p->row_tasks = p->panel_tasks = 1, p->task_panels = mp_ceil_div(q->n, MP_PANEL);
-        size_scratch(q, p);
+        if (p->decoded || !p->direct) size_scratch(q, p);
         return;
     }
     cut(q, p);

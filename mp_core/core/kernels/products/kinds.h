@@ -37,11 +37,24 @@ V ptrdiff_t vector_bytes(const int kind) {
 /* Rows of a register block, at most. */
 V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
+/* Whether the bytes of a and b are those of int16. */
+V int is_wider(const int kind) {
+#ifdef MP_WIDENS
+    return kind == KIND_words_i16;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
 /* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
  * it: else their sums would be too few to hide the latency of a multiplication, and pieces of B as narrow as a cache line
- * would be read, which the hardware prefetchers do not follow. */
-V int vectors_of(const int rows) {
+ * would be read, which the hardware prefetchers do not follow. Those that decode codes to floats gain little by that;
+ * kinds in place have multiply_one_row; is_wider is for many rows. */
+V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
+    const int decodes = group_of(kind) > 2 && !is_integer(kind);
+    if (decodes || kinds[kind].layouts == IN_PLACE || is_wider(kind)) return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
@@ -102,16 +115,6 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
 V int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
     return kind == KIND_quads_s8 || kind == KIND_quads_in_place;
-#else
-    (void)kind;
-    return 0;
-#endif
-}
-
-/* Whether the bytes of a and b are those of int16. */
-V int is_wider(const int kind) {
-#ifdef MP_WIDENS
-    return kind == KIND_words_i16;
 #else
     (void)kind;
     return 0;

@@ -90,8 +90,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
-        if ((rows <= BUSY_ROWS && vectors < vectors_of(rows)) || !*prefetching) continue;
-        if (vectors == vectors_of(rows) && *prefetching == OWN_PANEL)
+        if ((rows <= BUSY_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
+        if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
             UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64)
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
         else if (rows > BUSY_ROWS && !(left & t->next.interval))
@@ -217,7 +217,7 @@ V void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTOR
 
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind) || vectors > vectors_of(rows)) return; /* this kind has no such register blocks */
+    if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > BUSY_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;

@@ -53,6 +53,7 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
+    const int width = vectors_of(kind, (int)lower);
     block_column t = {.place = place_of_epilogue(g, kind)};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching)
@@ -61,19 +62,18 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE)
-        pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind),
-                              vectors_of((int)lower) * vector_bytes(kind),
-                              vectors > vectors_of((int)lower) && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
+        pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind), width * vector_bytes(kind),
+                              vectors > width && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
     for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
         const ptrdiff_t rows = lower + (height < taller);
-        const int width = vectors_of((int)rows);
-        count = vectors > width || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
+        const int wide = vectors_of(kind, (int)rows);
+        count = vectors > wide || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
-        for (ptrdiff_t v = 0; v < vectors; v += width) {
+        for (ptrdiff_t v = 0; v < vectors; v += wide) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
             if (kinds[kind].layouts & IN_PLACE)
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
-            kernels[rows - 1][at_most(vectors - v, width) - 1](g, &t);
+            kernels[rows - 1][at_most(vectors - v, wide) - 1](g, &t);
         }
         if (own_epilogue) run_epilogue(g, sums, row, rows, kind, t.place);
         row += rows * count;
@@ -85,17 +85,18 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
  * multiplies at a time, an incomplete last group and, if the K block ends here, at least one group, because only
  * register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
-    if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k
-        && g->shape.k <= g->shape.k_block) {
+    mp_gemm rest;
+    if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL
+        && group_of(kind) <= g->shape.k && g->shape.k <= g->shape.k_block) {
         const ptrdiff_t groups = multiply_one_row(g, g->shape.k / group_of(kind) - !g->accumulators.suspend, kind);
-        mp_gemm rest = *g;
+        rest = *g;
         rest.operands.a = (const char *)g->operands.a + groups * group_of(kind) * size_of_a(kind);
         rest.operands.b = (const char *)g->operands.b + groups * g->operands.b_stride;
         rest.shape.k -= groups * group_of(kind), rest.accumulators.resume |= groups > 0;
-        if (rest.shape.k > 0) multiply_blocks(&rest, kind, kernels);
-    } else {
-        multiply_blocks(g, kind, kernels);
+        if (rest.shape.k == 0) return;
+        g = &rest;
     }
+    multiply_blocks(g, kind, kernels);
 }
 
 /* Decode a packed range of K into the format that the arithmetic multiplies. Each part of a group becomes 32 bits: one
