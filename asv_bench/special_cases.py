@@ -28,6 +28,7 @@ KERNELS = "mp_core/core/kernels"
 LIBRARY = "mp_core/core/library"
 PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
+MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
 KINDS, TRANSPOSED, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/transposed.h", f"{KERNELS}/simd/avx2.h"
 NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
@@ -122,6 +123,24 @@ CASES = (
         "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn|float16) (64x768x768|512x512x512|16x4096x4096) packed",
         (Edit(PLAN, "q->m > mp_few_rows(q, p->arithmetic)", "0"),),
+    ),
+    Case(
+        "two pointers to rows",
+        "Register blocks of more than three rows of A keep two pointers to rows, not six, so that none is spilled.",
+        rf"products {MANY} (packed|kn)$",
+        (Edit(MICRO_KERNEL, '    if (rows > 3) __asm__("" : "+r"(at.lower));\n', ""),),
+    ),
+    Case(
+        "stores before loads",
+        "What the next register block begins with is not loaded before the stores that end this one, and not spilled.",
+        rf"products {MANY} (packed|kn)$",
+        (Edit(PRODUCTS, '__asm__ volatile("" ::: "memory")', "(void)0"),),
+    ),
+    Case(
+        "two vectors at once",
+        "On AVX-512, register blocks of more than three rows decode 8-bit floats two vectors at a time.",
+        r"products float8_e4m3fn (1x1024x1024|8x1024x1024|16x4096x4096) packed",
+        (Edit(MICRO_KERNEL, "rows > 3 ? kinds[kind].at_once : ", "rows > 3 ? vectors : "),),
     ),
     Case(
         "made wider",
