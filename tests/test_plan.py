@@ -15,6 +15,7 @@ from mp_core.products.plans import product_plan
 FILE = Path(__file__).parent / "data" / "plans.csv"
 INPUTS = ("shape", "dtype", "b_dtype", "layout", "isa", "order", "cpu", "caches", "threads")
 OUTPUTS = ("way", "small", "amx", "mc", "nc", "kc", "tasks", "from_memory", "prefetch", "scratch")
+ANOTHER_SET = [["bfloat16", "bfloat16", layout, "avx512_amx", "reproducible"] for layout in ("packed", "kn")]
 ZEN4, INTEL, SMALL = ("zen4", "32K 1024K"), ("intel_amx", "48K 2048K"), ("other", "32K 256K")
 
 
@@ -80,6 +81,8 @@ def test_the_table_has_all_problems():
 def test_a_plan_is_the_golden_one(row):
     if row[INPUTS.index("isa")] not in isas():
         pytest.skip("an instruction set of another architecture")
+    if row[1:6] in ANOTHER_SET and "avx512" not in isas():
+        pytest.skip("AMX is emulated, beside the pairs of avx2")
     assert row_of(row[: len(INPUTS)]) == row
 
 
