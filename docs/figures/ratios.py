@@ -6,7 +6,7 @@ from statistics import geometric_mean
 from roofline import DTYPES, best
 from style import load
 
-CPUS = {"zen4": "Zen 4", "zen5": "Zen 5", "amx": "Xeon with AMX"}
+CPUS = {"zen4": "Zen 4", "zen5": "Zen 5", "amx": "Xeon with AMX", "zen3": "Zen 3 (AVX2)"}
 
 
 def table() -> Iterator[str]:
@@ -21,7 +21,7 @@ def cell(name: str, dtype: str) -> str:
     found = best([record for record in load(name).records if (record.operation, record.dtype) == ("products", dtype)])
     peers: dict[str, float] = {}
     for (shape, contender), record in found.items():
-        if contender != "packed":
+        if contender not in ("packed", "kn", "nk"):
             peers[shape] = max(record.rate, peers.get(shape, 0.0))
     ratios = {shape: found[shape, "packed"].rate / rate for shape, rate in peers.items()}
     if not ratios:
