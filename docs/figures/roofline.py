@@ -41,6 +41,16 @@ def best(records: list[Record]) -> dict[tuple[str, str], Record]:
     return found
 
 
+def shown_of(records: list[Record]) -> list[Record]:
+    """Return the packed product of each shape, and its fastest peer."""
+    fastest: dict[tuple[str, bool], Record] = {}
+    for record in best(records).values():
+        key = record.shape, record.contender == "packed"
+        if record.contender not in ("kn", "nk") and (key not in fastest or fastest[key].rate < record.rate):
+            fastest[key] = record
+    return list(fastest.values())
+
+
 def draw(name: str) -> Figure:
     report = load(name)
     dtypes = [dtype for dtype in DTYPES if any(record.dtype == dtype for record in report.records)]
@@ -65,7 +75,7 @@ def panel(axes: Any, report: Report, dtype: str) -> None:
     axes.plot([least, peak / bandwidth, most], [least * bandwidth, peak, peak], color=INK, linewidth=1)
     axes.text(most, peak * 1.12, f"{peak:g}", ha="right", va="bottom", fontsize=8)
     wanted = [record for record in report.records if record.operation == "products" and record.dtype == dtype]
-    shown = [record for record in best(wanted).values() if record.contender not in ("kn", "nk")]
+    shown = shown_of(wanted)
     points(axes, [(intensity(each.shape, dtype), each.rate, each.contender) for each in shown], alpha=0.85)
     axes.set_title(dtype)
     log_axis(axes.xaxis, (1, 10, 100, 1000))
