@@ -132,7 +132,7 @@ CASES = (
     ),
     Case(
         "stores before loads",
-        "What the next register block begins with is not loaded before the stores that end this one, and not spilled.",
+        "Loads of the next register block wait for the stores that end this one, so nothing is spilled.",
         rf"products {MANY} (packed|kn)$",
         (Edit(PRODUCTS, '__asm__ volatile("" ::: "memory")', "(void)0"),),
     ),

@@ -31,7 +31,7 @@ HEIGHTS = {
     "decode": (40,),
     "wider": (25, 49, 53),
 }
-OF_GEMM_WIDER = {"words_i16"}  # beside wide_f32, which is a way of its own too
+OF_GEMM_WIDER = {"words_i16"}  # its other kind, wide_f32, is in WAYS
 
 
 def operand(rng, shape, dtype):

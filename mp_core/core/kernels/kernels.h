@@ -258,7 +258,7 @@ typedef struct {
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
  *   decode      turns a packed range of K into the format that the arithmetic multiplies: faster than decoding in
  *               registers beside more than few_rows rows of A.
- *   wider       the same, but to elements twice as wide: bf16 becomes f32, of each pair the odd one first; int8 int16.
+ *   wider       the same, but to a type twice as wide: pairs become f32, the odd one of each first; int8 becomes int16.
  *   gemm_wider  b is what `wider` wrote, a likewise rows of f32 (padded by a 0 if K is odd) or int16. It gives the bits
  *               of gemm, and is faster beside more than few_rows_wider rows of A.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].

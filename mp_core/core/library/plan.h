@@ -18,9 +18,9 @@ typedef enum {
     MP_TRANSPOSED, /* columns of a transposed B, where they lie */
 } mp_way;
 
-/* What panels are decoded to, which is true if they are. */
+/* Whether panels are decoded, and to what. */
 typedef enum {
-    MP_UNDECODED,
+    MP_UNDECODED, /* 0 */
     MP_DECODED, /* the type of the arithmetic */
     MP_WIDER,   /* elements twice as wide, and so are the rows of A: `wider` of mp_products */
 } mp_decoding;
@@ -73,7 +73,7 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; MP_WIDER doubles it */
+    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; MP_WIDER: twice as wide */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
@@ -102,13 +102,13 @@ static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_cei
 /* Bytes of an element in the type of the arithmetic: 4 (wide), 2 (pairs), 1 (quads). */
 static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
 
-/* 1 if elements are twice as wide as that, else 0. */
+/* 1 if A and B are made wider, else 0. */
 static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }
 
 /* Bytes of an element of A as kernels read it. */
 static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }
 
-/* Elements of a row of A that is copied as kernels read it: wider pairs are whole pairs. */
+/* Elements of a row of A that is copied as kernels read it: rows that are made wider have an even number. */
 static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return mp_round_up(k, 1 + mp_wider(p)); }
 
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */

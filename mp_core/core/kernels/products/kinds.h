@@ -48,9 +48,10 @@ V int is_wider(const int kind) {
 }
 
 /* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
- * it: else their sums would be too few to hide the latency of a multiplication, and pieces of B as narrow as a cache line
- * would be read, which the hardware prefetchers do not follow. Those that decode codes to floats gain little by that;
- * kinds in place have multiply_one_row; is_wider is for many rows. */
+ * it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache line,
+ * far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode float8, int8 or int4
+ * to floats, which gain little by it; those in place, where one row has multiply_one_row; and those that are made wider,
+ * which are for many rows. */
 V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);

@@ -1,6 +1,6 @@
-/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B: 16, 32, 48 or 64
- * on AVX-512 and, beside one row, on AVX2 and AArch64; there 16 or 32 beside two or three rows, 16 beside more; 16 in the
- * portable set.
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B, at
+ * most: 64 on AVX-512; on AVX2 and AArch64 64 beside one row, 32 beside two or three, 16 beside more (vectors_of says which
+ * kinds are 16 wide beside any); 16 in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)

@@ -53,27 +53,28 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
     const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
-    const int width = vectors_of(kind, (int)lower);
     block_column t = {.place = place_of_epilogue(g, kind)};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
-    if (g->prefetch.next && prefetching)
+    if (g->prefetch.next && prefetching) /* blocks that prefetch have more than BUSY_ROWS rows, so they are not wider */
         share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
                        g->shape.k / group_of(kind));
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
-    if (kinds[kind].layouts & IN_PLACE)
+    if (kinds[kind].layouts & IN_PLACE) {
+        const int width = vectors_of(kind, (int)lower); /* of all blocks, if they have one height */
         pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind), width * vector_bytes(kind),
                               vectors > width && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
+    }
     for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
         const ptrdiff_t rows = lower + (height < taller);
-        const int wide = vectors_of(kind, (int)rows);
-        count = vectors > wide || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
+        const int width = vectors_of(kind, (int)rows);
+        count = vectors > width || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
-        for (ptrdiff_t v = 0; v < vectors; v += wide) {
+        for (ptrdiff_t v = 0; v < vectors; v += width) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
             if (kinds[kind].layouts & IN_PLACE)
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
-            kernels[rows - 1][at_most(vectors - v, wide) - 1](g, &t);
+            kernels[rows - 1][at_most(vectors - v, width) - 1](g, &t);
         }
         if (own_epilogue) run_epilogue(g, sums, row, rows, kind, t.place);
         row += rows * count;

@@ -1,6 +1,7 @@
 /* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
  * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory
- * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. */
+ * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (One row of f32 needs
+ * none on some sets: multiply_row.) */
 
 /* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
  * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
@@ -111,7 +112,7 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* Whether A is one row of f32, as B is, and the set multiplies that by columns where they lie. */
+/* Whether A is one row of f32, B is f32, and the set has fma_columns. */
 V int is_row_of_f32(const mp_gemm *g, const int kind) {
 #ifdef MP_NATIVE_FMA_COLUMNS
     return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1;
@@ -120,7 +121,7 @@ V int is_row_of_f32(const mp_gemm *g, const int kind) {
 #endif
 }
 
-/* The same as multiply_pieces where is_row_of_f32, without pieces. */
+/* What multiply_pieces does, for one row of f32 by columns where they lie. */
 V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdiff_t end, float *partial,
                     const ptrdiff_t columns) {
 #ifdef MP_NATIVE_FMA_COLUMNS

@@ -165,8 +165,8 @@ V void transpose_u32(vu32 *r) {
     UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
 }
 
-/* 4 words of 8 columns, word by word. Each pair of loads puts those of column i + 4 above those of column i, in the place
- * of a shuffle of transpose_eight. */
+/* 4 words of 8 columns: vector i has word i of each column. A pair of loads fills the halves of a register with columns i
+ * and i + 4, which saves a shuffle of transpose_eight. */
 V void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
     __m256i r[4], t[4];
     UNROLL for (int i = 0; i < 4; i++) {
@@ -183,7 +183,7 @@ V void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
     }
 }
 
-/* 8 columns at a time, both halves of their lines, which need 8 registers and not 32. */
+/* Four words of 8 columns at a time need 8 registers; 16 words of 16 columns would need 32. */
 #define MP_NATIVE_TRANSPOSE
 V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
     UNROLL for (int i = 0; i < 2; i++)
@@ -264,7 +264,8 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-#ifndef MP_NATIVE_VNNI /* bytes need shifts beside each vpmaddwd, int16 none; nor do f32 need those of pairs of bf16 */
+/* Without VNNI, int8 needs shifts before each vpmaddwd, and int16 does not. f32 needs no splitting, as pairs of bf16 do. */
+#ifndef MP_NATIVE_VNNI
 #define MP_WIDENS
 V vu32 i16_from_i8(vu32 x, const int s) {
     const int first = s ? 0x03FF02FF : 0x01FF00FF, next = 0x04000400; /* each byte into the upper byte of a half */
