@@ -20,8 +20,8 @@ _WAYS = {
     "packed": "panels of B are multiplied as they were packed",
     "decoded": "a range of a panel is decoded into scratch once, then multiplied: M exceeds {few_rows} rows, up to "
     "which decoding in registers is faster",
-    "made wider": "A and a range of a panel of B (an array is packed first) are copied into scratch, twice as wide, then "
-    "multiplied: M, and the rows of a task, exceed {few_rows_wider}, up to which they are faster as they are",
+    "made wider": "A and a range of a panel of B (an array is packed first) are copied into scratch, twice as wide, "
+    "then multiplied: M, and the rows of a task, exceed {few_rows_wider}, up to which they are faster as they are",
     "packed on the fly": "each range of a panel of B is packed into scratch and multiplied at once: M exceeds the rows "
     "beside which B is read where it lies ({in_place} row-major, {transposed} transposed)",
     "in place": "rows of B are multiplied where they lie: beside so few rows of A packing costs more",
