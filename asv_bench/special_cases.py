@@ -29,6 +29,7 @@ LIBRARY = "mp_core/core/library"
 PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
 MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
+KINDS_DEF = f"{KERNELS}/products/kinds.def"
 KINDS, TRANSPOSED, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/transposed.h", f"{KERNELS}/simd/avx2.h"
 NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
@@ -148,6 +149,16 @@ CASES = (
         "int16.",
         r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
         (Edit(PLAN, "if (mc > kernels->few_rows_wider", "if (0"),),
+    ),
+    Case(
+        "micro-panels",
+        "On AVX2 and AArch64, panels beside many rows of A are copied, decoded or made wider into micro-panels of 16 "
+        "columns, of which longer ranges of K are multiplied at once.",
+        r"products (float32|bfloat16|float16|int8) (64x768x768|128x768x3072|512x512x512|1024x1024x1024) packed",
+        (
+            Edit(KINDS, "MICRO_PANEL = MP_NR_VECTORS * MP_LANES", "MICRO_PANEL = MP_PANEL"),
+            Edit(KINDS_DEF, "#if MP_MR > 1 && MP_NR_VECTORS == 1", "#if 0"),
+        ),
     ),
     Case(
         "wide blocks of few rows",

@@ -256,8 +256,8 @@ typedef struct {
  *               of a are signed.
  *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
- *   decode      turns a packed range of K into the format that the arithmetic multiplies: faster than decoding in
- *               registers beside more than few_rows rows of A.
+ *   decode      turns a packed range of K into micro-panels of the format that the arithmetic multiplies: panels of
+ *               micro_panel columns, or fewer at the end. It pays beside more than few_rows rows of A.
  *   wider       the same, but to a type twice as wide: pairs become f32, the odd one of each first; int8 becomes int16.
  *   gemm_wider  b is what `wider` wrote, a likewise rows of f32 (padded by a 0 if K is odd) or int16. It gives the bits
  *               of gemm, and is faster beside more than few_rows_wider rows of A.
@@ -271,7 +271,7 @@ typedef struct {
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*wider[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_wider;
+    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_wider, micro_panel;
     int is_signed;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);

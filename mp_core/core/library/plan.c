@@ -28,16 +28,18 @@ enum {
 static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
 static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL};
 
-/* Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it. wider: 1 or 0. */
-static ptrdiff_t panel_bytes(const mp_problem *q, int format, ptrdiff_t k, int wider) {
-    return mp_round_up((mp_column_bytes(format, k) << wider) * mp_min(q->n, MP_PANEL) + MP_SLACK, 64);
-}
-
 /* Whether B is packed, and kernels read its panels as they are: not decoded into scratch. */
 static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
 
+/* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
+ * hardware prefetchers bring it from L2 in time. */
+static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
+    return p->decoded && !p->amx && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
+}
+
 ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
+    if (q->b.format == MP_F32 && !q->packed) return 4 * few; /* micro-panels are a second copy, after packing */
     return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
 }
 
@@ -84,6 +86,7 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->made_mc;
     if (!as_packed(q, p) && p->arithmetic == MP_QUADS && (q->k << mp_wider(p)) * MP_PANEL <= q->machine->l2 / 4)
         mc *= 2; /* all of K is one range, so that no accumulators in scratch take a share of L2 */
+    if (has_micro_panels(q, p)) mc /= 2; /* KC is twice as long: see range_bytes */
     if (!p->direct) {
         const ptrdiff_t row_bytes = mp_max(mp_a_row(p, q->k) * mp_a_bytes(p), 1);
         mc = mp_min(mc, mp_max(t->copy_bytes / row_bytes / MP_ROWS * MP_ROWS, MP_ROWS));
@@ -226,10 +229,12 @@ static void interleave_panels(const mp_problem *q, mp_plan *p) {
 
 /* Bytes of a panel's range of K.
  *
- * It stays in L2 if more than small_mc rows of A read it again and again, or if panels are read as they are and the next
- * range is not prefetched. Else it stays in L1, beside the next range if packed panels are prefetched. */
+ * Micro-panels take half of L2. Other ranges stay in L2 if more than small_mc rows of A read them again and again, or if
+ * panels are read as they are and the next range is not prefetched. Else they stay in L1, beside the next range if packed
+ * panels are prefetched. */
 static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     const mp_machine *machine = q->machine;
+    if (has_micro_panels(q, p)) return machine->l2 / 2;
     if (p->mc > machine->tuning->small_mc || (as_packed(q, p) && !p->prefetch_next))
         return p->amx ? machine->tuning->amx.range_bytes : machine->l2 / 4;
     return q->packed && p->prefetch_next ? machine->l1d / 2 : machine->l1d;
@@ -258,27 +263,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
     p->nc_panels = mp_min(p->nc_panels, p->task_panels);
 }
 
-/* Set the bytes of each part of a task's scratch. */
-static void size_scratch(const mp_problem *q, mp_plan *p) {
-    mp_task_scratch *s = &p->scratch;
-    const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
-    s->row_scales = q->own_scales ? mp_round_up(p->mc * 4, 64) : 0;
-    s->a_copy = p->direct ? 0 : mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
-    if (mp_wider(p) && !is_ready(q, p->arithmetic))
-        s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
-    if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
-    else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
-    if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
-    s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
-    s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
-    if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;
-    else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, q->b.format, p->kc, 0);
-    s->decoded = p->decoded ? panel_bytes(q, p->format, p->kc, mp_wider(p)) : 0;
-    s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
-    s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
-    s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums
-               + s->made + s->decoded + s->column_sums + s->group_scales;
-}
+#include "library/plan_scratch.h"
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {
     choose_kernel(q, p);

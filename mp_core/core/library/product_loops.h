@@ -108,10 +108,7 @@ static void set_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
     }
     g->operands.b = made;
     p->kernels->packing->pack[p->b.format](k, n, at->b + first * p->b.rs + column * p->b.cs, p->b.rs, p->b.cs, made);
-    if (p->plan.scratch.column_sums) {
-        g->epilogue.col_sum = own_sums;
-        p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
-    }
+    if (own_sums) p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
 }
 
 /* Copy the scales of the K blocks from `first` on: kernels read whole vectors, beyond the last column too. */
@@ -132,32 +129,57 @@ static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     g->accumulators.init = init, e->col_sum = NULL;
 }
 
+/* Multiply a panel's range of K: what decode or wider wrote one micro-panel after the other. */
+static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums) {
+    const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
+    const ptrdiff_t n = g->shape.n, width = p->plan.decoded ? kernels->micro_panel : MP_PANEL;
+    const ptrdiff_t bytes = (mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan)) * width;
+    mp_accumulators *const sums = &g->accumulators;
+    int32_t init[MP_PANEL];
+    for (ptrdiff_t first = 0; first < n; first += width) {
+        g->shape.n = mp_min(n - first, width);
+        g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
+        set_columns(p, g, at, column + first);
+        if (own_sums) g->epilogue.col_sum = own_sums + first;
+        start_sums(p, g, init);
+        if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+        else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
+        else kernels->gemm[p->plan.format](g);
+        g->operands.b = (const char *)g->operands.b + bytes;
+        if (sums->sums) sums->sums = (float *)sums->sums + width;
+        if (sums->partial) sums->partial = (float *)sums->partial + width;
+        if (sums->block_scale) sums->block_scale += width;
+        g->prefetch.next = NULL; /* the first micro-panel has prefetched it */
+    }
+}
+
 /* Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary. */
 static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns c, char *work) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_task_scratch *parts = &p->plan.scratch;
     const ptrdiff_t panel_bytes = g->shape.m * MP_PANEL * 4;
     char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *decoded = made + parts->made;
-    int32_t init[MP_PANEL], *own_sums = (int32_t *)(decoded + parts->decoded);
-    float *scales = (float *)((char *)own_sums + parts->column_sums);
+    int32_t *const own_sums = parts->column_sums ? (int32_t *)(decoded + parts->decoded) : NULL;
+    float *scales = (float *)(decoded + parts->decoded + parts->column_sums);
     ptrdiff_t first = 0;
-    if (parts->column_sums) memset(own_sums, 0, (size_t)parts->column_sums);
+    if (own_sums) memset(own_sums, 0, (size_t)parts->column_sums);
     g->accumulators.ld = MP_PANEL;
     do {
         const ptrdiff_t length = advance(p, g, at->a, first);
         for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
+            int32_t *const sums = own_sums ? own_sums + panel * MP_PANEL : NULL;
             g->shape.n = mp_min(p->n - column, MP_PANEL);
             g->accumulators.sums = parts->accumulators ? work + panel * panel_bytes : NULL;
             g->accumulators.partial = parts->partial_sums ? partial + panel * panel_bytes : NULL;
-            set_columns(p, g, at, column);
             if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) prefetch_next(p, g, at, first, column, c);
             if (p->plan.way == MP_TRANSPOSED) {
+                set_columns(p, g, at, column);
                 g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs;
                 g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0;
                 kernels->transposed[p->b.format](g);
                 continue;
             }
-            set_panel(p, g, at, first, column, made, own_sums + panel * MP_PANEL);
+            set_panel(p, g, at, first, column, made, sums);
             if (p->plan.decoded) {
                 const mp_products *decoding = &p->kernels->decoding[p->plan.arithmetic];
                 (mp_wider(&p->plan) ? kernels->wider : decoding->decode)[p->b.format](length, g->shape.n, g->operands.b,
@@ -165,11 +187,7 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
                 g->operands.b = decoded;
             }
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
-            start_sums(p, g, init);
-            g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
-            if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
-            else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
-            else kernels->gemm[p->plan.format](g);
+            run_panel(p, g, at, column, sums);
         }
         first += length;
     } while (first < p->k);

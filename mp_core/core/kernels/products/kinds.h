@@ -6,6 +6,7 @@ enum {
 };
 
 enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
+enum { MICRO_PANEL = MP_NR_VECTORS * MP_LANES }; /* columns of a register block of most rows: micro_panel of mp_products */
 
 typedef struct {
     mp_arithmetic arithmetic;

@@ -100,34 +100,44 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
     multiply_blocks(g, kind, kernels);
 }
 
-/* Decode a packed range of K into the format that the arithmetic multiplies. Each part of a group becomes 32 bits: one
- * f32 or two bf16. */
+/* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode
+ * writes: `rows` rows of n columns in all. */
+V char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
+    const ptrdiff_t within = MICRO_PANEL < MP_PANEL ? j % MICRO_PANEL : j, first = j - within;
+    return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + within) * 4;
+}
+
+/* Decode a packed range of K into micro-panels of the format that the arithmetic multiplies. Each part of a group becomes
+ * 32 bits: one f32 or two bf16. */
 V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
-    const int group = group_of(kind), parts = group / part_of(kind);
-    for (ptrdiff_t p = 0; p < k; p += group, b += n * (vector_bytes(kind) / MP_LANES))
-        UNROLL for (int part = 0; part < parts; part++)
-            if (p + part * part_of(kind) < k) {
+    const int group = group_of(kind), part_size = part_of(kind);
+    const ptrdiff_t rows = (k + part_size - 1) / part_size;
+    for (ptrdiff_t row = 0; row < rows; b += n * (vector_bytes(kind) / MP_LANES))
+        UNROLL for (int part = 0; part < group / part_size; part++)
+            if (row < rows) {
                 for (ptrdiff_t j = 0; j < n; j += MP_LANES)
-                    store_f32((float *)(to + j * 4), load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
-                to += n * 4;
+                    store_f32((float *)in_micro_panels(to, row, rows, j, n),
+                              load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
+                row++;
             }
 }
 
 #ifdef MP_WIDENS
 /* The same, to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
 V void decode_wider(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
-    const int group = group_of(kind), parts = group / part_of(kind);
-    for (ptrdiff_t p = 0; p < k; p += group, b += n * (vector_bytes(kind) / MP_LANES))
-        UNROLL for (int part = 0; part < parts; part++)
-            if (p + part * part_of(kind) < k) {
-                vu32 x[MP_PANEL / MP_LANES];
-                for (ptrdiff_t j = 0; j < n; j += MP_LANES)
-                    x[j / MP_LANES] = as_u32(load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
-                UNROLL for (int second = 0; second < 2; second++, to += n * 4)
-                    for (ptrdiff_t j = 0; j < n; j += MP_LANES)
-                        store_u32(to + j * 4, is_integer(kind) ? i16_from_i8(x[j / MP_LANES], second)
-                                              : second         ? shl_u32(x[j / MP_LANES], 16)
-                                                               : and_u32(x[j / MP_LANES], set_u32(0xFFFF0000u)));
+    const int group = group_of(kind), part_size = part_of(kind);
+    const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size);
+    for (ptrdiff_t row = 0; row < rows; b += n * (vector_bytes(kind) / MP_LANES))
+        UNROLL for (int part = 0; part < group / part_size; part++)
+            if (row < rows) {
+                for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+                    const vu32 x = as_u32(load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
+                    store_u32(in_micro_panels(to, row, rows, j, n),
+                              is_integer(kind) ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
+                    store_u32(in_micro_panels(to, row + 1, rows, j, n),
+                              is_integer(kind) ? i16_from_i8(x, 1) : shl_u32(x, 16));
+                }
+                row += 2;
             }
 }
 #endif

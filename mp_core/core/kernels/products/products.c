@@ -97,6 +97,7 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
     [MP_QUADS].gemm_wider = gemm_wider_quads,
     [MP_QUADS].few_rows_wider = MP_FEW_ROWS_WIDER_QUADS,
 #endif
+    [MP_WIDE].micro_panel = MICRO_PANEL, [MP_PAIRS].micro_panel = MICRO_PANEL, [MP_QUADS].micro_panel = MICRO_PANEL,
     [MP_QUADS].is_signed = !MP_FLIPS,
     [MP_QUADS].column_sums = column_sums,
     [MP_QUADS].row_sums = row_sums,
