@@ -28,7 +28,7 @@ HEIGHTS = {
     "gemm": (1, 2, 3, 4, 5, 6, 7),
     "in_place": (1, 2, 6),
     "transposed": (1, 3, 6),
-    "decode": (40, 97),
+    "decode": (12, 40, 97),
     "wider": (25, 49, 53),
 }
 OF_GEMM_WIDER = {"words_i16"}  # its other kind, wide_f32, is in WAYS

@@ -42,6 +42,8 @@ def problems():
             yield shape, dtype, b_dtype, "packed", "avx2", "reproducible", *SMALL, 1
     for layout, threads in itertools.product(("kn", "nk"), (1, 16)):
         yield "64x768x768", "bfloat16", "bfloat16", layout, "avx2", "reproducible", *SMALL, threads
+    for layout, threads in itertools.product(("packed", "kn", "nk"), (1, 4)):
+        yield "384x768x320", "float32", "float32", layout, "avx2", "reproducible", *SMALL, threads
 
 
 def row_of(problem):
@@ -84,6 +86,20 @@ def test_a_plan_is_the_golden_one(row):
     if row[1:6] in ANOTHER_SET and "avx512" not in isas():
         pytest.skip("AMX is emulated, beside the pairs of avx2")
     assert row_of(row[: len(INPUTS)]) == row
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ("avx2", "neon") if isa in isas()])
+def test_float32_is_copied_into_micro_panels_where_it_pays(isa):
+    def copied(m, k, n, **settings):
+        return product_plan(m, k, n, "float32", isa=isa, caches=(1 << 15, 1 << 19), **settings)["decoded"]
+
+    assert copied(97, 768, 768)
+    assert not copied(96, 768, 768)
+    assert not copied(97, 768, 16)  # one micro-panel
+    assert not copied(97, 128, 768)  # a panel that fits L1
+    assert not copied(97, 768, 64, threads=16)  # tasks of few rows
+    assert copied(193, 768, 768, layout="kn")
+    assert not copied(192, 768, 768, layout="kn")
 
 
 @pytest.mark.parametrize("quantize", ["given", "found"])

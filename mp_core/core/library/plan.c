@@ -31,6 +31,9 @@ static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS
 /* Whether B is packed, and kernels read its panels as they are: not decoded into scratch. */
 static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
 
+/* Whether panels are packed panels, or copies of these in the same format. */
+static int keeps_format(const mp_problem *q, const mp_plan *p) { return q->packed && p->format == q->b.format && !mp_wider(p); }
+
 /* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
  * hardware prefetchers bring it from L2 in time. */
 static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
@@ -39,7 +42,7 @@ static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
 
 ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
-    if (q->b.format == MP_F32 && !q->packed) return 4 * few; /* micro-panels are a second copy, after packing */
+    if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
     return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
 }
 
@@ -57,11 +60,13 @@ static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. */
+/* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. A
+ * float32 panel need not be copied if it has one micro-panel only, or fits L1 as it is. */
 static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
     if (mc > kernels->few_rows_wider && !p->amx && !q->zero_point && kernels->wider[q->b.format]) return MP_WIDER;
-    return decoding[p->arithmetic].decode[q->b.format] && (p->amx || q->m > mp_few_rows(q, p->arithmetic));
+    if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_UNDECODED;
+    return decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic));
 }
 
 /* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */
@@ -134,7 +139,7 @@ static void cut(const mp_problem *q, mp_plan *p) {
             wanted = threads;
             row_tasks = row_tasks > 1 ? mp_round_up(row_tasks, threads) : 1;
         }
-        if (q->matrices * panels < threads || (as_packed(q, p) && q->matrices * row_tasks * panels < wanted))
+        if (q->matrices * panels < threads || (keeps_format(q, p) && q->matrices * row_tasks * panels < wanted))
             row_tasks = mp_max(row_tasks, mp_min(mp_ceil_div(q->m, 2 * MP_ROWS), threads));
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
     }
@@ -274,7 +279,7 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
         return;
     }
     cut(q, p);
-    if (mp_wider(p) && decoding_of(q, p, p->mc) != MP_WIDER) { /* a task has too few rows: cut it without wider copies */
+    if (decoding_of(q, p, p->mc) != p->decoded) { /* a task has too few rows: cut the product without such copies */
         set_decoding(q, p, decoding_of(q, p, p->mc));
         cut(q, p);
     }

@@ -129,11 +129,12 @@ static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     g->accumulators.init = init, e->col_sum = NULL;
 }
 
-/* Multiply a panel's range of K: what decode or wider wrote one micro-panel after the other. */
+/* Multiply a panel's range of K; if decode or wider wrote it, one micro-panel after the other. */
 static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
-    const ptrdiff_t n = g->shape.n, width = p->plan.decoded ? kernels->micro_panel : MP_PANEL;
-    const ptrdiff_t bytes = (mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan)) * width;
+    const mp_products *writer = mp_wider(&p->plan) ? kernels : &p->kernels->decoding[p->plan.arithmetic];
+    const ptrdiff_t n = g->shape.n, width = p->plan.decoded ? writer->micro_panel : MP_PANEL;
+    const ptrdiff_t column_bytes = mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan);
     mp_accumulators *const sums = &g->accumulators;
     int32_t init[MP_PANEL];
     for (ptrdiff_t first = 0; first < n; first += width) {
@@ -145,10 +146,10 @@ static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
         if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
         else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
         else kernels->gemm[p->plan.format](g);
-        g->operands.b = (const char *)g->operands.b + bytes;
-        if (sums->sums) sums->sums = (float *)sums->sums + width;
-        if (sums->partial) sums->partial = (float *)sums->partial + width;
-        if (sums->block_scale) sums->block_scale += width;
+        g->operands.b = (const char *)g->operands.b + g->shape.n * column_bytes;
+        if (sums->sums) sums->sums = (float *)sums->sums + g->shape.n;
+        if (sums->partial) sums->partial = (float *)sums->partial + g->shape.n;
+        if (sums->block_scale) sums->block_scale += g->shape.n;
         g->prefetch.next = NULL; /* the first micro-panel has prefetched it */
     }
 }

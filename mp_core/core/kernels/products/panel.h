@@ -103,8 +103,8 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
 /* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode
  * writes: `rows` rows of n columns in all. */
 V char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
-    const ptrdiff_t within = MICRO_PANEL < MP_PANEL ? j % MICRO_PANEL : j, first = j - within;
-    return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + within) * 4;
+    const ptrdiff_t first = j / MICRO_PANEL * MICRO_PANEL;
+    return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + j - first) * 4;
 }
 
 /* Decode a packed range of K into micro-panels of the format that the arithmetic multiplies. Each part of a group becomes
