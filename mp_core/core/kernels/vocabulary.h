@@ -113,8 +113,9 @@
  *                                             | fewer rows may be wider (vectors_of in products/kinds.h)
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
- *                                             | is faster than decoding the panel first (Zen 4 and 5; float16, int8 and
- *                                             | int4 on AVX2: Zen 3; AArch64: not measured; November 2026).
+ *                                             | is faster than decoding the panel first, or reading float32 as it is
+ *                                             | than copying it (Zen 4 and 5; float32, float16, int8 and int4 on
+ *                                             | AVX2: Zen 3; AArch64: not measured; November 2026).
  *                                             | PTRDIFF_MAX: always
  * MP_FEW_ROWS_WIDER_PAIRS,                    | if MP_WIDENS: few_rows_wider of mp_products (AVX2: Zen 3, November
  * MP_FEW_ROWS_WIDER_QUADS                     | 2026)

@@ -10,7 +10,7 @@
  *         for each NC columns of the task
  *             for each KC elements of K
  *                 for each panel of the NC columns                                   (64 columns)
- *                     one call of a kernel: MC rows x KC x 64 columns
+ *                     one call of a kernel: MC rows x KC x 64 columns, or one for each micro-panel
  *
  * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for
  * each panel, over all of K. */
@@ -32,7 +32,9 @@ static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS
 static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
 
 /* Whether panels are packed panels, or copies of these in the same format. */
-static int keeps_format(const mp_problem *q, const mp_plan *p) { return q->packed && p->format == q->b.format && !mp_wider(p); }
+static int keeps_format(const mp_problem *q, const mp_plan *p) {
+    return q->packed && p->format == q->b.format && !mp_wider(p);
+}
 
 /* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
  * hardware prefetchers bring it from L2 in time. */
@@ -65,7 +67,8 @@ static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
 static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
     if (mc > kernels->few_rows_wider && !p->amx && !q->zero_point && kernels->wider[q->b.format]) return MP_WIDER;
-    if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_UNDECODED;
+    if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d))
+        return MP_UNDECODED;
     return decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic));
 }
 

@@ -1,6 +1,6 @@
 /* How a product is computed, as data: the way in which kernels read B, the tasks and ranges of K into which it is cut, and
- * the scratch that it needs. One call of a kernel multiplies MC rows of A by a range of K of one panel, or of rows or
- * columns of B where they lie; see mp_products in kernels/kernels.h. */
+ * the scratch that it needs. One call of a kernel multiplies MC rows of A by a range of K of one panel or
+ * micro-panel, or of rows or columns of B where they lie; see mp_products in kernels/kernels.h. */
 #ifndef MP_PLAN_H
 #define MP_PLAN_H
 
@@ -132,8 +132,8 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2);
 /* The machine that runs this; read at the first call. */
 const mp_machine *mp_this_machine(void);
 
-/* The most rows of A beside which panels of B are decoded in registers, not into scratch first: few_rows of the instruction
- * set or, of float16, of the CPU family if that is less. */
+/* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows of
+ * the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
 ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic);
 
 /* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */

@@ -1,8 +1,9 @@
 /* Running a product: mp_run_product asks plan.c for a plan, and the pool's threads run its tasks.
  *
  * A task (run_task) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and goes
- * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel. (Where B is
- * multiplied in place by at most MR rows, one call takes all NC columns; where it is transposed, one takes all of K.) */
+ * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for each
+ * micro-panel of one that was decoded. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
+ * where it is transposed, one takes all of K.) */
 #include <string.h>
 
 #include "library/runtime.h"

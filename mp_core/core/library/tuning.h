@@ -26,8 +26,10 @@ typedef struct {
     ptrdiff_t packed_mc;        /* MC at most, in rows of A, of packed panels: these rows over one range of K, and the
                                    panel's range (L2 / 4), fit L2 */
     ptrdiff_t made_mc;          /* MC at most, in rows of A, of made panels: beside so many rows, making a panel costs
-                                   1/100 of its product. plan.c doubles it for integers if all of K is one range */
-    ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1: see range_bytes */
+                                   1/100 of its product. plan.c doubles it for integers if all of K is one range, and
+                                   halves it if panels become micro-panels, of which a range of K is longer */
+    ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1, if no micro-panels hold
+                                   it: see range_bytes */
     double thread_work;         /* multiplications from which a second thread pays: about 20 us on one core */
     int least_tasks, most_tasks; /* tasks per thread are multiplications / thread_work, kept between these bounds */
     ptrdiff_t few_rows_f16;     /* most rows of A beside which float16 is widened in registers, where few_rows of the
