@@ -117,13 +117,13 @@ CASES = (
         "decode in registers",
         "Beside at most few_rows rows of A, codes of B are decoded in registers, not into a panel first.",
         r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
-        (Edit(PLAN, "q->m > mp_few_rows(q, p->arithmetic)", "q->m > 0"),),
+        (Edit(PLAN, "mc > mp_few_rows(q, p->arithmetic)", "mc > 0"),),
     ),
     Case(
         "decode into a panel",
         "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn|float16) (64x768x768|512x512x512|16x4096x4096) packed",
-        (Edit(PLAN, "q->m > mp_few_rows(q, p->arithmetic)", "0"),),
+        (Edit(PLAN, "mc > mp_few_rows(q, p->arithmetic)", "0"),),
     ),
     Case(
         "two pointers to rows",
