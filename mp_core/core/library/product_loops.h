@@ -134,10 +134,9 @@ static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_products *writer = mp_wider(&p->plan) ? kernels : &p->kernels->decoding[p->plan.arithmetic];
     const ptrdiff_t n = g->shape.n, width = p->plan.decoded ? writer->micro_panel : MP_PANEL;
-    const ptrdiff_t column_bytes = mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan);
     mp_accumulators *const sums = &g->accumulators;
     int32_t init[MP_PANEL];
-    for (ptrdiff_t first = 0; first < n; first += width) {
+    for (ptrdiff_t first = 0;; first += width) {
         g->shape.n = mp_min(n - first, width);
         g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
         set_columns(p, g, at, column + first);
@@ -146,10 +145,12 @@ static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
         if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
         else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
         else kernels->gemm[p->plan.format](g);
-        g->operands.b = (const char *)g->operands.b + g->shape.n * column_bytes;
-        if (sums->sums) sums->sums = (float *)sums->sums + g->shape.n;
-        if (sums->partial) sums->partial = (float *)sums->partial + g->shape.n;
-        if (sums->block_scale) sums->block_scale += g->shape.n;
+        if (first + width >= n) return;
+        const ptrdiff_t column_bytes = mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan);
+        g->operands.b = (const char *)g->operands.b + width * column_bytes;
+        if (sums->sums) sums->sums = (float *)sums->sums + width;
+        if (sums->partial) sums->partial = (float *)sums->partial + width;
+        if (sums->block_scale) sums->block_scale += width;
         g->prefetch.next = NULL; /* the first micro-panel has prefetched it */
     }
 }
