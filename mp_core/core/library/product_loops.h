@@ -129,13 +129,19 @@ static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     g->accumulators.init = init, e->col_sum = NULL;
 }
 
-/* Multiply a panel's range of K; if decode or wider wrote it, one micro-panel after the other. */
-static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums) {
+/* Multiply a panel's range of K: as it is, or decoded and then one micro-panel after the other. */
+static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums,
+                      char *decoded) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
-    const mp_products *writer = mp_wider(&p->plan) ? kernels : &p->kernels->decoding[p->plan.arithmetic];
-    const ptrdiff_t n = g->shape.n, width = p->plan.decoded ? writer->micro_panel : MP_PANEL;
     mp_accumulators *const sums = &g->accumulators;
+    const ptrdiff_t n = g->shape.n;
+    ptrdiff_t width = MP_PANEL;
     int32_t init[MP_PANEL];
+    if (p->plan.decoded) {
+        const mp_products *by = mp_wider(&p->plan) ? kernels : &p->kernels->decoding[p->plan.arithmetic];
+        (mp_wider(&p->plan) ? by->wider : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
+        g->operands.b = decoded, width = by->micro_panel;
+    }
     for (ptrdiff_t first = 0;; first += width) {
         g->shape.n = mp_min(n - first, width);
         g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
@@ -182,14 +188,8 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
                 continue;
             }
             set_panel(p, g, at, first, column, made, sums);
-            if (p->plan.decoded) {
-                const mp_products *decoding = &p->kernels->decoding[p->plan.arithmetic];
-                (mp_wider(&p->plan) ? kernels->wider : decoding->decode)[p->b.format](length, g->shape.n, g->operands.b,
-                                                                                      decoded);
-                g->operands.b = decoded;
-            }
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
-            run_panel(p, g, at, column, sums);
+            run_panel(p, g, at, column, sums, decoded);
         }
         first += length;
     } while (first < p->k);
