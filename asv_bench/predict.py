@@ -18,7 +18,7 @@ from pathlib import Path
 
 ISAS = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "neon_bf16", "neon_dotprod", "neon")
 MULTIPLY_ADD = re.compile(
-    r"v?(fmla|smlal2?|smull2?|bfmlal[bt]|[su]dot|usdot|sudot|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b"
+    r"v?(fmla|smlal2?|smull2?|bfmlal[bt]|[su]dot|usdot|sudot|u?smmla|fmadd\d+ps|dpbf16ps|pdpbusds?|pmaddwd)\b"
 )
 FUNCTION = re.compile(
     r"^[0-9a-f]+ <micro_kernel_(?P<kind>\w+)_(?P<rows>\d+)x(?P<vectors>\d+)>:\n(?P<body>(?:.+\n)+)", re.M

@@ -145,10 +145,10 @@ CASES = (
     ),
     Case(
         "made wider",
-        "On AVX2, beside more than few_rows_wider rows of A, pairs of bfloat16 are multiplied as float32, and int8 as "
-        "int16.",
+        "On AVX2, beside more than few_rows_recoded rows of A, pairs of bfloat16 are multiplied as float32, and int8 "
+        "as int16.",
         r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
-        (Edit(PLAN, "if (mc > kernels->few_rows_wider", "if (0"),),
+        (Edit(PLAN, "if (mc > kernels->few_rows_recoded", "if (0"),),
     ),
     Case(
         "micro-panels",

@@ -117,6 +117,17 @@ def dot_s8s8(z, x, y):
     return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
 
 
+def dot_octs(kind):
+    """z + the products of two rows of eight bytes of that kind by eight blocks of two columns of eight signed bytes."""
+
+    def dot(z, x, y):
+        rows = np.ascontiguousarray(x[:, :4]).view(kind).reshape(-1, 1, 2, 1, 8).astype(np.int64)
+        columns = np.ascontiguousarray(y).view(np.int8).reshape(-1, 4, 1, 2, 8)
+        return (z + (rows * columns).sum(-1).reshape(z.shape)).astype(np.uint32)
+
+    return dot
+
+
 def of_parts(function, dtype):
     """A function over the parts of that type in vectors of 32-bit lanes."""
     return lambda x, y: function(x.view(dtype), y.view(dtype)).view(np.uint32)
@@ -176,6 +187,8 @@ MEANINGS = {
     "dot_u8s8": ("u32 u32 u32", dot_u8s8),
     "dot_s8s8": ("u32 u32 u32", dot_s8s8),
     "dot_i16": ("u32 u32 u32", dot_i16),
+    "dot_octs_s8": ("u32 u32 u32", dot_octs(np.int8)),
+    "dot_octs_u8": ("u32 u32 u32", dot_octs(np.uint8)),
     "f32_from_f16": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
     "f16_from_f32": ("f32", lambda x: exactly(x, np.float16)),
     "high_u8": ("u16", lambda x: (x >> 8).astype(np.uint8)),
@@ -441,6 +454,29 @@ def test_i16_from_i8(words, half, rng):
     assert_same_bits(words.each("i16_from_i8", [x], expected, n=half), expected)
 
 
+def test_load_octs(words):
+    """Each byte of both octs, alone: it is multiplied by the 1 that each column has in its place."""
+    for row, place in itertools.product(range(2), range(8)):
+        octs, columns = np.zeros((2, 8), np.uint8), np.zeros((8, 8), np.uint8)
+        octs[row, place], columns[:, place] = 200, 1
+        got = words["load_octs"](octs[0].copy(), octs[1].copy(), columns, out=np.empty(LANES, np.uint32))
+        expected = np.zeros((4, 2, 2), np.uint32)
+        expected[:, row] = 200
+        assert (got == expected.ravel()).all()
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_zips(words, half, rng):
+    x, y = operands(rng, ["u32", "u32"])
+    for word, lanes in (("zip_words", 1), ("zip_octs", 2)):
+        turns = np.stack([x.reshape(len(x), -1, lanes), y.reshape(len(x), -1, lanes)], 2).reshape(len(x), 2, LANES)
+        expected = np.ascontiguousarray(turns[:, half])
+        assert_same_bits(words.each(word, [x, y], expected, n=half), expected)
+    octs = np.concatenate([x, y], -1).reshape(len(x), LANES, 2)
+    expected = np.ascontiguousarray(octs[:, half::2]).reshape(len(x), LANES)
+    assert_same_bits(words.each("unzip_octs", [x, y], expected, n=half), expected)
+
+
 def test_pair_from_i4(words, rng):
     (x,) = operands(rng, ["u32"])
     nibbles = np.stack([x & 15, x >> 16 & 15], -1).astype(np.int8)
@@ -498,6 +534,7 @@ TESTED = {
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
+    "load_octs", "zip_words", "zip_octs", "unzip_octs",
     "pair_from_i4", "at_most", "unaligned_head",
 }  # fmt: skip
 

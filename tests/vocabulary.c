@@ -192,6 +192,16 @@ WORD(fma_columns) { put_vf32(out, fma_columns(get_vf32(a), b, (const char *)b + 
 PAIR(i16_from_i8)
 TERNARY(dot_i16, vu32, vu32, vu32, vu32)
 #endif
+#ifdef MP_NATIVE_OCTS
+/* Octs alone, by products that show them: of c, whose octs each have one byte, a 1. */
+WORD(load_octs) { put_vu32(out, dot_octs_u8(set_u32(0), load_octs(a, b), get_vu32(c))); }
+WORD(dot_octs_s8) { put_vu32(out, dot_octs_s8(get_vu32(a), load_octs(b, (const char *)b + 8), get_vu32(c))); }
+WORD(dot_octs_u8) { put_vu32(out, dot_octs_u8(get_vu32(a), load_octs(b, (const char *)b + 8), get_vu32(c))); }
+#define HALVES(NAME) WORD(NAME) { put_vu32(out, n ? NAME(get_vu32(a), get_vu32(b), 1) : NAME(get_vu32(a), get_vu32(b), 0)); }
+HALVES(zip_words)
+HALVES(zip_octs)
+HALVES(unzip_octs)
+#endif
 
 /* The conditions of vocabulary.h's tables that hold. */
 extern const char conditions[];
@@ -222,5 +232,8 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_WIDENS
     "MP_WIDENS "
+#endif
+#ifdef MP_NATIVE_OCTS
+    "MP_NATIVE_OCTS "
 #endif
     ;

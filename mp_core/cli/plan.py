@@ -21,7 +21,9 @@ _WAYS = {
     "decoded": "a range of a panel is decoded (float32: copied) into scratch once, then multiplied: M, and the rows of "
     "a task, exceed {few_rows}, up to which it is faster to multiply it as it was packed",
     "made wider": "A and a range of a panel of B (an array is packed first) are copied into scratch, twice as wide, "
-    "then multiplied: M, and the rows of a task, exceed {few_rows_wider}, up to which they are faster as they are",
+    "then multiplied: M, and the rows of a task, exceed {few_rows_recoded}, up to which they are faster as they are",
+    "in octs": "a range of a panel of B (an array is packed first) is copied into scratch in groups of eight along K, "
+    "then multiplied: M, and the rows of a task, exceed {few_rows_recoded}, up to which it is faster as it is",
     "packed on the fly": "each range of a panel of B is packed into scratch, decoded if need be, and multiplied: M "
     "exceeds the rows beside which B is read where it lies ({in_place} row-major, {transposed} transposed)",
     "in place": "rows of B are multiplied where they lie: beside so few rows of A packing costs more",

@@ -89,7 +89,7 @@ cdef extern from "kernels.h" nogil:
                                          Py_ssize_t ldd) noexcept nogil
 
     ctypedef struct mp_products:
-        Py_ssize_t few_rows_wider
+        Py_ssize_t few_rows_recoded
 
     ctypedef struct mp_tiles:
         void (*gemm[3])(const mp_gemm *g) noexcept nogil

@@ -12,6 +12,7 @@ cdef extern from "library/plan.h" nogil:
 
     ctypedef enum Decoding "mp_decoding":
         WIDER "MP_WIDER"
+        OCTS "MP_OCTS"
 
     ctypedef struct Machine "mp_machine":
         const mp_tuning *tuning
@@ -45,6 +46,7 @@ cdef extern from "library/plan.h" nogil:
         Scratch scratch
 
     Py_ssize_t round_up "mp_round_up"(Py_ssize_t n, Py_ssize_t unit)
+    Py_ssize_t multiplied_bytes "mp_multiplied_bytes"(const Plan *p, Py_ssize_t k)
     int arithmetic_of "mp_arithmetic_of"(int a_format, int b_format)
     Machine machine_of "mp_machine_of"(mp_cpu_family family, Py_ssize_t l1d, Py_ssize_t l2)
     const Machine *this_machine "mp_this_machine"()

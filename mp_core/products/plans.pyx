@@ -3,9 +3,10 @@
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
-from mp_core.core.header cimport MP_PANEL, mp_column_bytes, mp_element_bytes
+from mp_core.core.header cimport MP_PANEL, mp_element_bytes
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan, this_machine,
+    A_U8, IN_PLACE, OCTS, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan,
+    multiplied_bytes, this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -39,6 +40,8 @@ cdef object way_of(const Problem *q, const Plan *p):
         return "transposed"
     if p.decoded == WIDER:
         return "made wider"
+    if p.decoded == OCTS:
+        return "in octs"
     if not q.packed:
         return "packed on the fly"
     return "decoded" if p.decoded else "packed"
@@ -108,11 +111,11 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
-        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded), "wider": p.decoded == WIDER,
+        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded),
         "a_direct": p.direct,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
-        "kc_bytes": (mp_column_bytes(p.format, p.kc) << (p.decoded == WIDER)) * min(n, <Py_ssize_t>MP_PANEL),
+        "kc_bytes": multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),
         "tail": p.tail,
         "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
         "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
@@ -120,7 +123,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
             "in_place": machine.tuning.in_place_mc[p.arithmetic],
             "transposed": machine.tuning.transposed_mc[p.arithmetic], "small_mc": machine.tuning.small_mc,
             "prefetch": machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
-            "few_rows_wider": q.kernels.products[p.arithmetic].few_rows_wider,
+            "few_rows_recoded": q.kernels.products[p.arithmetic].few_rows_recoded,
             "l1d": machine.l1d, "l2": machine.l2,
         },
     }

@@ -163,7 +163,7 @@ static void product(int a_type, int b_type, shape s, int layout, int epilogue, i
 
 static void products(void) {
     static const shape shapes[] = {{1, 64, 64}, {1, 130, 75}, {3, 33, 18}, {6, 64, 128}, {7, 70, 1100}, {13, 16, 2060},
-                                   {29, 48, 40}, {64, 1, 50}};
+                                   {29, 48, 40}, {64, 1, 50}, {25, 75, 1037}, {53, 130, 67}};
     for (int a_type = 0; a_type <= MP_CORE_UINT8; a_type++)
         for (int b_type = 0; b_type <= MP_CORE_INT4; b_type++) {
             if (a_type == MP_CORE_FLOAT64 || b_type == MP_CORE_FLOAT64 || b_type == MP_CORE_UINT8 || b_type == MP_CORE_INT32) continue;

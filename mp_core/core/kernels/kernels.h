@@ -67,10 +67,10 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
-    MP_ROWS_TOGETHER = 4, /* kernels of rows: so many rows go through one pass before the next pass, if they fit 16 KiB
-                             as f32; so many blocks of rows are summed side by side */
+    MP_ROWS_TOGETHER = 4, /* rows that go through a pass together if they fit 16 KiB as f32; blocks summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
-    MP_SLACK = 64,   /* bytes after a panel that a kernel may read; after a decoded one, that decode and wider may write */
+    MP_SLACK = 64,   /* bytes after a panel that a kernel may read, decode and recode may write; of octs twice as many */
+    MP_OCT = 8,      /* elements along K in a group of octs: see recode of mp_products */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
     MP_BLOCK_ROW = 4096, /* elements of a row whose sum starts at +0 in every lane: part of the contract too */
@@ -117,7 +117,7 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
  * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied
  * by a signed one: with packed panels a ^ a_flip is the unsigned one and b the signed one; in place and transposed,
- * b ^ 0x80 is unsigned and a is signed. AMX tiles, gemm_wider, and sets that are `is_signed`, multiply a and b as they are.
+ * b ^ 0x80 is unsigned and a is signed. AMX tiles, gemm_recoded, and sets that are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -258,21 +258,21 @@ typedef struct {
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
  *   decode      turns a packed range of K into micro-panels of the format that the arithmetic multiplies: panels of
  *               micro_panel columns, or fewer at the end. It pays beside more than few_rows rows of A.
- *   wider       the same, but to a type twice as wide: pairs become f32, the odd one of each first; int8 becomes int16.
- *   gemm_wider  b is what `wider` wrote, a likewise rows of f32 (padded by a 0 if K is odd) or int16. It gives the bits
- *               of gemm, and is faster beside more than few_rows_wider rows of A.
+ *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If it
+ *               `widens`: of b and a, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16.
+ *               Else int8 of b becomes octs: groups of MP_OCT along K.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
  *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of
  *               128, which a ^ 0x80 and b ^ 0x80 bring with them, has to be subtracted. */
 typedef struct {
-    void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_wider)(const mp_gemm *g);
+    void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_recoded)(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    void (*wider[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_wider, micro_panel;
-    int is_signed;
+    void (*recode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_recoded, micro_panel;
+    int is_signed, widens;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 } mp_products;

@@ -91,10 +91,19 @@
  * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
  *                                             |             | p + i s, each added by one fma, in order
  *
- * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (wider of mp_products)
+ * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (recode of mp_products)
  * i16_from_i8                                 | x, s        | signed bytes 2 s, 2 s + 1 of each lane as halves; s constant,
  *                                             |             | 0 or 1
  * dot_i16                                     | z, x, y     | z + two products of signed halves
+ *
+ * if MP_NATIVE_OCTS: the CPU multiplies two rows by two columns of eight bytes (products/octs.h). An oct is two lanes
+ * load_octs                                   | p, q        | the eight bytes at p and the eight bytes at q, a two_octs
+ * dot_octs_s8 dot_octs_u8                     | z, x, y     | lane 4 p + 2 i + j: z + eight products of the bytes of oct i
+ *                                             |             | of x, signed or unsigned, by those of oct 2 p + j of y,
+ *                                             |             | signed; i and j are 0 or 1
+ * zip_words zip_octs                          | x, y, s     | the first (s = 0) or the last half of: a word or oct of x, one
+ *                                             |             | of y, the next of x, and so on; s constant, 0 or 1
+ * unzip_octs                                  | x, y, s     | the inverse: every other oct of x, then of y, from number s on
  *
  * if MP_NATIVE_S8: the CPU multiplies signed by signed bytes
  * dot_s8s8                                    | z, x, y     | z + four products of signed bytes
@@ -117,8 +126,8 @@
  *                                             | than copying it (Zen 4 and 5; float32, float16, int8 and int4 on
  *                                             | AVX2: Zen 3; AArch64: not measured; November 2026).
  *                                             | PTRDIFF_MAX: always
- * MP_FEW_ROWS_WIDER_PAIRS,                    | if MP_WIDENS: few_rows_wider of mp_products (AVX2: Zen 3, November
- * MP_FEW_ROWS_WIDER_QUADS                     | 2026)
+ * MP_FEW_ROWS_RECODED_PAIRS,                  | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows_recoded of
+ * MP_FEW_ROWS_RECODED_QUADS                   | mp_products (AVX2: Zen 3, November 2026; AArch64: not measured)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined

@@ -33,7 +33,7 @@ static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed &
 
 /* Whether panels are packed panels, or copies of these in the same format. */
 static int keeps_format(const mp_problem *q, const mp_plan *p) {
-    return q->packed && p->format == q->b.format && !mp_wider(p);
+    return q->packed && p->format == q->b.format && p->decoded < MP_WIDER;
 }
 
 /* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
@@ -66,7 +66,8 @@ static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
  * float32 panel need not be copied if it has one micro-panel only, or fits L1 as it is. */
 static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
-    if (mc > kernels->few_rows_wider && !p->amx && !q->zero_point && kernels->wider[q->b.format]) return MP_WIDER;
+    if (mc > kernels->few_rows_recoded && !p->amx && !(q->zero_point && kernels->widens) && kernels->recode[q->b.format])
+        return kernels->widens ? MP_WIDER : MP_OCTS;
     if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d))
         return MP_UNDECODED;
     return decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic));

@@ -22,7 +22,8 @@ typedef enum {
 typedef enum {
     MP_UNDECODED, /* 0 */
     MP_DECODED, /* the type of the arithmetic */
-    MP_WIDER,   /* elements twice as wide, and so are the rows of A: `wider` of mp_products */
+    MP_WIDER,   /* elements twice as wide, and so are the rows of A: `recode` of mp_products, if it widens */
+    MP_OCTS,    /* groups of eight integers along K: `recode` of mp_products, if it does not widen */
 } mp_decoding;
 
 /* The machine, as far as a plan depends on it. */
@@ -73,7 +74,7 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; MP_WIDER: twice as wide */
+    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; of MP_WIDER and MP_OCTS see these */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
@@ -104,6 +105,11 @@ static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
 
 /* 1 if A and B are made wider, else 0. */
 static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }
+
+/* Bytes of k elements of a column of the panels that are multiplied. */
+static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {
+    return mp_column_bytes(p->format, mp_round_up(k, p->decoded == MP_OCTS ? MP_OCT : 1)) << mp_wider(p);
+}
 
 /* Bytes of an element of A as kernels read it. */
 static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }

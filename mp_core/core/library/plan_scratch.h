@@ -1,8 +1,8 @@
 /* Included by plan.c: the scratch of a task. */
 
-/* Bytes of a panel's range of K in scratch, and of what a kernel may read or write after it. wider: 1 or 0. */
-static ptrdiff_t panel_bytes(const mp_problem *q, int format, ptrdiff_t k, int wider) {
-    return mp_round_up((mp_column_bytes(format, k) << wider) * mp_min(q->n, MP_PANEL) + MP_SLACK, 64);
+/* Bytes of a panel's range of K in scratch, of so many bytes in a column, and of what a kernel may read or write after it. */
+static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int slack) {
+    return mp_round_up(column_bytes * mp_min(q->n, MP_PANEL) + slack, 64);
 }
 
 /* Set the bytes of each part of a task's scratch. */
@@ -19,8 +19,8 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;
-    else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, q->b.format, p->kc, 0);
-    s->decoded = p->decoded ? panel_bytes(q, p->format, p->kc, mp_wider(p)) : 0;
+    else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, mp_column_bytes(q->b.format, p->kc), MP_SLACK);
+    if (p->decoded) s->decoded = panel_bytes(q, mp_multiplied_bytes(p, p->kc), p->decoded == MP_OCTS ? 2 * MP_SLACK : MP_SLACK);
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums

@@ -135,25 +135,25 @@ static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     mp_accumulators *const sums = &g->accumulators;
     const ptrdiff_t n = g->shape.n;
+    const int recoded = p->plan.decoded > MP_DECODED;
     ptrdiff_t width = MP_PANEL;
     int32_t init[MP_PANEL];
     if (p->plan.decoded) {
-        const mp_products *by = mp_wider(&p->plan) ? kernels : &p->kernels->decoding[p->plan.arithmetic];
-        (mp_wider(&p->plan) ? by->wider : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
+        const mp_products *by = recoded ? kernels : &p->kernels->decoding[p->plan.arithmetic];
+        (recoded ? by->recode : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
         g->operands.b = decoded, width = by->micro_panel;
     }
     for (ptrdiff_t first = 0;; first += width) {
         g->shape.n = mp_min(n - first, width);
-        g->operands.b_stride = mp_group_bytes[p->plan.format] * g->shape.n;
+        g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
         set_columns(p, g, at, column + first);
         if (own_sums) g->epilogue.col_sum = own_sums + first;
         start_sums(p, g, init);
         if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
-        else if (mp_wider(&p->plan)) kernels->gemm_wider(g);
+        else if (recoded) kernels->gemm_recoded(g);
         else kernels->gemm[p->plan.format](g);
         if (first + width >= n) return;
-        const ptrdiff_t column_bytes = mp_column_bytes(p->plan.format, g->shape.k) << mp_wider(&p->plan);
-        g->operands.b = (const char *)g->operands.b + width * column_bytes;
+        g->operands.b = (const char *)g->operands.b + width * mp_multiplied_bytes(&p->plan, g->shape.k);
         if (sums->sums) sums->sums = (float *)sums->sums + width;
         if (sums->partial) sums->partial = (float *)sums->partial + width;
         if (sums->block_scale) sums->block_scale += width;

@@ -25,13 +25,24 @@ V int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
 /* Bytes of an element of a. */
 V ptrdiff_t size_of_a(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2; }
 
+/* Whether b is octs: groups of eight bytes, of which one multiplication takes two columns beside two rows of a. */
+V int is_octs(const int kind) {
+#ifdef MP_NATIVE_OCTS
+    return kind == KIND_octs_s8 || kind == KIND_octs_u8;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
 /* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. */
-V int group_of(const int kind) { return (int)mp_group[kinds[kind].format]; }
+V int group_of(const int kind) { return is_octs(kind) ? MP_OCT : (int)mp_group[kinds[kind].format]; }
 V int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
 
 /* Bytes of 16 columns: of 16 groups in a panel, or of 16 elements in a row of B if it is read in place only. */
 V ptrdiff_t vector_bytes(const int kind) {
     const mp_format format = kinds[kind].format;
+    if (is_octs(kind)) return MP_LANES * MP_OCT;
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
 }
 
@@ -51,12 +62,12 @@ V int is_wider(const int kind) {
 /* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
  * it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache line,
  * far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode float8, int8 or int4
- * to floats, which gain little by it; those in place, where one row has multiply_one_row; and those that are made wider,
+ * to floats, which gain little by it; those in place, where one row has multiply_one_row; and those of recoded panels,
  * which are for many rows. */
 V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
-    if (decodes || kinds[kind].layouts == IN_PLACE || is_wider(kind)) return MP_NR_VECTORS;
+    if (decodes || kinds[kind].layouts == IN_PLACE || is_wider(kind) || is_octs(kind)) return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 

@@ -52,6 +52,12 @@ V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at,
  * then of the others. a is loaded again for the others, to save registers. */
 V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
                       const int vectors, const ptrdiff_t valid) {
+#ifdef MP_NATIVE_OCTS
+    if (is_octs(kind)) {
+        multiply_octs(c, at, kind, rows);
+        return;
+    }
+#endif
     const int most = rows > 3 ? kinds[kind].at_once : rows > 1 ? MP_NR_VECTORS : vectors;
     const int at_once = vectors < most ? vectors : most;
     const int parts = group_of(kind) / part_of(kind);
@@ -87,6 +93,9 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     /* Hides that lower = a + 3 lda: the compiler then keeps two pointers to rows instead of six. */
     if (rows > 3) __asm__("" : "+r"(at.lower));
     const volatile prefetch_kind *const prefetching = &t->prefetching; /* stays in memory: sums need the registers */
+#ifdef MP_NATIVE_OCTS
+    if (is_octs(kind)) blocks_of_rows(c, rows);
+#endif
     for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
@@ -98,6 +107,9 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
             prefetch_lines(&t->next.next, 2, 2);
     }
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
+#ifdef MP_NATIVE_OCTS
+    if (is_octs(kind)) rows_of_blocks(c, rows);
+#endif
 }
 
 /* Compute again what multiply_block did, for pairs, with exact flushing (multiply_again). */

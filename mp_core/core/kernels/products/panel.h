@@ -124,7 +124,7 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 
 #ifdef MP_WIDENS
 /* The same, to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
-V void decode_wider(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), part_size = part_of(kind);
     const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size);
     for (ptrdiff_t row = 0; row < rows; b += n * (vector_bytes(kind) / MP_LANES))
@@ -139,6 +139,18 @@ V void decode_wider(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int
                 }
                 row += 2;
             }
+}
+#elif defined(MP_NATIVE_OCTS)
+/* The same, from groups of four to octs: micro-panels of [ceil(k / 8)][16] groups of eight bytes, 0 beyond k. */
+V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+    const ptrdiff_t fours = (k + group_of(kind) - 1) / group_of(kind), rows = fours + fours % 2;
+    for (ptrdiff_t row = 0; row < rows; row += 2, b += 2 * n * 4)
+        for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+            const vu32 first = load_u32(b + j * 4), second = row + 1 < fours ? load_u32(b + (n + j) * 4) : set_u32(0);
+            char *const octs = in_micro_panels(to, row, rows, j, n);
+            store_u32(octs, zip_words(first, second, 0));
+            store_u32(octs + 64, zip_words(first, second, 1));
+        }
 }
 #endif
 

@@ -38,6 +38,9 @@ const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_
 #else
 #include "products/kinds.h"
 #include "products/again.h"
+#ifdef MP_NATIVE_OCTS
+#include "products/octs.h"
+#endif
 #include "products/micro_kernel.h"
 #include "products/panel.h"
 #include "products/transposed.h"
@@ -65,23 +68,27 @@ MP_TRANSPOSED(pairs_bf16)
     static void decode_##NAME(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {   \
         decode(k, n, src, dst, KIND_##NAME);                                            \
     }
-#define MP_FUNCTION_wider(ARITHMETIC, NAME)                                             \
-    static void wider_##NAME(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {    \
-        decode_wider(k, n, src, dst, KIND_##NAME);                                      \
+#define MP_FUNCTION_recode(ARITHMETIC, NAME)                                            \
+    static void recode_##NAME(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {   \
+        recode(k, n, src, dst, KIND_##NAME);                                            \
     }
 #define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) MP_FUNCTION_##WAY(ARITHMETIC, NAME)
 #include "products/kinds.def"
 
 #ifdef MP_WIDENS
-static void gemm_wider_pairs(const mp_gemm *g) {
+static void gemm_recoded_pairs(const mp_gemm *g) {
     mp_gemm padded = *g;
     padded.shape.k += g->shape.k % 2;
     in_environment(&padded, panel_wide_f32, MP_PAIRS);
 }
-static void gemm_wider_quads(const mp_gemm *g) {
+static void gemm_recoded_quads(const mp_gemm *g) {
     mp_gemm bytes = *g;
     bytes.shape.k *= 2, bytes.operands.lda *= 2;
     in_environment(&bytes, panel_words_i16, MP_QUADS);
+}
+#elif defined(MP_NATIVE_OCTS)
+static void gemm_recoded_quads(const mp_gemm *g) {
+    in_environment(g, g->operands.a_flip ? panel_octs_s8 : panel_octs_u8, MP_QUADS);
 }
 #endif
 
@@ -92,10 +99,13 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
     [MP_WIDE].few_rows = MP_FEW_ROWS_WIDE,
     [MP_PAIRS].few_rows = MP_FEW_ROWS_PAIRS,
 #ifdef MP_WIDENS
-    [MP_PAIRS].gemm_wider = gemm_wider_pairs,
-    [MP_PAIRS].few_rows_wider = MP_FEW_ROWS_WIDER_PAIRS,
-    [MP_QUADS].gemm_wider = gemm_wider_quads,
-    [MP_QUADS].few_rows_wider = MP_FEW_ROWS_WIDER_QUADS,
+    [MP_PAIRS].gemm_recoded = gemm_recoded_pairs,
+    [MP_PAIRS].few_rows_recoded = MP_FEW_ROWS_RECODED_PAIRS,
+    [MP_PAIRS].widens = 1, [MP_QUADS].widens = 1,
+#endif
+#if defined(MP_WIDENS) || defined(MP_NATIVE_OCTS)
+    [MP_QUADS].gemm_recoded = gemm_recoded_quads,
+    [MP_QUADS].few_rows_recoded = MP_FEW_ROWS_RECODED_QUADS,
 #endif
     [MP_WIDE].micro_panel = MICRO_PANEL, [MP_PAIRS].micro_panel = MICRO_PANEL, [MP_QUADS].micro_panel = MICRO_PANEL,
     [MP_QUADS].is_signed = !MP_FLIPS,

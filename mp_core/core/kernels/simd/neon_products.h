@@ -82,6 +82,33 @@ V factor quad_factor(const void *p, uint32_t flip) {
     memcpy(&bits, p, sizeof bits);
     return (factor){.word = word_of(bits ^ flip)};
 }
+#ifdef MP_NATIVE_I8MM
+#define MP_NATIVE_OCTS
+typedef int8x16_t two_octs;
+V two_octs load_octs(const void *p, const void *q) { return vcombine_s8(vld1_s8(p), vld1_s8(q)); }
+#define MP_MMLA(MMLA, T, Z, X, Y) ((uint32x4_t)MMLA((int32x4_t)(Z), (T)(X), (int8x16_t)(Y)))
+#define MP_FOUR_MMLA(MMLA, T, Z, X, Y) \
+    ((vu32){MP_MMLA(MMLA, T, (Z).a, X, (Y).a), MP_MMLA(MMLA, T, (Z).b, X, (Y).b), \
+            MP_MMLA(MMLA, T, (Z).c, X, (Y).c), MP_MMLA(MMLA, T, (Z).d, X, (Y).d)})
+V vu32 dot_octs_s8(vu32 z, two_octs x, vu32 y) { return MP_FOUR_MMLA(vmmlaq_s32, int8x16_t, z, x, y); }
+V vu32 dot_octs_u8(vu32 z, two_octs x, vu32 y) { return MP_FOUR_MMLA(vusmmlaq_s32, uint8x16_t, z, x, y); }
+V uint32x4_t zip1_octs(uint32x4_t x, uint32x4_t y) { return (uint32x4_t)vzip1q_u64((uint64x2_t)x, (uint64x2_t)y); }
+V uint32x4_t zip2_octs(uint32x4_t x, uint32x4_t y) { return (uint32x4_t)vzip2q_u64((uint64x2_t)x, (uint64x2_t)y); }
+V vu32 zip_words(vu32 x, vu32 y, const int s) {
+    if (s) return (vu32){vzip1q_u32(x.c, y.c), vzip2q_u32(x.c, y.c), vzip1q_u32(x.d, y.d), vzip2q_u32(x.d, y.d)};
+    return (vu32){vzip1q_u32(x.a, y.a), vzip2q_u32(x.a, y.a), vzip1q_u32(x.b, y.b), vzip2q_u32(x.b, y.b)};
+}
+V vu32 zip_octs(vu32 x, vu32 y, const int s) {
+    if (s) return (vu32){zip1_octs(x.c, y.c), zip2_octs(x.c, y.c), zip1_octs(x.d, y.d), zip2_octs(x.d, y.d)};
+    return (vu32){zip1_octs(x.a, y.a), zip2_octs(x.a, y.a), zip1_octs(x.b, y.b), zip2_octs(x.b, y.b)};
+}
+V vu32 unzip_octs(vu32 x, vu32 y, const int s) {
+    if (s) return (vu32){zip2_octs(x.a, x.b), zip2_octs(x.c, x.d), zip2_octs(y.a, y.b), zip2_octs(y.c, y.d)};
+    return (vu32){zip1_octs(x.a, x.b), zip1_octs(x.c, x.d), zip1_octs(y.a, y.b), zip1_octs(y.c, y.d)};
+}
+#define MP_FEW_ROWS_RECODED_QUADS 12
+#endif
+
 V vu32 words_of(factor x) { return MP_FOUR0(vu32, vdupq_lane_u32((uint32x2_t)x.word, 0)); }
 #ifdef MP_NATIVE_I8MM
 V uint32x4_t dot_word_u8s8(uint32x4_t z, uint32x4_t y, float32x2_t x) {
