@@ -96,15 +96,28 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
 #ifdef MP_NATIVE_OCTS
     if (is_octs(kind)) blocks_of_rows(c, rows);
 #endif
-    for (ptrdiff_t left = (g->shape.k - start) / group; left > stop;) {
+    const int two = has_two_groups(kind);
+    ptrdiff_t left = (g->shape.k - start) / group;
+    while (left > stop + two) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
+        if (two) {
+            MP_FORGET; /* else the second group is loaded with the first, and sums leave the registers */
+            multiply_group(g, c, &at, kind, rows, vectors, group);
+            at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
+        }
         if ((rows <= BUSY_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
         if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
-            UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64)
+            UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
-        else if (rows > BUSY_ROWS && !(left & t->next.interval))
+                if (two) __builtin_prefetch(at.b + b_stride + OWN_DISTANCE + line, 0, 3);
+            }
+        else if (rows > BUSY_ROWS && !(left >> two & t->next.interval))
             prefetch_lines(&t->next.next, 2, 2);
+    }
+    if (two && left > stop) {
+        multiply_group(g, c, &at, kind, rows, vectors, group);
+        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride;
     }
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 #ifdef MP_NATIVE_OCTS

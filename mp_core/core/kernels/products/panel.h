@@ -57,7 +57,7 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching) /* blocks that prefetch have more than BUSY_ROWS rows, so they are not wider */
         share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
-                       g->shape.k / group_of(kind));
+                       g->shape.k / group_of(kind) >> has_two_groups(kind));
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE) {

@@ -71,7 +71,7 @@ typedef struct {
     line_cursor next;
     ptrdiff_t pairs;    /* pairs of cache lines that are left */
     ptrdiff_t share;    /* pairs that each register block prefetches */
-    ptrdiff_t interval; /* groups along K from one pair to the next, a power of two, less 1: a mask */
+    ptrdiff_t interval; /* iterations along K from one pair to the next, a power of two, less 1: a mask */
 } shared_prefetch;
 
 /* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. That is the first line
@@ -83,13 +83,13 @@ V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     return rows * ((bytes + 127) / 128);
 }
 
-/* Set the shares of `blocks` register blocks that each multiply `groups` groups along K. A block prefetches one pair
- * every 2^s groups, groups / 2^s pairs in all, where s is the largest with pairs <= blocks * (groups / 2^s). */
-V void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t groups) {
+/* Set the shares of `blocks` register blocks whose loops along K have so many iterations each. A block prefetches one pair
+ * every 2^s iterations, iterations / 2^s pairs in all, where s is the largest with pairs <= blocks * (iterations / 2^s). */
+V void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t iterations) {
     s->pairs = pairs_to_prefetch(p, &s->next);
     int shift = 0;
-    while (groups >> (shift + 1) && s->pairs <= blocks * (groups >> (shift + 1))) shift++;
-    s->share = groups >> shift, s->interval = ((ptrdiff_t)1 << shift) - 1;
+    while (iterations >> (shift + 1) && s->pairs <= blocks * (iterations >> (shift + 1))) shift++;
+    s->share = iterations >> shift, s->interval = ((ptrdiff_t)1 << shift) - 1;
 }
 
 /* What a register block prefetches beside its multiplications. */
