@@ -59,11 +59,15 @@ V int is_wider(const int kind) {
 #endif
 }
 
-/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Two where a group has few
- * multiplications (AVX2: at most 12), so that the loop's own instructions are a third of all. They are free on an idle
- * core, but not beside a busy hardware thread of the same core: there two groups are 1.04 to 1.13 times as fast (Zen 3,
- * November 2026). int16 has not the registers for it. */
-V int has_two_groups(const int kind) { return MP_MR > 1 && MP_NR_VECTORS == 1 && kinds[kind].format == MP_F32; }
+/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. int16 has not the registers for it. */
+V int has_two_groups(const int kind) {
+#ifdef MP_TWO_GROUPS
+    return kinds[kind].format == MP_F32;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
 
 /* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
  * it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache line,

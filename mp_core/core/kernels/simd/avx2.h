@@ -283,6 +283,7 @@ V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #define MP_DIVIDES 0
 #define MP_MR 6
 #define MP_NR_VECTORS 1
+#define MP_TWO_GROUPS
 #define MP_FEW_ROWS_WIDE {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 24, [MP_I4] = 24}
 #define MP_FEW_ROWS_RECODED_PAIRS 24
