@@ -14,7 +14,7 @@ KINDS = Path(__file__).parents[1] / "mp_core" / "core" / "kernels" / "products" 
 ROWS = KINDS.read_text() if KINDS.exists() else ""
 MICRO_KERNELS = re.findall(r"^MP_KIND\((\w+),", ROWS, re.MULTILINE)
 WAYS = [tuple(re.split(r",\s*", row)) for row in re.findall(r"^MP_WAY\((\w+,.*)\)$", ROWS, re.MULTILINE)]
-LEFT = {"MP_WIDE": "float32", "MP_PAIRS": "bfloat16", "MP_QUADS": "int8"}
+LEFT = {"MP_WIDE": ["float32"], "MP_PAIRS": ["bfloat16"], "MP_QUADS": ["int8", "uint8"]}
 RIGHT = {
     "MP_F32": "float32",
     "MP_F16": "float16",
@@ -35,7 +35,7 @@ OF_GEMM_RECODED = {"words_i16", "octs_s8", "octs_u8"}  # wide_f32 is in WAYS
 
 
 def operand(rng, shape, dtype):
-    return rng.integers(-128, 128, shape).astype(np.int8) if dtype == "int8" else values(rng, shape, dtype, 2)
+    return rng.integers(-128, 128, shape).astype(dtype) if "int8" in dtype else values(rng, shape, dtype, 2)
 
 
 def right_operand(rng, k, n, dtype, way):
@@ -59,10 +59,11 @@ def test_every_micro_kernel_is_used():
 def test_kind_gives_the_same_bits_on_every_isa(way, arithmetic, b_format, name, k, n, isa, rng):
     """Rows that fill register blocks and rows that do not; columns that end within a vector, K within a group."""
     b = right_operand(rng, k, n, RIGHT[b_format], way)
-    a = operand(rng, (max(HEIGHTS[way]), k), LEFT[arithmetic])
     out = "int32" if arithmetic == "MP_QUADS" else "float32"
-    cpu.set_isa("scalar")
-    expected = mp.matmul(a[:1] if way == "decode" else a, b, out_dtype=out)
-    cpu.set_isa(isa)
-    for rows in HEIGHTS[way]:
-        assert_same_bits(mp.matmul(a[:rows], b, out_dtype=out)[: len(expected)], expected[:rows])
+    for left in LEFT[arithmetic]:
+        a = operand(rng, (max(HEIGHTS[way]), k), left)
+        cpu.set_isa("scalar")
+        expected = mp.matmul(a[:1] if way == "decode" else a, b, out_dtype=out)
+        cpu.set_isa(isa)
+        for rows in HEIGHTS[way]:
+            assert_same_bits(mp.matmul(a[:rows], b, out_dtype=out)[: len(expected)], expected[:rows])

@@ -149,6 +149,16 @@ def test_dynamic_matmul_is_quantize_and_matmul(isa, m, dtype, scale, symmetric, 
     assert_same_bits(mp.dynamic_matmul(backwards, w, scale=scale), mp.dynamic_matmul(backwards.copy(), w, scale=scale))
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("m", [1, 48, 64])
+def test_dynamic_matmul_over_an_empty_k_is_zero(m):
+    """Its rows have scales, which must not be what an earlier product left in the scratch: here NaN."""
+    w = mp.pack(mp.quantize(np.empty((0, 5), np.float32), axis=1))
+    with mp.config.num_threads(1):
+        mp.matmul(np.full((64, 64), np.nan, np.float16), np.ones((64, 64), np.float32))
+        assert_same_bits(mp.dynamic_matmul(np.empty((m, 0), np.float32), w), np.zeros((m, 5), np.float32))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("m", [1, 7, 200])
 def test_fixed_matmul_is_quantize_by_columns_and_matmul(isa, m, dtype, rng):

@@ -69,7 +69,7 @@ enum {
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
     MP_ROWS_TOGETHER = 4, /* rows that go through a pass together if they fit 16 KiB as f32; blocks summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
-    MP_SLACK = 64,   /* bytes after a panel that a kernel may read, decode and recode may write; of octs twice as many */
+    MP_SLACK = 64,   /* bytes after a panel: kernels may read, decode and recode may overwrite them; after octs 128 */
     MP_OCT = 8,      /* elements along K in a group of octs: see recode of mp_products */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -259,7 +259,7 @@ typedef struct {
  *   decode      turns a packed range of K into micro-panels of the format that the arithmetic multiplies: panels of
  *               micro_panel columns, or fewer at the end. It pays beside more than few_rows rows of A.
  *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If it
- *               `widens`: of b and a, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16.
+ *               `widens`, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16; a is widened too.
  *               Else int8 of b becomes octs: groups of MP_OCT along K.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
@@ -294,7 +294,7 @@ typedef struct {
     const mp_packing *packing;
     const mp_products *products[MP_ARITHMETICS];
     const mp_tiles *tiles;
-    const mp_products *decoding; /* by arithmetic: `decode` of the set that decodes fastest, others are not used */
+    const mp_products *decoding; /* by arithmetic: `decode` of the set that decodes fastest, and its micro_panel */
 } mp_kernels;
 
 #endif

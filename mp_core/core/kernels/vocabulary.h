@@ -129,9 +129,9 @@
  * MP_FEW_ROWS_RECODED_PAIRS,                  | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows_recoded of
  * MP_FEW_ROWS_RECODED_QUADS                   | mp_products (AVX2: Zen 3, November 2026; AArch64: not measured)
  * MP_TWO_GROUPS                               | defined if an iteration of the loop along K multiplies two
- *                                             | groups of float32. One is 12 multiply-adds on AVX2, and the
- *                                             | loop's own instructions were 20 more: they are free on an
- *                                             | idle core only (Zen 3, November 2026: docs/tuning.md)
+ *                                             | groups of wide_f32. One is 12 multiply-adds on AVX2, two loads,
+ *                                             | six broadcasts, and 12 instructions of the loop itself, which
+ *                                             | are free on an idle core only (Zen 3: docs/tuning.md)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined

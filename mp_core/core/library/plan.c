@@ -33,7 +33,7 @@ static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed &
 
 /* Whether panels are packed panels, or copies of these in the same format. */
 static int keeps_format(const mp_problem *q, const mp_plan *p) {
-    return q->packed && p->format == q->b.format && p->decoded < MP_WIDER;
+    return q->packed && p->format == q->b.format && !mp_recoded(p);
 }
 
 /* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the

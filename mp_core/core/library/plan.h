@@ -66,7 +66,7 @@ typedef struct {
     ptrdiff_t accumulators; /* of NC columns */
     ptrdiff_t partial_sums; /* of a K block that ends in a later call */
     ptrdiff_t made;         /* a panel's range of K, packed on the fly; in place: the last rows of B, zero padded */
-    ptrdiff_t decoded;      /* a panel's range of K, decoded */
+    ptrdiff_t decoded;      /* a panel's range of K, decoded or recoded (mp_decoding) */
     ptrdiff_t column_sums;  /* of B, of NC columns */
     ptrdiff_t group_scales; /* the scales of all scale groups of a panel */
     ptrdiff_t total;
@@ -74,7 +74,8 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* of the panels that are multiplied: after decoding, if they are decoded; of MP_WIDER and MP_OCTS see these */
+    int format;            /* of the panels that are multiplied: after decoding, if they are decoded. Of MP_WIDER and MP_OCTS
+                              it is bf16 or int8, and mp_multiplied_bytes is what their columns take */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
@@ -105,6 +106,9 @@ static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
 
 /* 1 if A and B are made wider, else 0. */
 static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }
+
+/* Whether panels are recoded: made wider or octs. */
+static inline int mp_recoded(const mp_plan *p) { return mp_wider(p) || p->decoded == MP_OCTS; }
 
 /* Bytes of k elements of a column of the panels that are multiplied. */
 static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {

@@ -1,6 +1,6 @@
 /* Included by plan.c: the scratch of a task. */
 
-/* Bytes of a panel's range of K in scratch, of so many bytes in a column, and of what a kernel may read or write after it. */
+/* Bytes of a panel's range of K in scratch, whose columns have column_bytes each, with the slack after it (MP_SLACK). */
 static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int slack) {
     return mp_round_up(column_bytes * mp_min(q->n, MP_PANEL) + slack, 64);
 }
@@ -13,7 +13,7 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     s->a_copy = p->direct ? 0 : mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
     if (mp_wider(p) && !is_ready(q, p->arithmetic))
         s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
-    if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = p->mc * q->k * 4;
+    if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = mp_round_up(p->mc * q->k * 4, 64);
     else if (q->a.cs != q->a.size && !p->direct) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
     if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;

@@ -135,7 +135,7 @@ static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     mp_accumulators *const sums = &g->accumulators;
     const ptrdiff_t n = g->shape.n;
-    const int recoded = p->plan.decoded > MP_DECODED;
+    const int recoded = mp_recoded(&p->plan);
     ptrdiff_t width = MP_PANEL;
     int32_t init[MP_PANEL];
     if (p->plan.decoded) {

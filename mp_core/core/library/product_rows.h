@@ -96,13 +96,14 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
     }
 }
 
-/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. */
+/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of the
+ * arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are made wider from where they lie. */
 static void copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
     char *const narrow = mp_wider(plan) ? work + parts->a_copy : work;
     char *const gathered = work + parts->a_copy + parts->a_narrow;
-    if (mp_wider(plan) && !parts->a_narrow) {
+    if (mp_wider(plan) && !parts->a_narrow && !p->a.quantized_here) { /* if K is 0, quantized rows have scales, but no codes */
         widen_rows(p, a, p->a.rs, rows, work);
         return;
     }

@@ -35,7 +35,8 @@ V int is_octs(const int kind) {
 #endif
 }
 
-/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. */
+/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. (Octs are
+ * multiplied whole: multiply_octs.) */
 V int group_of(const int kind) { return is_octs(kind) ? MP_OCT : (int)mp_group[kinds[kind].format]; }
 V int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
 
@@ -59,7 +60,8 @@ V int is_wider(const int kind) {
 #endif
 }
 
-/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. int16 has not the registers for it. */
+/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Only wide_f32 does, which multiplies
+ * pairs that were made wider too; for two of words_i16 there are not enough registers. */
 V int has_two_groups(const int kind) {
 #ifdef MP_TWO_GROUPS
     return kinds[kind].format == MP_F32;
@@ -72,8 +74,8 @@ V int has_two_groups(const int kind) {
 /* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
  * it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache line,
  * far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode float8, int8 or int4
- * to floats, which gain little by it; those in place, where one row has multiply_one_row; and those of recoded panels,
- * which are for many rows. */
+ * to floats, which gain little by it; those in place, where one row has multiply_one_row; and words_i16 and octs, which
+ * are for many rows. */
 V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);

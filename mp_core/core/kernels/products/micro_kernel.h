@@ -96,7 +96,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
 #ifdef MP_NATIVE_OCTS
     if (is_octs(kind)) blocks_of_rows(c, rows);
 #endif
-    const int two = has_two_groups(kind);
+    const int two = has_two_groups(kind); /* if so, the last group is multiplied after the loop if it is the odd one */
     ptrdiff_t left = (g->shape.k - start) / group;
     while (left > stop + two) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
@@ -112,7 +112,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
                 if (two) __builtin_prefetch(at.b + b_stride + OWN_DISTANCE + line, 0, 3);
             }
-        else if (rows > BUSY_ROWS && !(left >> two & t->next.interval))
+        else if (rows > BUSY_ROWS && !((left >> two) & t->next.interval))
             prefetch_lines(&t->next.next, 2, 2);
     }
     if (two && left > stop) {

@@ -6,6 +6,8 @@
  *
  * A register block holds the sums of two rows as eight such blocks, one after the other: columns 0 to 7 in c[i], columns
  * 8 to 15 in c[i + 1]. */
+_Static_assert(MP_NR_VECTORS == 1, "octs are in micro-panels of 16 columns");
+
 /* Multiply octs of 16 columns by two rows of a at a time. The sums are in blocks of 2 x 2 (blocks_of_rows); in the place of
  * a row after the last, the last one is multiplied, whose sums nobody reads. */
 V void multiply_octs(vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows) {

@@ -100,8 +100,8 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
     multiply_blocks(g, kind, kernels);
 }
 
-/* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode
- * writes: `rows` rows of n columns in all. */
+/* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode and
+ * recode write: `rows` rows of n columns in all. (An oct takes two of these rows.) */
 V char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
     const ptrdiff_t first = j / MICRO_PANEL * MICRO_PANEL;
     return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + j - first) * 4;
@@ -123,7 +123,7 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 }
 
 #ifdef MP_WIDENS
-/* The same, to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
+/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
 V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), part_size = part_of(kind);
     const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size);
@@ -141,9 +141,11 @@ V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
             }
 }
 #elif defined(MP_NATIVE_OCTS)
-/* The same, from groups of four to octs: micro-panels of [ceil(k / 8)][16] groups of eight bytes, 0 beyond k. */
+/* Copy a packed range of K of int8, in groups of four, to octs: micro-panels of [ceil(k / 8)][16] groups of eight bytes. A
+ * group of four beyond k is 0; the packed panel has zeros in its last group already. */
 V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
-    const ptrdiff_t fours = (k + group_of(kind) - 1) / group_of(kind), rows = fours + fours % 2;
+    const ptrdiff_t fours = (k + 3) / 4, rows = fours + fours % 2;
+    (void)kind;
     for (ptrdiff_t row = 0; row < rows; row += 2, b += 2 * n * 4)
         for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
             const vu32 first = load_u32(b + j * 4), second = row + 1 < fours ? load_u32(b + (n + j) * 4) : set_u32(0);
