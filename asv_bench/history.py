@@ -23,6 +23,7 @@ CONFIG, RESULTS = HERE / "asv.conf.json", HERE / "results"
 REFERENCE = "zen3-2cores"
 TRACKED = r"^tracked\."
 COLUMNS = ("result", "params", "version")  # of asv's results: what charts are drawn from
+PARAMS = ("arch", "cpu", "machine", "num_cpu", "os", "ram", "python")  # asv adds the packages of an environment
 DIGITS = 5
 VERSION = 2  # of asv's files of results
 
@@ -75,15 +76,19 @@ def measure(machine: str, commit: str) -> bool:
 
 
 def short(results: dict) -> dict:
-    """Return what charts need of one of asv's files: no statistics, no durations, few digits."""
+    """Return what charts need of one of asv's files: no statistics, no durations, few digits.
+
+    Nor the packages of its environment: charts would have a line for every set of packages that a commit needs.
+    """
     columns = [results["result_columns"].index(name) for name in COLUMNS]
     cut = {}
     for name, row in results["results"].items():
         if re.search(TRACKED, name):
             row = [*row, *[None] * len(results["result_columns"])]  # asv leaves out what is empty at the end
             cut[name] = [rounded(row[column]) for column in columns]
-    keys = ("commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars")
-    parts = {key: results[key] for key in keys}
+    parts = {key: results[key] for key in ("commit_hash", "date", "python", "env_vars")}
+    parts |= {"env_name": f"virtualenv-py{results['python']}", "requirements": {}}
+    parts["params"] = {key: results["params"][key] for key in PARAMS}
     return {**parts, "result_columns": COLUMNS, "results": cut, "durations": {}, "version": VERSION}
 
 

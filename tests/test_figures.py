@@ -71,6 +71,13 @@ def test_figures_are_small_and_fit_light_and_dark_pages(figures):
         assert INK not in text.replace(f"svg{{color:{INK}}}", "") and "#000000" not in text
 
 
+def test_no_drawing_has_a_ground_of_its_own_or_black_text():
+    for path in (DOCS / "images").glob("*.svg"):
+        text = path.read_text().lower()
+        assert "prefers-color-scheme" in text and "currentcolor" in text, path.name
+        assert not re.search(r'<rect[^>]*"#f{3,6}"|#(0{3}|0{6}|2{6})\b', text), path.name
+
+
 def test_every_figure_is_shown_on_a_page(figures):
     pages = "".join(page.read_text() for page in DOCS.glob("*.md")) + (DOCS.parent / "README.md").read_text()
     assert [name for name in figures[0] if f"images/{name}.svg" not in pages] == []

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from style import INK, LIBRARIES, Figure, legend, load, new, points
+from style import INK, LIBRARIES, Figure, legend, load, log_axis, new, points
 
 from mp_core.benchmark.records import Record, Report, library
 
@@ -95,6 +95,30 @@ def threads() -> Figure:
     return figure
 
 
+SIMULATED = {"32x128": "32 texts, 128 tokens", "8x64": SHAPES["8x64"], "1x32": SHAPES["1x32"]}
+LINES = {"float32": ("#1a7fd4", "o"), "mixed_bfloat16": ("#5c8a00", "D"), "int8": ("#d1495b", "s")}
+
+
+def scaling() -> Figure:
+    """The predicted speed-up on many threads, by shape and policy."""
+    report = load("scaling-zen4")
+    figure, grid = new(2.6, 1, 3, sharey=True)
+    for axes, (shape, text) in zip(grid, SIMULATED.items(), strict=True):
+        for policy, (colour, marker) in LINES.items():
+            found = [record for record in report.records if (record.shape, record.dtype) == (shape, policy)]
+            places = [1, *(record.threads for record in found)], [1, *(record.rate for record in found)]
+            axes.plot(*places, color=colour, marker=marker, linewidth=0.9, label=policy)
+        axes.plot([1, 64], [1, 64], color=INK, linewidth=0.8, linestyle=":", label="as many threads")
+        axes.set_title(text)
+        for axis in (axes.xaxis, axes.yaxis):
+            log_axis(axis, (1, 4, 16, 64))
+        axes.grid()
+    grid[1].set_xlabel("threads (simulated)")
+    grid[0].set_ylabel("speed / speed on one")
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
+
+
 def latency() -> Figure:
     """Milliseconds of one sentence alone."""
     report = load("minilm-zen4")
@@ -122,4 +146,5 @@ FIGURES = {
     "minilm": ("Documents per second of all-MiniLM-L6-v2 by shape and precision, with the roofline", speed),
     "latency": ("Milliseconds of one sentence of 32 tokens in all-MiniLM-L6-v2, beside the fastest peer", latency),
     "threads": ("What a second thread gains in all-MiniLM-L6-v2", threads),
+    "scaling": ("What up to 64 threads would gain in all-MiniLM-L6-v2, as simulated", scaling),
 }
