@@ -68,8 +68,8 @@ enum {
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
     MP_ROWS_TOGETHER = 4, /* rows that go through a pass together if they fit 16 KiB as f32; blocks summed side by side */
-    MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied where it lies */
-    MP_SLACK = 64,   /* bytes after a panel: kernels may read, decode and recode may overwrite them; after octs 128 */
+    MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied piece by piece, and not packed */
+    MP_SLACK = 64,   /* bytes after a panel that kernels may read, and decode and recode overwrite; octs have 128 */
     MP_OCT = 8,      /* elements along K in a group of octs: see recode of mp_products */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
@@ -106,9 +106,9 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
-/* One call of a product kernel: m rows of A times the columns of one panel (in place: any n), over a range of K. The
- * range is a number of whole K blocks (at the end of K the last one may be incomplete), or lies within one K block. In
- * each K block, for i < m, j < n,
+/* One call of a product kernel (mp_gemm, below): m rows of A times the columns of one panel (in place: any n), over a range
+ * of K. The range is a number of whole K blocks (at the end of K the last one may be incomplete), or lies within one K
+ * block. In each K block, for i < m, j < n,
  *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the K block, ascending
  *     sum     = first K block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
  * and, in the last range of K, the epilogue
@@ -153,7 +153,7 @@ typedef struct {
 } mp_accumulators;
 
 /* The epilogue: what happens to a sum before it is stored. Every pointer but out may be NULL; ldr and ldo are in
- * elements. With a and b as the bytes that are multiplied, after ^ 0x80 (see mp_shape), za[i] = a_zero + row_zero[i] is
+ * elements. With a and b as the bytes that are multiplied, after ^ 0x80 (see above), za[i] = a_zero + row_zero[i] is
  * the zero point of row i of A and zb[j] = b_zero + col_zero[j] that of column j of B: sum - za[i] * col_sum[j] -
  * row_sum[i] * zb[j] is what sum would be if the zero points had been subtracted from these before. */
 typedef struct {
@@ -258,9 +258,9 @@ typedef struct {
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
  *   decode      turns a packed range of K into micro-panels of the format that the arithmetic multiplies: panels of
  *               micro_panel columns, or fewer at the end. It pays beside more than few_rows rows of A.
- *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If it
- *               `widens`, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16; a is widened too.
- *               Else int8 of b becomes octs: groups of MP_OCT along K.
+ *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If
+ *               `widens` is 1, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16, and
+ *               the caller widens a alike. Else int8 becomes octs: groups of MP_OCT along K.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
  *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of

@@ -3,7 +3,8 @@
  *
  * A vector has 16 lanes whatever the width of the registers, so that every kernel gives the same bits on every set:
  * vf32 of floats, vu32, vu16, vu8 of unsigned integers, vmask of yes or no. In the tables x, y, z, w are vectors of the
- * type that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, p an address of any alignment.
+ * type that the word names, r[16] vectors in memory, m a mask, n a count, s a scalar, an index or a stride in bytes, p and
+ * q addresses of any alignment, t a second stride.
  * Each word is in tests/vocabulary.c, and tests/test_vocabulary.py computes its meaning with NumPy.
  *
  * word                                        | operands    | meaning
@@ -32,15 +33,15 @@
  *
  * f32_from_i32                                | x           | signed integers, rounded to nearest even
  * i32_from_f32                                | x           | to nearest even, where that is an int32; for NaN, some
- *                                             |             | multiple of 2^16; if MP_DIVIDES is 0, also for numbers
- *                                             |             | beyond int32
+ *                                             |             | multiple of 2^16 (which quantize/reciprocals.h relies
+ *                                             |             | on); if MP_DIVIDES is 0, also beyond int32
  * f32_from_bf16                               | x           | exact; a NaN becomes quiet and keeps its sign
  * widen_u16 widen_u8 widen_i8                 | x           | to 32 bits; widen_i8 copies the sign
  * narrow_u16 narrow_u8                        | x           | the lowest 16 (8) bits of each lane
  * low_halves high_halves                      | x, y        | the lower (upper) 16 bits of the lanes of x, then of y
  *
  * top_u32                                     | x           | the largest lane, unsigned
- * max_lanes                                   | x           | the largest lane; a NaN counts in lane 0 only
+ * max_lanes                                   | x           | the largest lane; NaN in lanes 1 to 15 is ignored
  * sum_f32                                     | x           | lanes i and i + 8 added, then i and i + 4, i + 2, i + 1
  * sums_u32                                    | r[16]       | lane i: the sum of the lanes of r[i]; may overwrite r
  * transpose_u32                               | r[16]       | r as a matrix of 16 x 16 words, transposed in place
@@ -118,7 +119,7 @@
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
- * MP_MR, MP_NR_VECTORS                        | the register block of most rows: 6 or 1 rows, 4 or 1 vectors; those of
+ * MP_MR, MP_NR_VECTORS                        | the tallest register block: 6 or 1 rows, 4 or 1 vectors; those of
  *                                             | fewer rows may be wider (vectors_of in products/kinds.h)
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
  * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
@@ -129,9 +130,10 @@
  * MP_FEW_ROWS_RECODED_PAIRS,                  | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows_recoded of
  * MP_FEW_ROWS_RECODED_QUADS                   | mp_products (AVX2: Zen 3, November 2026; AArch64: not measured)
  * MP_TWO_GROUPS                               | defined if an iteration of the loop along K multiplies two
- *                                             | groups of wide_f32. One is 12 multiply-adds on AVX2, two loads,
- *                                             | six broadcasts, and 12 instructions of the loop itself, which
- *                                             | are free on an idle core only (Zen 3: docs/tuning.md)
+ *                                             | groups of wide_f32. On AVX2 a group takes 12 multiply-adds, two
+ *                                             | loads and six broadcasts, and the loop 12 more instructions,
+ *                                             | which are free only while the core's other hardware thread is
+ *                                             | idle (Zen 3: docs/tuning.md)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
@@ -167,7 +169,7 @@ V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-/* Whether integers that are signed are multiplied as a ^ 0x80, or by b ^ 0x80 (kernels.h, mp_gemm). */
+/* 1 if one operand of signed integers is made unsigned by ^ 0x80: a beside packed panels, b in place (kernels.h). */
 #ifdef MP_NATIVE_S8
 #define MP_FLIPS 0
 #else

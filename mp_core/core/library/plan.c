@@ -118,7 +118,7 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
  * N is cut first, since a task that has all rows of A reads its part of B once:
  *     task_panels = panels * min(matrices row_tasks, wanted) / wanted, rounded down, at least 1
  * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, if all matrices together have fewer panels than there
- * are threads or if, with panels that are multiplied as packed, cutting N alone gives fewer tasks than wanted.
+ * are threads or if, with packed panels that keep their format (keeps_format), cutting N alone gives fewer tasks than wanted.
  * If rows of A are quantized during the product, and each thread gets at least MP_ROWS of them, only M is cut, so that no row
  * is quantized twice.
  *
@@ -170,7 +170,7 @@ static int fits_in_place(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->in_place[q->b.format] != NULL;
 }
 
-/* Whether transposed B is multiplied where it lies: in transposed pieces or, of int8, by dot products along K. */
+/* Whether a transposed B is not packed, but multiplied in transposed pieces or, of int8, by dot products along K. */
 static int fits_transposed(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int is_short = p->arithmetic == MP_QUADS && q->k < t->transposed_quads_k;

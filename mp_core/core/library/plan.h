@@ -15,7 +15,7 @@ enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
 typedef enum {
     MP_PANELS,     /* packed panels: of a packed B, or packed into scratch one range of K at a time */
     MP_IN_PLACE,   /* rows of a row-major B, where they lie */
-    MP_TRANSPOSED, /* columns of a transposed B, where they lie */
+    MP_TRANSPOSED, /* columns of a transposed B, piece by piece */
 } mp_way;
 
 /* Whether panels are decoded, and to what. */
@@ -74,8 +74,8 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* of the panels that are multiplied: after decoding, if they are decoded. Of MP_WIDER and MP_OCTS
-                              it is bf16 or int8, and mp_multiplied_bytes is what their columns take */
+    int format;            /* by which columns are measured: that of B or, decoded in any way, that of the arithmetic.
+                              MP_WIDER panels take twice its bytes: mp_multiplied_bytes */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */

@@ -6,8 +6,13 @@
 
 MP_SHARED_BEGIN
 
-/* What scales follow from: the caller; max |x|; max(x, 0); min(x, 0) and max(x, 0), with zero points. */
-typedef enum { MP_GIVEN, MP_SYMMETRIC, MP_POSITIVE, MP_ASYMMETRIC } mp_scales_from;
+/* What scales follow from. */
+typedef enum {
+    MP_GIVEN,      /* the caller gives them */
+    MP_SYMMETRIC,  /* max |x| */
+    MP_POSITIVE,   /* max(x, 0) */
+    MP_ASYMMETRIC, /* min(x, 0) and max(x, 0), with zero points */
+} mp_scales_from;
 
 /* Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart. A slab is
  * `rows` rows of `cols` elements, row_stride elements apart, and has `groups` scale groups along one axis.
@@ -26,7 +31,7 @@ typedef struct {
     float largest;      /* the largest code: symmetric scales are max |x| / largest */
 } mp_codes_kind;
 
-/* The routes through an array. */
+/* The kinds of route through an array: in which order its memory is read. */
 typedef enum {
     MP_COLUMNS, /* a task is a strip of columns of one scale group of rows: its ranges, scales and codes while it is in L2 */
     MP_RUNS,    /* a task is some runs, that is neighbours with one scale, which follow each other */
@@ -34,7 +39,7 @@ typedef enum {
     MP_SPLIT,   /* all ranges first, then all codes: if columns are too long for L2, or scales are too few for the threads */
 } mp_route;
 
-/* The route through an array, which says in what order memory is read; decided once for a call. */
+/* The route that is taken through an array, with the sizes of its tasks; decided once for a call. */
 typedef struct {
     mp_route route;
     int prefetch_next; /* while the codes of a part are made, the next part is prefetched */

@@ -76,7 +76,7 @@ static void find_in(const mp_quantization *z, const mp_part *p, float *lo, float
     else z->kernels->quantizers->range(p, lo, hi);
 }
 
-/* Widen [lo, hi] by the elements of p, for each of its scales. Of symmetric ones, hi is amax and lo is not used. */
+/* Extend [lo, hi] to the elements of p, for each of its scales. Of symmetric ones, hi is amax and lo is not used. */
 static void find_ranges(const mp_quantization *z, const mp_part *p, float *lo, float *hi) {
     mp_chunk_floats numbers;
     if (z->format == MP_F32) {

@@ -38,7 +38,7 @@ typedef struct {
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
     ptrdiff_t in_place_l2_mc;   /* the same of wide, if B fits L2 / 4 and its rows are whole vectors */
-    ptrdiff_t transposed_mc[MP_ARITHMETICS]; /* ... for which transposed B is multiplied where it lies */
+    ptrdiff_t transposed_mc[MP_ARITHMETICS]; /* ... for which transposed B is multiplied piece by piece, and not packed */
     ptrdiff_t transposed_quads_k; /* transposed_mc[MP_QUADS] rows are allowed only from this K on, for a shorter K at most
                                    MR rows: each sum of quads is spread over 16 lanes, and adding these at its end
                                    takes time that only a long K hides */
@@ -72,7 +72,7 @@ typedef struct {
 /* Predicted for Intel. Widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since it
  * competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
  * 64x768x768 to 1024x1024x1024, and 0.99 at 2048x2048x2048. On AVX2 (Zen 3) widening a panel first costs about as much
- * as multiplying it by six rows of A: then 64 rows gain 3 %. */
+ * as multiplying it by six rows of A: so 64 rows gain 3 %. */
 #define MP_PREDICTED_FOR_INTEL .few_rows_f16 = 64
 
 /* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,

@@ -1,5 +1,5 @@
 /* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators: those
- * of the rows of one register block by the columns of the call. If these are a panel, the accumulators are in the L1
+ * of the rows of one register block by the columns of the call. If the call has one panel, the accumulators are in the L1
  * cache: at most 6 x 64 sums (1.5 KiB); of a transposed B up to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). If
  * they are all NC columns (in place, M <= MR), the accumulators are in the L2 cache. What is not asked for costs
  * nothing. A micro-kernel can do the first steps, or all of them, in registers. */

@@ -1,7 +1,7 @@
 /* Pairs flush a result if it is below 2^-126 after rounding to 24 bits, as MXCSR does. Where the processor decides that
  * before rounding (environment.h, MP_WATCHES_FLUSHING), a result that rounds up to 2^-126 is lost. It is found again by
  * the same operation on operands 2^24 times as large, whose result is exactly 2^-102 then and is not flushed. If that
- * overflows, the result is not small. (Sums need none of this: one below 2^-126 is exact.) */
+ * overflows, the result is not small. (A sum of two floats needs none of this: below 2^-126 it is exact.) */
 #ifdef MP_WATCHES_FLUSHING
 
 V vf32 flushed_after_rounding(vf32 result, vf32 scaled) {

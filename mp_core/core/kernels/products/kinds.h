@@ -6,7 +6,7 @@ enum {
 };
 
 enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
-enum { MICRO_PANEL = MP_NR_VECTORS * MP_LANES }; /* columns of a register block of most rows: micro_panel of mp_products */
+enum { MICRO_PANEL = MP_NR_VECTORS * MP_LANES }; /* columns of the tallest register block: micro_panel of mp_products */
 
 typedef struct {
     mp_arithmetic arithmetic;
@@ -51,7 +51,7 @@ V ptrdiff_t vector_bytes(const int kind) {
 V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
 /* Whether the bytes of a and b are those of int16. */
-V int is_wider(const int kind) {
+V int is_int16(const int kind) {
 #ifdef MP_WIDENS
     return kind == KIND_words_i16;
 #else
@@ -79,7 +79,7 @@ V int has_two_groups(const int kind) {
 V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
-    if (decodes || kinds[kind].layouts == IN_PLACE || is_wider(kind) || is_octs(kind)) return MP_NR_VECTORS;
+    if (decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind)) return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
@@ -150,7 +150,7 @@ V int is_signed(const int kind) {
 V factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
     if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
-    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED && !is_wider(kind) ? g->operands.a_flip : 0);
+    return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED && !is_int16(kind) ? g->operands.a_flip : 0);
 }
 
 /* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed. The
@@ -160,7 +160,7 @@ V vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return fma_factor(sum, a, b);
     if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16_factor(sum, a, as_u32(b));
 #ifdef MP_WIDENS
-    if (is_wider(kind)) return as_f32(dot_i16(as_u32(sum), as_u32(a), as_u32(b)));
+    if (is_int16(kind)) return as_f32(dot_i16(as_u32(sum), as_u32(a), as_u32(b)));
 #endif
 #ifdef MP_NATIVE_S8
     if (is_signed(kind)) return as_f32(dot_s8s8_factor(as_u32(sum), a, as_u32(b)));

@@ -85,7 +85,7 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
 V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                       const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
-    const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups that follow */
+    const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
     place at = {.lda = lda, .stride = b_stride / group};
     at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), at.lower = at.a + 3 * lda;
@@ -97,7 +97,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     if (is_octs(kind)) blocks_of_rows(c, rows);
 #endif
     const int two = has_two_groups(kind); /* if so, the last group is multiplied after the loop if it is the odd one */
-    ptrdiff_t left = (g->shape.k - start) / group;
+    ptrdiff_t left = (g->shape.k - start) / group; /* groups to the end of the call, by which prefetches are spread */
     while (left > stop + two) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
@@ -106,13 +106,14 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
             multiply_group(g, c, &at, kind, rows, vectors, group);
             at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
         }
-        if ((rows <= BUSY_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
+        /* Low register blocks that are narrower than usual never prefetch: a constant, so their loop has no test. */
+        if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
         if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
             UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
                 if (two) __builtin_prefetch(at.b + b_stride + OWN_DISTANCE + line, 0, 3);
             }
-        else if (rows > BUSY_ROWS && !((left >> two) & t->next.interval))
+        else if (rows > LOW_ROWS && !((left >> two) & t->next.interval))
             prefetch_lines(&t->next.next, 2, 2);
     }
     if (two && left > stop) {
@@ -244,7 +245,7 @@ V void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTOR
 V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
-        const int next = rows > BUSY_ROWS && t->next.pairs > 0;
+        const int next = rows > LOW_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
         t->next.pairs -= t->next.share;
         ptrdiff_t start = 0, end;

@@ -45,17 +45,18 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
     return multiply_groups(g, groups, kind, 64 / bytes / group, 1);
 }
 
-/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. */
+/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. Blocks
+ * of one height are one call of a micro-kernel if one is as wide as n and no epilogue in memory follows each. */
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t heights = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
     const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
-    const ptrdiff_t prefetching = lower > BUSY_ROWS ? heights : lower == BUSY_ROWS ? taller : 0;
+    const ptrdiff_t prefetching = lower > LOW_ROWS ? heights : lower == LOW_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
     block_column t = {.place = place_of_epilogue(g, kind)};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
-    if (g->prefetch.next && prefetching) /* blocks that prefetch have more than BUSY_ROWS rows, so they are not wider */
+    if (g->prefetch.next && prefetching) /* blocks that prefetch have more than LOW_ROWS rows, so they are not wider */
         share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
                        g->shape.k / group_of(kind) >> has_two_groups(kind));
     line_cursor rows_of_b = {0};
@@ -63,7 +64,7 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     if (kinds[kind].layouts & IN_PLACE) {
         const int width = vectors_of(kind, (int)lower); /* of all blocks, if they have one height */
         pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind), width * vector_bytes(kind),
-                              vectors > width && heights == 1 && (vector_bytes(kind) < 64 || lower > BUSY_ROWS));
+                              vectors > width && heights == 1 && (vector_bytes(kind) < 64 || lower > LOW_ROWS));
     }
     for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
         const ptrdiff_t rows = lower + (height < taller);
@@ -81,10 +82,10 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     }
 }
 
-/* If M = 1, this range of a B in place lies in one K block, and results need not be checked for flushing (flushing.h),
- * then multiply_one_row takes the groups of rows of B. The register blocks take what it leaves: fewer groups than it
- * multiplies at a time, an incomplete last group and, if the K block ends here, at least one group, because only
- * register blocks add up K blocks and run the epilogue. */
+/* B is in place if n > MP_PANEL, for a packed panel is no wider. If M = 1, this range of it lies in one K block, and
+ * results need not be checked for flushing (flushing.h), then multiply_one_row takes the groups of rows of B. The register
+ * blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the K block ends
+ * here, at least one group, because only register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     mp_gemm rest;
     if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL

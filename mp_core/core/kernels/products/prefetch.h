@@ -27,7 +27,7 @@ enum {
     OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
     L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used: half of 32 KiB */
     L2_BYTES = 1 << 19,         /* the same of L2: half of 1 MiB */
-    BUSY_ROWS = 3,              /* register blocks of so many rows or fewer multiply too little to hide prefetches */
+    LOW_ROWS = 3,               /* register blocks of at most so many rows multiply too little to hide prefetches */
     PACK_ROWS_DISTANCE = 32,    /* prefetch distance of packing from rows: bytes of a column, 32 / element bytes rows */
     PACK_COLUMNS_DISTANCE = 256 /* prefetch distance of packing from columns: bytes of a column */
 };

@@ -21,9 +21,9 @@ V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const 
     if (saved != wanted) mp_set_environment(saved);
 }
 
-/* A compiler barrier: after it the compiler reads memory again. Without it the compiler loads what the next register
- * block begins with before the stores that end this one (up to 24), and spills it to the stack: the spills fill the
- * store buffer, in which these stores wait for the last sums. */
+/* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next register
+ * block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills fill the store
+ * buffer, in which these stores wait for the last sums. */
 #define MP_FORGET __asm__ volatile("" ::: "memory")
 
 #ifdef MP_NATIVE_TILES

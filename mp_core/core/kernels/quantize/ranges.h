@@ -20,7 +20,7 @@ V vu32 bits_of_key(vu32 key, const int strict) {
     return strict ? shr_u32(sub_u32(max_u32(key, least), least), 1) : key;
 }
 
-/* Widen *result by max |x| of n numbers. */
+/* Raise *result to max |x| of n numbers. */
 V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
     vu32 top[4];
     UNROLL for (int v = 0; v < 4; v++) top[v] = key_of(set_f32(*result), strict);
@@ -36,7 +36,7 @@ V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
     return 0;
 }
 
-/* Widen the keys top[cols] by those of `rows` rows. */
+/* Raise the keys top[cols] to those of `rows` rows. */
 V void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top, const int rows,
                    const int strict) {
     ptrdiff_t j = 0;
@@ -57,7 +57,7 @@ V void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top,
     }
 }
 
-/* Widen the amax of at most TABLE columns from number `first` on. */
+/* Raise the amax of at most TABLE columns from number `first` on. */
 V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;
@@ -79,7 +79,7 @@ V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int
     return 0;
 }
 
-/* Widen the amax of 16 short runs. Each has a vector of 16 maxima. The vectors are transposed as a matrix, so that one
+/* Raise the amax of 16 short runs. Each has a vector of 16 maxima. The vectors are transposed as a matrix, so that one
  * maximum of 16 vectors gives the amax of all runs. */
 V int top_of_runs(const mp_part *p, ptrdiff_t i, float *result) {
     vu32 top[MP_LANES];
@@ -116,7 +116,7 @@ V vf32 finite_or_zero(vf32 x) {
     return select_f32(gt_i32(set_u32(INFINITE), and_u32(as_u32(x), set_u32(MAGNITUDE))), x, set_f32(0.0f));
 }
 
-/* Widen [lo, hi] by x, lane by lane. A comparison with NaN is false, so that NaN changes nothing. */
+/* Extend [lo, hi] to x, lane by lane. A comparison with NaN is false, so that NaN changes nothing. */
 V void widen_range(vf32 x, vf32 *lo, vf32 *hi, const int strict) {
     const vf32 counted = strict ? finite_or_zero(x) : x;
     *lo = min_f32(counted, *lo), *hi = max_f32(counted, *hi);
@@ -131,7 +131,7 @@ V int farthest(vf32 x, float *result) {
     return 0;
 }
 
-/* Widen [*lo, *hi] by n numbers. */
+/* Extend [*lo, *hi] to n numbers. */
 V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int strict) {
     vf32 a[4], b[4];
     UNROLL for (int v = 0; v < 4; v++) a[v] = set_f32(*lo), b[v] = set_f32(*hi);
@@ -148,7 +148,7 @@ V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int 
     return 0;
 }
 
-/* Widen lo[cols] and hi[cols] by `rows` rows. */
+/* Extend [lo, hi] of each column to `rows` rows. */
 V void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, float *hi, const int rows,
                      const int strict) {
     ptrdiff_t j = 0;
@@ -171,7 +171,7 @@ V void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, f
     }
 }
 
-/* Widen the ranges of at most TABLE / 2 columns from number `first` on. */
+/* Extend the ranges of at most TABLE / 2 columns from number `first` on. */
 V int range_of_columns(const mp_part *p, ptrdiff_t first, float *lo, float *hi, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE / 2), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;

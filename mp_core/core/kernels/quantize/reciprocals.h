@@ -3,9 +3,9 @@
  *
  * Integers: the code is floor(f + zero_point + 1/2), unless that is a tie. Computed instead is
  *     t = x (1 / scale) + zero_point + 1/2,    a fixed-point number with 16 bits of fraction; let u = 2^-16.
- * If |f| > 256, t and f are both beyond the same end of the codes. If |f| <= 256, these are the errors of t: the
- * inverse is rounded by at most 2^-24 of itself, which changes its product with x by at most u; f is rounded by at most
- * u / 2; the fused multiply-add rounds numbers below 2^23 u by at most u / 4; the conversion to an integer rounds by at
+ * If |f| > 256, t and f + zero_point + 1/2 are both beyond the same end of the codes. If |f| <= 256, these are the errors
+ * of t: the inverse is rounded by at most 2^-24 of itself, which changes its product with x by at most u; f is rounded by
+ * at most u / 2; the fused multiply-add rounds numbers below 2^23 u by at most u / 4; the conversion to an integer rounds by at
  * most u / 2. So t is within 2.25 u of f + zero_point + 1/2. Then 4 u are added to t. If its fraction is at least 8 u
  * now, the fraction of f + zero_point + 1/2 is above 0: there is no tie, both have the same floor, and the code is
  * certain. A fraction is less in one of 8192 numbers, and in NaN and numbers beyond 2^15, which are converted to a
