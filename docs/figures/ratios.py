@@ -21,7 +21,7 @@ def cell(name: str, dtype: str) -> str:
     found = best([record for record in load(name).records if (record.operation, record.dtype) == ("products", dtype)])
     peers: dict[str, float] = {}
     for (shape, contender), record in found.items():
-        # Of a batch of narrow matrices the only peer is a fallback of PyTorch, which is 9 to 39 times slower: no rival.
+        # Of a batch of narrow matrices the only peer is a fallback of PyTorch, which is 8 to 39 times slower: no rival.
         if contender not in ("packed", "kn", "nk") and (dtype == "float32" or shape.count("x") == 2):
             peers[shape] = max(record.rate, peers.get(shape, 0.0))
     ratios = {shape: found[shape, "packed"].rate / rate for shape, rate in peers.items()}
