@@ -111,7 +111,6 @@ WORD(load_columns) {
     load_columns(a, n, r);
     memcpy(out, r, sizeof r);
 }
-WORD(transpose_words) { transpose_words(a, n, out, ((const ptrdiff_t *)b)[0]); }
 WORD(interleave_u8) {
     const char *const x = a;
     put_vu32(out, interleave_u8(get_vu8(x), get_vu8(x + 16), get_vu8(x + 32), get_vu8(x + 48)));
@@ -185,6 +184,9 @@ PAIR(pair_from_i8)
 UNARY(pair_from_i4, vu32, vu32)
 #endif
 
+#ifdef MP_NATIVE_TRANSPOSE
+WORD(transpose_words) { transpose_words(a, n, out, ((const ptrdiff_t *)b)[0]); }
+#endif
 #ifdef MP_NATIVE_FMA_COLUMNS
 WORD(fma_columns) { put_vf32(out, fma_columns(get_vf32(a), b, (const char *)b + 256 * sizeof(float), *(const ptrdiff_t *)c, n)); }
 #endif
@@ -226,6 +228,9 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_NATIVE_TRANSPOSE
+    "MP_NATIVE_TRANSPOSE "
 #endif
 #ifdef MP_NATIVE_FMA_COLUMNS
     "MP_NATIVE_FMA_COLUMNS "

@@ -46,7 +46,6 @@
  * sums_u32                                    | r[16]       | lane i: the sum of the lanes of r[i]; may overwrite r
  * transpose_u32                               | r[16]       | r as a matrix of 16 x 16 words, transposed in place
  * load_columns                                | p, s, r[16] | lane i of r[j]: word j of those at p + i s bytes
- * transpose_words                             | p, s, q, t  | the same, stored: r[j] at q + j t bytes
  * interleave_u8                               | x, y, z, w  | byte i of x, y, z and w in lane i, x lowest
  * interleave_rows                             | p, s, r[4]  | lane j of r[i]: byte 16 i + j at p, p + s, p + 2 s, p + 3 s
  *
@@ -88,6 +87,9 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
+ * if MP_NATIVE_TRANSPOSE: 16 vectors are more than the registers hold
+ * transpose_words                             | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes
+ *
  * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns needs no copy of them
  * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
  *                                             |             | p + i s, each added by one fma, in order
@@ -113,9 +115,9 @@
  * if not MP_NATIVE_S8: likewise
  * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
  *
- * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, transpose_words,
- * interleave_u8, interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS,
- * MP_NATIVE_TRANSPOSE, MP_NATIVE_U8, MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
+ * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
+ * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS, MP_NATIVE_U8,
+ * MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -212,14 +214,6 @@ V vu32 sums_u32(vu32 *r) {
 V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     UNROLL16 for (int i = 0; i < MP_LANES; i++) r[i] = load_u32(from + i * cs);
     transpose_u32(r);
-}
-#endif
-
-#ifndef MP_NATIVE_TRANSPOSE
-V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
-    vu32 r[MP_LANES];
-    load_columns(from, cs, r);
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) store_u32(to + i * stride, r[i]);
 }
 #endif
 

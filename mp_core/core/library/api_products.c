@@ -150,12 +150,14 @@ ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
 }
 
 int mp_core_multiply(const mp_core_product *q, void *scratch, int threads) {
-    mp_product p = {.kernels = mp_kernels_in_use(), .reproducible = mp_is_reproducible()};
-    if (!p.kernels) return MP_CORE_BAD_ISA;
-    if (p.reproducible < 0) return MP_CORE_BAD_ORDER;
+    const mp_kernels *const kernels = mp_kernels_in_use();
+    const int reproducible = mp_is_reproducible();
+    if (!kernels) return MP_CORE_BAD_ISA;
+    if (reproducible < 0) return MP_CORE_BAD_ORDER;
     if (!is_valid(q) || !mp_are_threads(threads)) return MP_CORE_INVALID;
     if (q->m == 0 || q->n == 0) return MP_CORE_OK;
     if (scratch && threads > MP_MOST_SLOTS) threads = MP_MOST_SLOTS;
+    mp_product p = {.kernels = kernels, .reproducible = reproducible};
     const int used = plan(q, &p, threads);
     mp_slots slots = {.memory = scratch, .bytes = mp_round_up(p.plan.scratch.total, 64), .count = used};
     if (scratch && p.plan.scratch.total) {

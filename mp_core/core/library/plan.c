@@ -42,20 +42,14 @@ static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
     return p->decoded && !p->amx && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
 
-ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
-    const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
-    if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
-    return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
-}
-
 /* Whether rows of A lie in memory as the arithmetic reads them. */
-static int is_ready(const mp_problem *q, int arithmetic) {
+static inline int is_ready(const mp_problem *q, int arithmetic) {
     return (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
 /* Set what panels are decoded to, and what follows from that. */
-static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
+static inline void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
     p->decoded = decoded;
     p->format = decoded ? native[p->arithmetic] : q->b.format;
     p->direct = decoded != MP_WIDER && is_ready(q, p->arithmetic);
@@ -64,7 +58,7 @@ static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
 
 /* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. A
  * float32 panel need not be copied if it has one micro-panel only, or fits L1 as it is. */
-static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
+static inline mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
     if (mc > kernels->few_rows_recoded && !p->amx && !(q->zero_point && kernels->widens) && kernels->recode[q->b.format])
         return kernels->widens ? MP_WIDER : MP_OCTS;
@@ -146,6 +140,10 @@ static void cut(const mp_problem *q, mp_plan *p) {
         if (q->matrices * panels < threads || (keeps_format(q, p) && q->matrices * row_tasks * panels < wanted))
             row_tasks = mp_max(row_tasks, mp_min(mp_ceil_div(q->m, 2 * MP_ROWS), threads));
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
+    }
+    if (row_tasks == 1 && p->task_panels == panels) { /* the general case, without its divisions */
+        p->mc = q->m, p->row_tasks = p->panel_tasks = 1;
+        return;
     }
     const ptrdiff_t rows = mp_ceil_div(q->m, row_tasks);
     const ptrdiff_t unit = p->amx && rows > 2 * AMX_ROWS              ? AMX_ROWS
@@ -279,16 +277,16 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
     if (p->small) {
         p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;
         p->row_tasks = p->panel_tasks = 1, p->task_panels = mp_ceil_div(q->n, MP_PANEL);
-        if (p->decoded || !p->direct) size_scratch(q, p);
+        size_rows(q, p), size_decoded(q, p);
         return;
     }
     cut(q, p);
-    if (decoding_of(q, p, p->mc) != p->decoded) { /* a task has too few rows: cut the product without such copies */
+    if (p->mc < q->m && decoding_of(q, p, p->mc) != p->decoded) { /* too few rows: cut the product without such copies */
         set_decoding(q, p, decoding_of(q, p, p->mc));
         cut(q, p);
     }
     choose_way(q, p);
     choose_prefetching(q, p);
     choose_ranges(q, p);
-    size_scratch(q, p);
+    size_rows(q, p), size_decoded(q, p), size_parts(q, p);
 }

@@ -112,14 +112,14 @@ static inline int mp_recoded(const mp_plan *p) { return mp_wider(p) || p->decode
 
 /* Bytes of k elements of a column of the panels that are multiplied. */
 static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {
-    return mp_column_bytes(p->format, mp_round_up(k, p->decoded == MP_OCTS ? MP_OCT : 1)) << mp_wider(p);
+    return mp_column_bytes(p->format, p->decoded == MP_OCTS ? mp_round_up(k, MP_OCT) : k) << mp_wider(p);
 }
 
 /* Bytes of an element of A as kernels read it. */
 static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }
 
 /* Elements of a row of A that is copied as kernels read it: rows that are made wider have an even number. */
-static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return mp_round_up(k, 1 + mp_wider(p)); }
+static inline ptrdiff_t mp_a_row(const mp_plan *p, ptrdiff_t k) { return k + (k & mp_wider(p)); }
 
 /* Integers beside integers: quads. Two formats that bfloat16 holds exactly: pairs. All others: wide, in float32. */
 static inline int mp_arithmetic_of(int a_format, int b_format) {
@@ -129,6 +129,14 @@ static inline int mp_arithmetic_of(int a_format, int b_format) {
 /* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
 static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
     return p->arithmetic == MP_QUADS && !p->amx && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
+}
+
+/* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows of
+ * the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
+static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
+    const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
+    if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
+    return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
 }
 
 /* Multiplications of all products of the batch. */
@@ -141,10 +149,6 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2);
 
 /* The machine that runs this; read at the first call. */
 const mp_machine *mp_this_machine(void);
-
-/* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows of
- * the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
-ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic);
 
 /* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);

@@ -51,7 +51,7 @@ static void prefetch_next(const mp_product *p, mp_gemm *g, const place *at, ptrd
 }
 
 /* Set the epilogue to the columns from `column` on. */
-static void set_columns(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column) {
+static inline void set_columns(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column) {
     mp_epilogue *e = &g->epilogue;
     e->out = at->out + column * p->out.size;
     e->residual = at->residual ? at->residual + column * p->residual.size : NULL;
@@ -129,30 +129,31 @@ static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     g->accumulators.init = init, e->col_sum = NULL;
 }
 
-/* Multiply a panel's range of K: as it is, or decoded and then one micro-panel after the other. */
-static void run_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums,
-                      char *decoded) {
+/* Multiply the columns from `column` on: those of a panel's range of K, or of one micro-panel of it. */
+static inline void run_kernel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
-    mp_accumulators *const sums = &g->accumulators;
-    const ptrdiff_t n = g->shape.n;
-    const int recoded = mp_recoded(&p->plan);
-    ptrdiff_t width = MP_PANEL;
     int32_t init[MP_PANEL];
-    if (p->plan.decoded) {
-        const mp_products *by = recoded ? kernels : &p->kernels->decoding[p->plan.arithmetic];
-        (recoded ? by->recode : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
-        g->operands.b = decoded, width = by->micro_panel;
-    }
-    for (ptrdiff_t first = 0;; first += width) {
+    g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
+    set_columns(p, g, at, column);
+    if (own_sums) g->epilogue.col_sum = own_sums;
+    start_sums(p, g, init);
+    if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+    else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
+    else kernels->gemm[p->plan.format](g);
+}
+
+/* Decode a panel's range of K, and multiply one micro-panel after the other. */
+static void run_decoded(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums,
+                        char *decoded) {
+    const int recoded = mp_recoded(&p->plan);
+    const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
+    const ptrdiff_t n = g->shape.n, width = by->micro_panel;
+    mp_accumulators *const sums = &g->accumulators;
+    (recoded ? by->recode : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
+    g->operands.b = decoded;
+    for (ptrdiff_t first = 0; first < n; first += width) {
         g->shape.n = mp_min(n - first, width);
-        g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
-        set_columns(p, g, at, column + first);
-        if (own_sums) g->epilogue.col_sum = own_sums + first;
-        start_sums(p, g, init);
-        if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
-        else if (recoded) kernels->gemm_recoded(g);
-        else kernels->gemm[p->plan.format](g);
-        if (first + width >= n) return;
+        run_kernel(p, g, at, column + first, own_sums ? own_sums + first : NULL);
         g->operands.b = (const char *)g->operands.b + width * mp_multiplied_bytes(&p->plan, g->shape.k);
         if (sums->sums) sums->sums = (float *)sums->sums + width;
         if (sums->partial) sums->partial = (float *)sums->partial + width;
@@ -189,7 +190,8 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
             }
             set_panel(p, g, at, first, column, made, sums);
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
-            run_panel(p, g, at, column, sums, decoded);
+            if (p->plan.decoded) run_decoded(p, g, at, column, sums, decoded);
+            else run_kernel(p, g, at, column, sums);
         }
         first += length;
     } while (first < p->k);

@@ -79,7 +79,8 @@ V int has_two_groups(const int kind) {
 V int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
-    if (decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind)) return MP_NR_VECTORS;
+    if (MP_NR_VECTORS == 4 || decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
+        return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
