@@ -126,12 +126,6 @@ CASES = (
         (Edit(PLAN, "mc > mp_few_rows(q, p->arithmetic)", "0"),),
     ),
     Case(
-        "two pointers to rows",
-        "Register blocks of more than three rows of A keep two pointers to rows, not six, so that none is spilled.",
-        rf"products {MANY} (packed|kn)$",
-        (Edit(MICRO_KERNEL, '    if (rows > 3) __asm__("" : "+r"(at.lower));\n', ""),),
-    ),
-    Case(
         "stores before loads",
         "Loads of the next register block wait for the stores that end this one, so nothing is spilled.",
         rf"products {MANY} (packed|kn)$",

@@ -63,6 +63,11 @@ def test_less_than_five_percent_or_one_start_without_it_is_no_slowdown(compare, 
     assert not compare.clearly(figures(compare, *ratios))
 
 
+def test_a_call_of_less_than_a_microsecond_must_be_much_slower(compare):
+    assert not compare.clearly(compare.Figures((0.8, 0.8), (0.8, 0.8), 0.9e-6))
+    assert compare.clearly(compare.Figures((0.7, 0.7), (0.7, 0.7), 0.9e-6))
+
+
 def test_both_statistics_must_show_a_slowdown(compare):
     assert not compare.clearly(compare.Figures((0.8, 0.8), (1.0, 1.0), 1e-6))
     assert compare.clearly(compare.Figures((0.8, 0.8), (0.7, 0.7), 1e-6))

@@ -1,9 +1,9 @@
 /* Sums of a register block, and computing them again where flushing has to be exact. */
 enum { MOST_ROWS = 2 * MP_MR, MOST_VECTORS = 4 }; /* more than MR rows have only the pieces of transposed.h */
 
-/* Where a group along K is read: rows 0 to 2 of a from `a` on, the others from `lower` on. */
+/* Where a group along K is read. */
 typedef struct {
-    const char *a, *lower, *b;
+    const char *a, *b;
     ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
 } place;
 

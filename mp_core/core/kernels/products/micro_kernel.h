@@ -42,8 +42,7 @@ V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at,
     vf32 column[MOST_VECTORS];
     UNROLL for (int j = j0; j < j1; j++) column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
     UNROLL16 for (int i = 0; i < rows; i++) {
-        const char *const from = i < 3 ? at->a + i * at->lda : at->lower + (i - 3) * at->lda;
-        const factor row = factor_of_a(g, from + offset, kind);
+        const factor row = factor_of_a(g, at->a + i * at->lda + offset, kind);
         UNROLL for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
     }
 }
@@ -64,7 +63,7 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
     UNROLL for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
     if (at_once == vectors) return;
-    __asm__("" : "+r"(at->a), "+r"(at->lower)); /* hides that a was loaded before, so that it is loaded again */
+    __asm__("" : "+r"(at->a)); /* hides that a was loaded before, so that it is loaded again */
     UNROLL for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
@@ -77,7 +76,7 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
     char last[MOST_ROWS][GROUP_BYTES];
     memset(last, 0, sizeof last);
     for (int i = 0; i < rows; i++) memcpy(last[i], at->a + i * at->lda, (size_t)(valid * size_of_a(kind)));
-    place here = {.a = last[0], .lower = last[3 % (MOST_ROWS)], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
+    place here = {.a = last[0], .b = at->b, .lda = GROUP_BYTES, .stride = at->stride};
     multiply_group(g, c, &here, kind, rows, vectors, valid);
 }
 
@@ -88,10 +87,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
     place at = {.lda = lda, .stride = b_stride / group};
-    at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), at.lower = at.a + 3 * lda;
+    at.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind);
     at.b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group * b_stride;
-    /* Hides that lower = a + 3 lda: the compiler then keeps two pointers to rows instead of six. */
-    if (rows > 3) __asm__("" : "+r"(at.lower));
     const volatile prefetch_kind *const prefetching = &t->prefetching; /* stays in memory: sums need the registers */
 #ifdef MP_NATIVE_OCTS
     if (is_octs(kind)) blocks_of_rows(c, rows);
@@ -100,11 +97,11 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     ptrdiff_t left = (g->shape.k - start) / group; /* groups to the end of the call, by which prefetches are spread */
     while (left > stop + two) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
-        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
+        at.a += group * size_of_a(kind), at.b += b_stride, left--;
         if (two) {
             MP_FORGET; /* else the second group is loaded with the first, and sums leave the registers */
             multiply_group(g, c, &at, kind, rows, vectors, group);
-            at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride, left--;
+            at.a += group * size_of_a(kind), at.b += b_stride, left--;
         }
         /* Low register blocks that are narrower than usual never prefetch: a constant, so their loop has no test. */
         if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
@@ -118,7 +115,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
     }
     if (two && left > stop) {
         multiply_group(g, c, &at, kind, rows, vectors, group);
-        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride;
+        at.a += group * size_of_a(kind), at.b += b_stride;
     }
     if (left_over) multiply_last_group(g, c, &at, kind, rows, vectors, left_over);
 #ifdef MP_NATIVE_OCTS

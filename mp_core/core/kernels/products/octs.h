@@ -13,8 +13,8 @@ _Static_assert(MP_NR_VECTORS == 1, "octs are in micro-panels of 16 columns");
 V void multiply_octs(vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows) {
     two_octs a[MOST_ROWS / 2];
     UNROLL for (int i = 0; i < rows; i += 2) {
-        const char *const row = i < 3 ? at->a + i * at->lda : at->lower + (i - 3) * at->lda;
-        a[i / 2] = load_octs(row, i + 1 == rows ? row : i + 1 < 3 ? at->a + (i + 1) * at->lda : at->lower + (i - 2) * at->lda);
+        const char *const row = at->a + i * at->lda;
+        a[i / 2] = load_octs(row, i + 1 == rows ? row : row + at->lda);
     }
     UNROLL for (int half = 0; half < 2; half++) {
         if (half) MP_FORGET; /* of b one half at a time: sums, both halves and a do not fit the registers */

@@ -21,14 +21,14 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
     for (int v = 0; v < all; v += vectors) {
         place at = {.lda = lda, .b = (const char *)g->operands.b + v * vector_bytes(kind)};
-        at.a = (const char *)g->operands.a + row * lda, at.lower = at.a + 3 * lda;
+        at.a = (const char *)g->operands.a + row * lda;
         char *const partial = (char *)g->accumulators.partial + row * ld + v * MP_LANES * 4;
         vf32 c[MOST_ROWS][MOST_VECTORS];
         load_sums(c, partial, ld, rows, vectors);
         watch(kind);
 #define MP_ADVANCE                                                 \
         multiply_group(g, c, &at, kind, rows, vectors, group);     \
-        at.a += group * size_of_a(kind), at.lower += group * size_of_a(kind), at.b += b_stride;
+        at.a += group * size_of_a(kind), at.b += b_stride;
         if (rows < 3)
             _Pragma("GCC unroll 4") for (int left = k / group; left > 0; left--) { MP_ADVANCE }
         else
