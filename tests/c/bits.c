@@ -202,6 +202,29 @@ static void edge_of_flushing(void) {
     }
 }
 
+/* Activations of pairs where these give a result beside 2^-126: of 0 + bias, near 2^-126 and 2^-125 of either sign, and in
+ * the tail where the function itself is so small. */
+static void activations_at_the_edge(void) {
+    static const uint32_t tails[] = {0, 0xC14CCCCD /* gelu, -12.8 on */, 0xC2B40000 /* silu, -90 on */, 0,
+                                     0xC0900000 /* gelu_tanh, -4.5 on */, 0xC2AA0000 /* sigmoid, -85 on */, 0};
+    enum { N = 1 << 16 };
+    float *const x = (float *)packed;
+    memset(a_memory, 0, sizeof a_memory);
+    for (int activation = 1; activation <= MP_CORE_TANH; activation++) {
+        const uint32_t starts[] = {0x00800000 - N / 2, 0x80800000 - N / 2, 0x01000000 - N / 2, 0x81000000 - N / 2, tails[activation - 1]};
+        int status = MP_CORE_OK;
+        for (int range = 0; range < 5; range++) {
+            for (uint32_t i = 0; i < N; i++) memcpy(x + i, &(uint32_t){starts[range] + i * (range == 4 ? 17 : 1)}, 4);
+            mp_core_product p = {.size = sizeof p, .m = 1, .n = N, .k = 1, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
+                                 .out_type = MP_CORE_FLOAT32, .a = a_memory, .lda = 1, .b = a_memory, .b_rs = N, .b_cs = 1,
+                                 .out = out_memory, .ldo = N, .bias = x, .activation = activation};
+            status |= mp_core_multiply(&p, NULL, 1);
+            mix_elements(MP_CORE_FLOAT32, out_memory, N, 0);
+        }
+        report("activations at the edge of flushing", status);
+    }
+}
+
 /* ---- quantization */
 
 static void quantizations(void) {
@@ -283,6 +306,7 @@ int main(int count, char **arguments) {
     casts();
     products();
     edge_of_flushing();
+    activations_at_the_edge();
     quantizations();
     rows();
     return 0;
