@@ -64,7 +64,8 @@ static inline mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptr
         return kernels->widens ? MP_WIDER : MP_OCTS;
     if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d))
         return MP_UNDECODED;
-    return decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic));
+    if (decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic))) return MP_DECODED;
+    return MP_UNDECODED;
 }
 
 /* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */

@@ -19,7 +19,7 @@ static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
     const ptrdiff_t row = rest % plan->row_tasks * plan->mc, matrix = rest / plan->row_tasks;
     const ptrdiff_t end = mp_min(p->n, (first_panel + plan->task_panels) * MP_PANEL), nc = plan->nc_panels * MP_PANEL;
     mp_gemm g = p->common;
-    place at = place_of(p, matrix, row);
+    task_place at = place_of(p, matrix, row);
     g.shape.m = mp_min(plan->mc, p->m - row);
     work = prepare_rows(p, &g, &at, matrix * p->m + row, work);
     for (ptrdiff_t column = first_panel * MP_PANEL; column < end; column += nc) {
@@ -37,7 +37,7 @@ void mp_run_here(const mp_product *p, char *work) {
 /* A small plan: one task, one range of K, no accumulators in scratch. */
 static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
-    place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
+    task_place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (!p->plan.direct) {

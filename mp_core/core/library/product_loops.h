@@ -12,7 +12,7 @@ static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff
 }
 
 /* Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on. */
-static const char *packed_range(const mp_product *p, const place *at, ptrdiff_t first, ptrdiff_t column, ptrdiff_t n) {
+static const char *packed_range(const mp_product *p, const task_place *at, ptrdiff_t first, ptrdiff_t column, ptrdiff_t n) {
     const int format = p->b.format;
     return at->b + column * mp_column_bytes(format, p->k) + first / mp_group[format] * mp_group_bytes[format] * n;
 }
@@ -26,7 +26,7 @@ typedef struct {
  *
  * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
  * KC rows of the NC columns, of which each panel prefetches an equal part. */
-static void prefetch_next(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
+static void set_prefetch(const mp_product *p, mp_gemm *g, const task_place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
     const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
     mp_prefetch *f = &g->prefetch;
     first += g->shape.k;
@@ -51,7 +51,7 @@ static void prefetch_next(const mp_product *p, mp_gemm *g, const place *at, ptrd
 }
 
 /* Set the epilogue to the columns from `column` on. */
-static inline void set_columns(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column) {
+static inline void set_columns(const mp_product *p, mp_gemm *g, const task_place *at, ptrdiff_t column) {
     mp_epilogue *e = &g->epilogue;
     e->out = at->out + column * p->out.size;
     e->residual = at->residual ? at->residual + column * p->residual.size : NULL;
@@ -65,7 +65,7 @@ static inline void set_columns(const mp_product *p, mp_gemm *g, const place *at,
  *
  * The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
  * (`tail`) have no row after them, so they are copied into scratch first. */
-static void run_in_place(const mp_product *p, mp_gemm *g, const place *at, columns c, char *work) {
+static void run_in_place(const mp_product *p, mp_gemm *g, const task_place *at, columns c, char *work) {
     const mp_task_scratch *parts = &p->plan.scratch;
     const ptrdiff_t size = mp_element_bytes[p->b.format], all = c.last - c.first, group = mp_group[p->b.format];
     const ptrdiff_t row_bytes = mp_round_up(all, MP_LANES) * size;
@@ -91,7 +91,7 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const place *at, colum
             g->accumulators.sums = parts->accumulators ? work + done * 4 : g->accumulators.partial;
             g->operands.b = b + first * p->b.rs + done * size;
             set_columns(p, g, at, column);
-            if (g->shape.m > MP_ROWS) prefetch_next(p, g, at, first, column, c);
+            if (g->shape.m > MP_ROWS) set_prefetch(p, g, at, first, column, c);
             p->kernels->products[p->plan.arithmetic]->in_place[p->b.format](g);
         }
         first += length;
@@ -99,7 +99,7 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const place *at, colum
 }
 
 /* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
-static void set_panel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t first, ptrdiff_t column, char *made,
+static void set_panel(const mp_product *p, mp_gemm *g, const task_place *at, ptrdiff_t first, ptrdiff_t column, char *made,
                       int32_t *own_sums) {
     const ptrdiff_t k = g->shape.k, n = g->shape.n;
     if (p->b.packed) {
@@ -122,7 +122,7 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
 
 /* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
  * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^ 0x80. */
-static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
+static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init) {
     mp_epilogue *e = &g->epilogue;
     if (!e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
     for (ptrdiff_t i = 0; i < g->shape.n; i++) init[i] = -e->a_zero * e->col_sum[i];
@@ -130,20 +130,20 @@ static void start_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
 }
 
 /* Multiply the columns from `column` on: those of a panel's range of K, or of one micro-panel of it. */
-static inline void run_kernel(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums) {
+static inline void run_kernel(const mp_product *p, mp_gemm *g, const task_place *at, ptrdiff_t column, const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     int32_t init[MP_PANEL];
     g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
     set_columns(p, g, at, column);
     if (own_sums) g->epilogue.col_sum = own_sums;
-    start_sums(p, g, init);
+    start_at_zero_points(p, g, init);
     if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
     else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
     else kernels->gemm[p->plan.format](g);
 }
 
 /* Decode a panel's range of K, and multiply one micro-panel after the other. */
-static void run_decoded(const mp_product *p, mp_gemm *g, const place *at, ptrdiff_t column, const int32_t *own_sums,
+static void run_decoded(const mp_product *p, mp_gemm *g, const task_place *at, ptrdiff_t column, const int32_t *own_sums,
                         char *decoded) {
     const int recoded = mp_recoded(&p->plan);
     const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
@@ -163,10 +163,10 @@ static void run_decoded(const mp_product *p, mp_gemm *g, const place *at, ptrdif
 }
 
 /* Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary. */
-static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns c, char *work) {
+static void run_panels(const mp_product *p, mp_gemm *g, const task_place *at, columns c, char *work) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_task_scratch *parts = &p->plan.scratch;
-    const ptrdiff_t panel_bytes = g->shape.m * MP_PANEL * 4;
+    const ptrdiff_t panel_sums = g->shape.m * MP_PANEL * 4;
     char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *decoded = made + parts->made;
     int32_t *const own_sums = parts->column_sums ? (int32_t *)(decoded + parts->decoded) : NULL;
     float *scales = (float *)(decoded + parts->decoded + parts->column_sums);
@@ -178,9 +178,9 @@ static void run_panels(const mp_product *p, mp_gemm *g, const place *at, columns
         for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
             int32_t *const sums = own_sums ? own_sums + panel * MP_PANEL : NULL;
             g->shape.n = mp_min(p->n - column, MP_PANEL);
-            g->accumulators.sums = parts->accumulators ? work + panel * panel_bytes : NULL;
-            g->accumulators.partial = parts->partial_sums ? partial + panel * panel_bytes : NULL;
-            if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) prefetch_next(p, g, at, first, column, c);
+            g->accumulators.sums = parts->accumulators ? work + panel * panel_sums : NULL;
+            g->accumulators.partial = parts->partial_sums ? partial + panel * panel_sums : NULL;
+            if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) set_prefetch(p, g, at, first, column, c);
             if (p->plan.way == MP_TRANSPOSED) {
                 set_columns(p, g, at, column);
                 g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs;

@@ -9,7 +9,7 @@ typedef struct {
     const int32_t *sums;
     const char *residual;
     char *out;
-} place;
+} task_place;
 
 /* Quantize rows of A to the codes that mp_core.quantize gives: by given scales, or each row by its amax / 127. */
 static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
@@ -113,8 +113,8 @@ static void copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t 
 }
 
 /* Return where the operands and the result of a task begin: the rows from `row` on, of one matrix of the batch. */
-static place place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
-    place at = {p->a.data + row * p->a.rs, p->b.data, p->b.sums, p->residual.data, p->out.data + row * p->out.rs};
+static task_place place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
+    task_place at = {p->a.data + row * p->a.rs, p->b.data, p->b.sums, p->residual.data, p->out.data + row * p->out.rs};
     ptrdiff_t b_matrix = 0;
     if (at.residual) at.residual += row * p->residual.rs;
     for (int axis = p->batch_axes - 1; axis >= 0; axis--) {
@@ -144,7 +144,7 @@ static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *su
 
 /* Set the rows of A of a task: where they lie or copied, with their scales, zero points and sums. `row` counts the rows of
  * all matrices of the batch. Return the scratch that is left. */
-static char *prepare_rows(const mp_product *p, mp_gemm *g, place *at, ptrdiff_t row, char *work) {
+static char *prepare_rows(const mp_product *p, mp_gemm *g, task_place *at, ptrdiff_t row, char *work) {
     const mp_task_scratch *parts = &p->plan.scratch;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (p->a.row_scale) g->epilogue.row_scale = p->a.row_scale + row * g->epilogue.row_stride;

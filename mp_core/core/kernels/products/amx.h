@@ -33,7 +33,7 @@ V void shape_tiles(ptrdiff_t rows) {
     for (int t = 0; t < 8; t++) shapes.row_bytes[t] = DEPTH, shapes.rows[t] = t == 2 || t == 3 ? lower : TILE;
     shapes.rows[0] = shapes.rows[1] = shapes.rows[4] = upper;
     if (rows > TILE) shapes.rows[5] = lower;
-    MP_FORGET;
+    MP_COMPILER_BARRIER;
     _tile_loadconfig(&shapes);
 }
 
@@ -263,7 +263,7 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
         const char *const a = (const char *)g->operands.a + row * lda;
         if (row == 0 || rows < TILE_ROWS) shape_tiles(rows);
         if (left) copy_last_a(a + whole, lda, rows, left, last_a);
-        MP_FORGET;
+        MP_COMPILER_BARRIER;
         for (ptrdiff_t v = 0, n; v < vectors; v += n) {
             n = high ? at_most(vectors - v, 2) : vectors;
             t.a = a, t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
@@ -277,7 +277,7 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
             t.epilogue.row_scale = g->epilogue.row_scale ? g->epilogue.row_scale + row * g->epilogue.row_stride : &one;
             t.epilogue.col_scale = col_scale + v * MP_LANES, t.epilogue.bias = bias + v * MP_LANES;
         }
-        MP_FORGET;
+        MP_COMPILER_BARRIER;
         if (g->accumulators.last && !as_they_are && !scaled)
             (pairs ? epilogue_of_floats : epilogue_of_integers)(g, sums, row, rows);
     }

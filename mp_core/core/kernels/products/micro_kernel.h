@@ -81,7 +81,7 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
 }
 
 /* Multiply the elements start to end - 1 along K, which lie in one K block. */
-V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                       const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
     const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
@@ -99,7 +99,7 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
         multiply_group(g, c, &at, kind, rows, vectors, group);
         at.a += group * size_of_a(kind), at.b += b_stride, left--;
         if (two) {
-            MP_FORGET; /* else the second group is loaded with the first, and sums leave the registers */
+            MP_COMPILER_BARRIER; /* else the second group is loaded with the first, and sums leave the registers */
             multiply_group(g, c, &at, kind, rows, vectors, group);
             at.a += group * size_of_a(kind), at.b += b_stride, left--;
         }
@@ -123,8 +123,8 @@ V void multiply_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS]
 #endif
 }
 
-/* Compute again what multiply_block did, for pairs, with exact flushing (multiply_again). */
-V void multiply_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+/* Compute again what multiply_k_block did, for pairs, with exact flushing (multiply_again). */
+V void multiply_k_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                             const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
     float sums[MP_MR * MP_PANEL];
@@ -251,12 +251,12 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
             vf32 c[MOST_ROWS][MOST_VECTORS];
             start_sums(g, t, c, kind, rows, vectors);
             watch(kind);
-            multiply_block(g, t, c, start, end, kind, rows, vectors);
+            multiply_k_block(g, t, c, start, end, kind, rows, vectors);
             if (has_flushed(c, kind, rows, vectors)) {
                 start_sums(g, t, c, kind, rows, vectors);
-                multiply_block_again(g, t, c, start, end, kind, rows, vectors);
+                multiply_k_block_again(g, t, c, start, end, kind, rows, vectors);
             }
-            MP_FORGET;
+            MP_COMPILER_BARRIER;
             if (g->accumulators.suspend) {
                 store_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
                 continue;

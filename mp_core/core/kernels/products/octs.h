@@ -17,7 +17,7 @@ V void multiply_octs(vf32 (*c)[MOST_VECTORS], const place *at, const int kind, c
         a[i / 2] = load_octs(row, i + 1 == rows ? row : row + at->lda);
     }
     UNROLL for (int half = 0; half < 2; half++) {
-        if (half) MP_FORGET; /* of b one half at a time: sums, both halves and a do not fit the registers */
+        if (half) MP_COMPILER_BARRIER; /* of b one half at a time: sums, both halves and a do not fit the registers */
         const vu32 b = load_u32(at->b + half * 64);
         UNROLL for (int i = 0; i < rows; i += 2) {
             const vu32 sum = as_u32(c[i + half][0]);

@@ -16,14 +16,14 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
     for (ptrdiff_t p = 0; p < groups; p += at_once) {
         const char *a = (const char *)g->operands.a + p * group_bytes, *b = (const char *)g->operands.b + p * b_stride;
         line_cursor next = cursor_at(b + at_once * b_stride, row_bytes, b_stride / group);
-        factor row[4];
-        UNROLL for (int r = 0; r < at_once; r++) row[r] = factor_of_a(g, a + r * group_bytes, kind);
+        factor factors[4];
+        UNROLL for (int r = 0; r < at_once; r++) factors[r] = factor_of_a(g, a + r * group_bytes, kind);
         const int begin = p == 0 && !g->accumulators.resume;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
             vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
             if (prefetching) prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
             UNROLL for (int r = 0; r < at_once; r++)
-                c = dot(c, row[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
+                c = dot(c, factors[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
             store_f32(partial + j, c);
         }
     }

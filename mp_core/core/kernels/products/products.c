@@ -24,7 +24,7 @@ V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const 
 /* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next register
  * block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills fill the store
  * buffer, in which these stores wait for the last sums. */
-#define MP_FORGET __asm__ volatile("" ::: "memory")
+#define MP_COMPILER_BARRIER __asm__ volatile("" ::: "memory")
 
 #ifdef MP_NATIVE_TILES
 #include "products/amx.h"
