@@ -5,9 +5,9 @@ A cell is reported if it is more than 5 % slower in the first measurement and in
 processes and more rounds; noise hardly ever does that three times. Then the exit status is 1, and the files that
 differ and that the reported cells are computed by are named.
 
-A cell of less than a microsecond must be 30 % slower. Such a call runs some thousand instructions of the interpreter
-and of several libraries, and where these lie decides how fast: on Zen 5, the same machine code at other addresses was
-up to 1.27 times as fast or as slow (26 November 2026; planted.py moves it).
+A cell of less than a microsecond must be 15 % slower, of less than 0.6 microseconds 30 %. Such a call runs some
+thousands of instructions of the interpreter and of several libraries, and where these lie decides how fast: on Zen 5,
+nearly the same machine code at other addresses took 0.8 to 1.27 times as long (26 November 2026; planted.py moves it).
 
 ``--short`` times the cells of the history only, and has nothing to do if BASE is not in the clone.
 """
@@ -24,7 +24,7 @@ from builds import Figures, compare, names
 from tracked import CELLS
 
 SLOWER = 1.05
-SHORT_CALL, SLOWER_SHORT = 1e-6, 1.3  # of calls that take less than so many seconds: see the docstring
+SHORT_CALLS = ((0.6e-6, 1.3), (1e-6, 1.15))  # the limit of calls of the new build that take less than so many seconds
 CLEAR = 1.03  # the least slowdown in every start of a repeated measurement
 FIRST = {"starts": 2, "rounds": 15}
 REPEATED = {"starts": 3, "rounds": 41}
@@ -58,7 +58,7 @@ def slower(cell: Figures) -> float:
 
 def counts(cell: Figures) -> bool:
     """Return whether the cell takes so much longer that it counts."""
-    return slower(cell) > (SLOWER_SHORT if cell.best < SHORT_CALL else SLOWER)
+    return slower(cell) > next((limit for seconds, limit in SHORT_CALLS if cell.best < seconds), SLOWER)
 
 
 def clearly(cell: Figures) -> bool:

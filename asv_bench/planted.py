@@ -49,15 +49,19 @@ def unchanged(cells: list[str], runs: int) -> int:
     return silent
 
 
+def elsewhere(files: trees.Sources, alignment: int) -> trees.Sources:
+    """Return sources whose functions begin at multiples of so many bytes."""
+    flags = f"'-O2', '-falign-functions={alignment}'"
+    return trees.edited(files, tuple(trees.Edit(MESON, each, each.replace("'-O2'", flags)) for each in OPTIMIZED))
+
+
 def moved(cells: list[str]) -> set[str]:
     """Return the cells that are reported, in either direction, when functions lie elsewhere."""
     files, found = trees.sources(), set()
     for alignment in ALIGNMENTS:
-        flags = f"'-O2', '-falign-functions={alignment}'"
-        edits = tuple(trees.Edit(MESON, each, each.replace("'-O2'", flags)) for each in OPTIMIZED)
-        builds = trees.build(files), trees.build(trees.edited(files, edits))
+        builds = trees.build(files), trees.build(elsewhere(files, alignment))
         times = compare.regressions(*builds, cells) | compare.regressions(*reversed(builds), cells)
-        print(f"functions at multiples of {alignment}: {compare.report(times, [])}", flush=True)
+        print(f"functions at multiples of {alignment}, in either direction: {compare.report(times, [])}", flush=True)
         found |= times.keys()
     return found
 
@@ -69,11 +73,10 @@ def main() -> int:
     options = parser.parse_args()
     cells = compare.full() if options.full else list(CELLS)
     found = planted(cells)
-    silent = unchanged(cells, options.runs)
-    elsewhere = moved(cells)
     print(f"planted slowdown: {'reported exactly' if found else 'NOT reported exactly'}, {len(expected(cells))} cells")
+    silent = unchanged(cells, options.runs)
     print(f"without a change: nothing reported in {silent} of {options.runs} runs")
-    print(f"the same code elsewhere: {len(elsewhere)} of {len(cells)} cells reported")
+    print(f"the same code elsewhere: {len(moved(cells))} of {len(cells)} cells reported")
     return 0 if found and silent == options.runs else 1
 
 

@@ -2,7 +2,7 @@
 
 The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case. Each
 of these builds is compared with the first one, as builds.py does it, on rows that the case is for. The table is printed
-as Markdown, as in docs/tuning.md. What FOLDER holds already is neither built nor measured again.
+as Markdown; docs/tuning.md has two of them side by side. What FOLDER holds already is neither built nor measured again.
 
 A row's figure is time without the case over time with it, in the start where that is lowest for the best row, and
 highest for the worst one: what else the machine does hardly ever looks the same in every start.
@@ -174,7 +174,7 @@ CASES = (
     ),
     Case(
         "columns where they lie",
-        "On AVX2, beside one row of float32, columns of transposed B are not transposed into a cache first.",
+        "One row of float32 is multiplied by columns of a transposed B where they lie (AVX-512: if B is in L2).",
         r"products float32 (1x1024x1024|1x4096x4096|1x64x64) nk",
         (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind) && ", "if (0 && "),),
     ),
@@ -186,7 +186,7 @@ CASES = (
     ),
     Case(
         "small calls",
-        "A product whose call costs more than its arithmetic goes without a plan.",
+        "A product of fewer than 2^20 multiplications by one packed B has a small plan: one task, without ranges of K.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
         (Edit(PLAN, "p->small = ", "p->small = 0 && "),),
     ),

@@ -87,12 +87,14 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                                | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
- * if MP_NATIVE_TRANSPOSE: 16 vectors are more than the registers hold
+ * if MP_NATIVE_TRANSPOSE: the set transposes by parts, since 16 vectors are more than its registers hold
  * transpose_words                             | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes
  *
  * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns needs no copy of them
  * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
- *                                             |             | p + i s, each added by one fma, in order
+ *                                             |             | p + i s, each added by one fma, in order. Faster with
+ *                                             |             | MP_FMA_COLUMNS_K of the k at a time; if
+ *                                             |             | MP_FMA_COLUMNS_CACHED, only where columns are in a cache
  *
  * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (recode of mp_products)
  * i16_from_i8                                 | x, s        | signed bytes 2 s, 2 s + 1 of each lane as halves; s constant,

@@ -142,7 +142,7 @@ static void cut(const mp_problem *q, mp_plan *p) {
             row_tasks = mp_max(row_tasks, mp_min(mp_ceil_div(q->m, 2 * MP_ROWS), threads));
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
     }
-    if (row_tasks == 1 && p->task_panels == panels) { /* the general case, without its divisions */
+    if (row_tasks == 1 && p->task_panels == panels) { /* one task: what the lines below would give */
         p->mc = q->m, p->row_tasks = p->panel_tasks = 1;
         return;
     }

@@ -78,7 +78,7 @@ typedef struct {
                               MP_WIDER panels take twice its bytes: mp_multiplied_bytes */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
-    int small;             /* one task on the caller's thread: one call of a kernel for each panel, over all of K */
+    int small;             /* one task on the caller's thread, each panel over all of K at once */
     int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
     mp_decoding decoded;   /* whether panels are decoded into scratch before they are multiplied, and to what */

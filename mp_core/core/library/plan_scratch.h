@@ -14,7 +14,7 @@ static inline void size_rows(const mp_problem *q, mp_plan *p) {
         s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
     if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = mp_round_up(p->mc * q->k * 4, 64);
     else if (q->a.cs != q->a.size) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
-    s->total = s->a_copy + s->a_narrow + s->a_gathered;
+    s->total += s->a_copy + s->a_narrow + s->a_gathered;
 }
 
 /* Set the bytes of a panel's range of K that is decoded. */

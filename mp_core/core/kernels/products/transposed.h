@@ -112,23 +112,31 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* Whether A is one row of f32, B is f32, and the set has fma_columns. */
+/* Whether A is one row of f32, B is f32, and fma_columns of the set, if any, is faster than pieces. */
 V int is_row_of_f32(const mp_gemm *g, const int kind) {
 #ifdef MP_NATIVE_FMA_COLUMNS
-    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1;
+    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1
+           && !(MP_FMA_COLUMNS_CACHED && g->prefetch.from_memory);
 #else
     return (void)g, (void)kind, 0;
 #endif
 }
 
-/* What multiply_pieces does, for one row of f32 by columns where they lie. */
+/* What multiply_pieces does, for one row of f32 by columns where they lie. Sets of 16 columns take turns along K, so that
+ * the sums of one need not wait for each other. */
 V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdiff_t end, float *partial,
                     const ptrdiff_t columns) {
 #ifdef MP_NATIVE_FMA_COLUMNS
     const ptrdiff_t b_stride = g->operands.b_stride;
-    for (ptrdiff_t v = 0; v < columns; v += MP_LANES)
-        store_f32(partial + v, fma_columns(set_f32(0.0f), (const char *)g->operands.a + start * 4,
-                                           column + v * b_stride + start * 4, b_stride, end - start));
+    vf32 sums[CACHED_COLUMNS / MP_LANES];
+    UNROLL for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
+    for (ptrdiff_t at = start, k; at < end; at += k) {
+        k = at_most(end - at, MP_FMA_COLUMNS_K);
+        UNROLL for (int v = 0; v < columns / MP_LANES; v++)
+            sums[v] = fma_columns(sums[v], (const char *)g->operands.a + at * 4,
+                                  column + v * MP_LANES * b_stride + at * 4, b_stride, k);
+    }
+    UNROLL for (int v = 0; v < columns / MP_LANES; v++) store_f32(partial + v * MP_LANES, sums[v]);
 #else
     (void)g, (void)column, (void)start, (void)end, (void)partial, (void)columns;
 #endif
