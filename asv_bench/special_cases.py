@@ -176,7 +176,7 @@ CASES = (
         "columns where they lie",
         "One row of float32 is multiplied by columns of a transposed B where they lie (AVX-512: if B is in L2).",
         r"products float32 (1x1024x1024|1x4096x4096|1x64x64) nk",
-        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind) && ", "if (0 && "),),
+        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind, words) && ", "if (0 && "),),
     ),
     Case(
         "transposing by eight",

@@ -113,12 +113,12 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
 }
 
 /* Whether A is one row of f32, B is f32, and fma_columns of the set, if any, is faster than pieces. */
-V int is_row_of_f32(const mp_gemm *g, const int kind) {
+V int is_row_of_f32(const mp_gemm *g, const int kind, const ptrdiff_t words) {
 #ifdef MP_NATIVE_FMA_COLUMNS
     return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1
-           && !(MP_FMA_COLUMNS_CACHED && g->prefetch.from_memory);
+           && !(MP_FMA_COLUMNS_CACHED && words == MEMORY_WORDS);
 #else
-    return (void)g, (void)kind, 0;
+    return (void)g, (void)kind, (void)words, 0;
 #endif
 }
 
@@ -173,7 +173,7 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
         for (ptrdiff_t start = 0, end; start < g->shape.k; start = end) {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             memset(partial, 0, (size_t)g->shape.m * CACHED_COLUMNS * 4);
-            if (is_row_of_f32(g, kind) && p->call.shape.n == columns)
+            if (is_row_of_f32(g, kind, words) && p->call.shape.n == columns)
                 multiply_row(g, p->column, start, end, partial, columns);
             else
                 multiply_pieces(g, p, start, end, kind, columns, words);
