@@ -82,7 +82,7 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
 
 /* Multiply the elements start to end - 1 along K, which lie in one K block. */
 V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
-                      const ptrdiff_t end, const int kind, const int rows, const int vectors) {
+                        const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
     const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;

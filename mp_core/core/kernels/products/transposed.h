@@ -122,8 +122,8 @@ V int is_row_of_f32(const mp_gemm *g, const int kind, const ptrdiff_t words) {
 #endif
 }
 
-/* What multiply_pieces does, for one row of f32 by columns where they lie. Sets of 16 columns take turns along K, so that
- * the sums of one need not wait for each other. */
+/* What multiply_pieces does, for one row of f32 by columns where they lie. Sets of 16 columns take turns after each
+ * MP_FMA_COLUMNS_K elements of K: each fma of a set waits for the one before, and those of another set fill the time. */
 V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdiff_t end, float *partial,
                     const ptrdiff_t columns) {
 #ifdef MP_NATIVE_FMA_COLUMNS
