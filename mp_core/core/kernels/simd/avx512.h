@@ -165,16 +165,17 @@ V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
 #define MP_FMA_COLUMNS_K MP_LANES
 #define MP_FMA_COLUMNS_CACHED 1
 static inline __attribute__((noinline)) vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
-    const float *factor = (const float *)a;
-    for (; k >= MP_LANES; k -= MP_LANES, factor += MP_LANES, from += MP_LANES * 4) {
+    float factor[MP_LANES], x[MP_LANES];
+    for (; k >= MP_LANES; k -= MP_LANES, a += MP_LANES * 4, from += MP_LANES * 4) {
         vu32 word[MP_LANES];
+        memcpy(factor, a, sizeof factor);
         load_columns(from, cs, word);
         UNROLL16 for (int p = 0; p < MP_LANES; p++) z = fma_f32(set_f32(factor[p]), as_f32(word[p]), z);
     }
-    for (; k > 0; k--, factor++, from += 4) {
-        float x[MP_LANES];
+    for (; k > 0; k--, a += 4, from += 4) {
+        memcpy(factor, a, 4);
         for (int i = 0; i < MP_LANES; i++) memcpy(x + i, from + i * cs, 4);
-        z = fma_f32(set_f32(*factor), load_f32(x), z);
+        z = fma_f32(set_f32(factor[0]), load_f32(x), z);
     }
     return z;
 }
