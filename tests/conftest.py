@@ -1,4 +1,5 @@
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def reproducible():
     cpu.set_reproducible(True)
     yield
     cpu.set_reproducible(before)
+
+
+@pytest.fixture(autouse=True)
+def drawn_weights(monkeypatch):
+    """Layers draw their initial weights without a seed; here a test draws the same ones in every run."""
+    seeds, default_rng = itertools.count(), np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=None: default_rng(next(seeds) if seed is None else seed))
 
 
 @pytest.fixture
