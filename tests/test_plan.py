@@ -7,9 +7,10 @@ import csv
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mp_core.core.cpu import isas
+from mp_core.core.cpu import cache_bytes, cpu_family, isas
 from mp_core.products.plans import product_plan
 
 FILE = Path(__file__).parent / "data" / "plans.csv"
@@ -110,6 +111,24 @@ def test_threads_that_quantize_get_equally_many_rows(rows, threads, quantize):
     plan = product_plan(threads * rows, 384, 1536, "bfloat16", quantize=quantize, **settings)
     assert plan["tasks"] % threads == 0
     assert plan["tasks"] * plan["mc"] == threads * rows
+
+
+def test_a_product_gets_the_plan_of_its_own_problem():
+    """A thread keeps its plans: here more than it has places for, of problems that differ in one thing."""
+    base = {"layout": "kn", "dtype": "bfloat16", "b_dtype": "int8", "group": 64, "isa": isas()[-1]}
+    other = [{"layout": "nk"}, {"layout": "packed"}, {"a_layout": "km"}, {"b_dtype": "bfloat16"}, {"dtype": "float32"}]
+    other += [{"matrices": 7}, {"threads": 2}, {"threads": 3}, {"isa": isas()[0]}, {"quantize": "found"}, {"group": 0}]
+    other += [{"quantize": "given"}, {"zero_point": True}, {"row_zero": True}, {"reproducible": True}, {}]
+    other += [{"reproducible": False}]
+    shapes = list(itertools.product((1, 5, 200), (64, 1000), (64, 300)))
+    problems = [(shape, base | settings) for shape in shapes for settings in other]
+    made_anew = {"caches": cache_bytes()[:2], "cpu": cpu_family()}  # only plans for this machine are kept
+    expected = [product_plan(*shape, **settings, **made_anew) for shape, settings in problems]
+    for seed in range(3):
+        for index in np.random.default_rng(seed).choice(len(problems), 3 * len(problems)):
+            shape, settings = problems[index]
+            for _ in range(2):  # made or kept, and then certainly kept
+                assert product_plan(*shape, **settings) == expected[index]
 
 
 def test_no_kernel_of_this_machine_is_needed():

@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, reproducible_here, scratch, threads_for
 from mp_core.core.header cimport MP_F32, MP_ROWS, mp_element_bytes, mp_format, mp_kernels, mp_row_block
-from mp_core.core.plan cimport Plan, arithmetic_of, round_up, this_machine
+from mp_core.core.plan cimport arithmetic_of, round_up, this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
 from mp_core.core.steps cimport Cost, Kind, recording
 
@@ -69,8 +69,6 @@ cdef size_t plan_block(Attention *t, Product *scores, Product *products, Py_ssiz
     scores.m = products.m = t.cut.block
     scores.n = products.k = sources
     scores.out.rs, products.a.rs = sources * 4, sources * size
-    memset(&scores.plan, 0, sizeof(Plan))
-    memset(&products.plan, 0, sizeof(Plan))
     plan_product(scores, 1, 1)
     plan_product(products, 1, 1)
     t.cut.narrowed = bytes if size != 4 else 0

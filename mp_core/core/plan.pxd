@@ -19,8 +19,8 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t l1d, l2
 
     ctypedef struct Layout "mp_layout":
-        int format
-        Py_ssize_t size, rs, cs
+        int format, size
+        Py_ssize_t rs, cs
 
     ctypedef struct Problem "mp_problem":
         const mp_kernels *kernels
@@ -52,3 +52,4 @@ cdef extern from "library/plan.h" nogil:
     const Machine *this_machine "mp_this_machine"()
     Py_ssize_t few_rows "mp_few_rows"(const Problem *q, int arithmetic)
     void make_plan "mp_make_plan"(const Problem *q, Plan *p)
+    const Plan *plan_of "mp_plan_of"(const Problem *q)

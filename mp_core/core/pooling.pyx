@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, reproducible_here, scratch, threads_for
 from mp_core.core.header cimport MP_F32, mp_element_bytes
-from mp_core.core.plan cimport Plan, this_machine
+from mp_core.core.plan cimport this_machine
 from mp_core.core.run cimport Product, plan_product, refuse_huge, run_here
 from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
 
@@ -38,7 +38,6 @@ cdef bint add_rows(Product *sums, int how, Py_ssize_t skipped) noexcept nogil:
     cdef Py_ssize_t column
     cdef float count = <float>(sums.k - skipped)
     cdef char *work
-    memset(&sums.plan, 0, sizeof(Plan))
     plan_product(sums, 1, 1)
     work = <char *>scratch(sums.plan.scratch.total)
     if work == NULL:

@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport is_recording, kernels, reproducible_here, threads_for
 from mp_core.core.header cimport MP_QUADS, mp_column_bytes, mp_gemm
-from mp_core.core.plan cimport Plan, arithmetic_of, this_machine
+from mp_core.core.plan cimport arithmetic_of, this_machine
 from mp_core.core.steps cimport Cost, Kind, recording
 
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows

@@ -22,7 +22,6 @@ cdef Py_ssize_t prepare_product(void *context, Py_ssize_t rows, int threads, bin
     if s.one_scale:
         p.a.row_scale = &s.scale
     p.kernels, p.reproducible = kernels(), reproducible
-    memset(&p.plan, 0, sizeof(Plan))
     plan_product(p, s.matrices, threads)
     return tasks_of(p, s.matrices)
 

@@ -6,7 +6,7 @@ from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_element_bytes
 from mp_core.core.plan cimport (
     A_U8, IN_PLACE, OCTS, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan,
-    multiplied_bytes, this_machine,
+    multiplied_bytes, plan_of, this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -50,8 +50,9 @@ cdef object way_of(const Problem *q, const Plan *p):
 cdef Layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
     """A contiguous matrix, or the transpose of one."""
     cdef Layout layout
-    layout.format, layout.size = fmt, mp_element_bytes[<int>fmt]
-    layout.rs, layout.cs = (layout.size, rows * layout.size) if transposed else (cols * layout.size, layout.size)
+    cdef Py_ssize_t size = mp_element_bytes[<int>fmt]
+    layout.format, layout.size = fmt, <int>size
+    layout.rs, layout.cs = (size, rows * size) if transposed else (cols * size, size)
     return layout
 
 
@@ -94,21 +95,26 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     """
     cdef Problem q
     cdef Plan p
-    cdef Machine machine = this_machine()[0]
+    cdef Machine another
     s = _checked((m, k, n), dtype, settings)
+    memset(&q, 0, sizeof(q))
+    q.machine = this_machine()
     if s["cpu"] is not None or s["caches"] is not None:
         l1d, l2 = (s["caches"] or cache_bytes())[:2]
-        machine = machine_of(CPU_FAMILIES[s["cpu"] or cpu_family()], l1d, l2)
-    memset(&p, 0, sizeof(p))
+        another = machine_of(CPU_FAMILIES[s["cpu"] or cpu_family()], l1d, l2)
+        q.machine = &another
     q.kernels = kernels() if s["isa"] is None else kernels_of(s["isa"])
-    q.machine, q.matrices, q.m, q.k, q.n, q.group = &machine, s["matrices"], m, k, n, s["group"]
-    q.threads = s["threads"] if <double>q.matrices * m * n * k >= machine.tuning.thread_work else 1
+    q.matrices, q.m, q.k, q.n, q.group = s["matrices"], m, k, n, s["group"]
+    q.threads = s["threads"] if <double>q.matrices * m * n * k >= q.machine.tuning.thread_work else 1
     q.a = layout_of((PANELS | {"uint8": A_U8})[dtype], m, k, s["a_layout"] == "km")
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
     q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
     q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
-    make_plan(&q, &p)
+    if q.machine == this_machine():
+        p = plan_of(&q)[0]  # that of a product: kept, or made now
+    else:
+        make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
         "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded),
@@ -120,10 +126,10 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
         "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
         "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
         "limits": {
-            "in_place": machine.tuning.in_place_mc[p.arithmetic],
-            "transposed": machine.tuning.transposed_mc[p.arithmetic], "small_mc": machine.tuning.small_mc,
-            "prefetch": machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
+            "in_place": q.machine.tuning.in_place_mc[p.arithmetic],
+            "transposed": q.machine.tuning.transposed_mc[p.arithmetic], "small_mc": q.machine.tuning.small_mc,
+            "prefetch": q.machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
             "few_rows_recoded": q.kernels.products[p.arithmetic].few_rows_recoded,
-            "l1d": machine.l1d, "l2": machine.l2,
+            "l1d": q.machine.l1d, "l2": q.machine.l2,
         },
     }

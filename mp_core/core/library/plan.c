@@ -14,6 +14,8 @@
  *
  * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for
  * each panel, over all of K. */
+#include <string.h>
+
 #include "library/plan.h"
 
 enum {
@@ -42,15 +44,14 @@ static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
     return p->decoded && !p->amx && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
 
-/* Whether rows of A lie in memory as the arithmetic reads them. (What is `inline` here: a product of a few thousand
- * multiplications spends a quarter of its time on its plan, and out of line that took 1.2 to 1.3 times as long; Zen 5.) */
-static inline int is_ready(const mp_problem *q, int arithmetic) {
+/* Whether rows of A lie in memory as the arithmetic reads them. */
+static int is_ready(const mp_problem *q, int arithmetic) {
     return (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
 /* Set what panels are decoded to, and what follows from that. */
-static inline void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
+static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
     p->decoded = decoded;
     p->format = decoded ? native[p->arithmetic] : q->b.format;
     p->direct = decoded != MP_WIDER && is_ready(q, p->arithmetic);
@@ -59,7 +60,7 @@ static inline void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding dec
 
 /* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. A
  * float32 panel need not be copied if it has one micro-panel only, or fits L1 as it is. */
-static inline mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
+static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
     if (mc > kernels->few_rows_recoded && !p->amx && !(q->zero_point && kernels->widens) && kernels->recode[q->b.format])
         return kernels->widens ? MP_WIDER : MP_OCTS;
@@ -142,10 +143,6 @@ static void cut(const mp_problem *q, mp_plan *p) {
         if (q->matrices * panels < threads || (keeps_format(q, p) && q->matrices * row_tasks * panels < wanted))
             row_tasks = mp_max(row_tasks, mp_min(mp_ceil_div(q->m, 2 * MP_ROWS), threads));
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
-    }
-    if (row_tasks == 1 && p->task_panels == panels) { /* one task: what the lines below would give */
-        p->mc = q->m, p->row_tasks = p->panel_tasks = 1;
-        return;
     }
     const ptrdiff_t rows = mp_ceil_div(q->m, row_tasks);
     const ptrdiff_t unit = p->amx && rows > 2 * AMX_ROWS              ? AMX_ROWS
@@ -275,11 +272,12 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
 #include "library/plan_scratch.h"
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {
+    memset(p, 0, sizeof *p);
     choose_kernel(q, p);
     if (p->small) {
         p->mc = q->m, p->kc = mp_max(q->k, 1), p->nc_panels = 1;
         p->row_tasks = p->panel_tasks = 1, p->task_panels = mp_ceil_div(q->n, MP_PANEL);
-        size_rows(q, p), size_decoded(q, p);
+        size_scratch(q, p);
         return;
     }
     cut(q, p);
@@ -290,5 +288,5 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
     choose_way(q, p);
     choose_prefetching(q, p);
     choose_ranges(q, p);
-    size_rows(q, p), size_decoded(q, p), size_parts(q, p);
+    size_scratch(q, p);
 }

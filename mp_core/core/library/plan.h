@@ -35,7 +35,7 @@ typedef struct {
 /* An operand as the caller has it. */
 typedef struct {
     int format;
-    ptrdiff_t size;   /* bytes of an element */
+    int size;         /* bytes of an element */
     ptrdiff_t rs, cs; /* bytes from one row, one column to the next; a packed one has none */
 } mp_layout;
 
@@ -150,8 +150,12 @@ mp_machine mp_machine_of(mp_cpu_family family, ptrdiff_t l1d, ptrdiff_t l2);
 /* The machine that runs this; read at the first call. */
 const mp_machine *mp_this_machine(void);
 
-/* Fill a plan that is all zeros. It reads no element, and depends on nothing but the problem. */
+/* Make the plan of a problem. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);
+
+/* The plan of a problem whose padding is zeros: one that this thread has kept, or a new one (plan_kept.c). It stays what it is
+ * until the thread asks for another plan. */
+const mp_plan *mp_plan_of(const mp_problem *q);
 
 MP_SHARED_END
 #endif

@@ -80,19 +80,19 @@ void mp_turn_column(mp_product *p) {
 }
 
 void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
-    mp_problem q = {
-        .kernels = p->kernels, .machine = mp_this_machine(), .matrices = matrices, .m = p->m, .n = p->n, .k = p->k,
-        .a = {p->a.format, p->a.size, p->a.rs, p->a.cs},
-        .b = {p->b.format, mp_element_bytes[p->b.format], p->b.rs, p->b.cs},
-        .packed = p->b.packed, .quantized_here = p->a.quantized_here,
-        .own_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales,
-        .row_zero = p->a.row_zero != NULL, .zero_point = p->b.zero_point != NULL,
-        .group = p->b.group_scale ? p->b.group : 0, .reproducible = p->reproducible,
-    };
+    mp_problem q;
+    memset(&q, 0, sizeof q); /* padding too: problems are compared byte by byte */
+    q.kernels = p->kernels, q.machine = mp_this_machine(), q.matrices = matrices, q.m = p->m, q.n = p->n, q.k = p->k;
+    q.a = (mp_layout){p->a.format, (int)p->a.size, p->a.rs, p->a.cs};
+    q.b = (mp_layout){p->b.format, (int)mp_element_bytes[p->b.format], p->b.rs, p->b.cs};
+    q.packed = p->b.packed, q.quantized_here = p->a.quantized_here;
+    q.own_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales;
+    q.row_zero = p->a.row_zero != NULL, q.zero_point = p->b.zero_point != NULL;
+    q.group = p->b.group_scale ? p->b.group : 0, q.reproducible = p->reproducible;
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;
     p->threads = q.threads;
-    mp_make_plan(&q, &p->plan);
+    p->plan = *mp_plan_of(&q);
     if (p->plan.arithmetic == MP_QUADS) {
         g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
         g->epilogue.a_zero = p->a.format != MP_A_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;

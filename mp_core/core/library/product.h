@@ -70,7 +70,7 @@ typedef struct {
 void mp_turn_column(mp_product *p);
 
 /* Plan a product whose operands, result and epilogue are set, for at most so many threads, and set what all its tasks
- * share. It is planned for one thread if it is too small for two. Its plan must be zeros. */
+ * share. It is planned for one thread if it is too small for two. */
 void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads);
 
 /* The number of tasks of a planned product. */
