@@ -26,7 +26,7 @@ import mp_core as mp
 
 KERNELS = "mp_core/core/kernels"
 LIBRARY = "mp_core/core/library"
-PLAN, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product_loops.h"
+PLAN, PRODUCT, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product.c", f"{LIBRARY}/product_loops.h"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
 MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
 KINDS_DEF = f"{KERNELS}/products/kinds.def"
@@ -174,9 +174,9 @@ CASES = (
     ),
     Case(
         "columns where they lie",
-        "One row of float32 is multiplied by columns of a transposed B where they lie (AVX-512: if B is in L2).",
-        r"products float32 (1x1024x1024|1x4096x4096|1x64x64) nk",
-        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind, words) && ", "if (0 && "),),
+        "One row of float32 is multiplied by columns of a transposed B where they lie.",
+        r"products float32 1x(1024x1024|4096x4096|64x64) nk",
+        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind) && ", "if (0 && "),),
     ),
     Case(
         "transposing by eight",
@@ -189,6 +189,12 @@ CASES = (
         "A product of fewer than 2^20 multiplications by one packed B has a small plan: one task, without ranges of K.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
         (Edit(PLAN, "p->small = ", "p->small = 0 && "),),
+    ),
+    Case(
+        "kept plans",
+        "A thread keeps the plans of its last products.",
+        r"products \w+ (1x64x64|4x16x16|16x64x64) (packed|kn|nk)",
+        (Edit(PRODUCT, "p->plan = *mp_plan_of(&q)", "mp_make_plan(&q, &p->plan)"),),
     ),
     Case(
         "even heights",

@@ -105,40 +105,42 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
             p->panel(call);
             continue;
         }
-        if (p->next) prefetch_columns(p->next + at * size * columns, columns * words * 4);
+        if (p->next) prefetch_columns(p->next + at * size * columns, columns * words * 4, 2);
         transpose_piece(b, b_stride, p->made, kind, columns, words);
         for (ptrdiff_t i = 0; i < g->shape.m; i += p->rows)
             p->kernels[at_most(g->shape.m - i, p->rows) - 1](call, i);
     }
 }
 
-/* Whether A is one row of f32, B is f32, and fma_columns of the set, if any, is faster than pieces. */
-V int is_row_of_f32(const mp_gemm *g, const int kind, const ptrdiff_t words) {
+/* Whether A is one row of f32 and B is f32, and the set has fma_columns. */
+V int is_row_of_f32(const mp_gemm *g, const int kind) {
 #ifdef MP_NATIVE_FMA_COLUMNS
-    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1
-           && !(MP_FMA_COLUMNS_CACHED && words == MEMORY_WORDS);
+    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1;
 #else
-    return (void)g, (void)kind, (void)words, 0;
+    return (void)g, (void)kind, 0;
 #endif
 }
 
 /* What multiply_pieces does, for one row of f32 by columns where they lie. Sets of 16 columns take turns after each
- * MP_FMA_COLUMNS_K elements of K: each fma of a set waits for the one before, and those of another set fill the time. */
-V void multiply_row(const mp_gemm *g, const char *column, ptrdiff_t start, ptrdiff_t end, float *partial,
+ * MP_FMA_COLUMNS_K elements of K: each fma of a set waits for the one before, and those of another set fill the time.
+ * Beside as many elements, the next columns are prefetched as they are beside a piece, but into L1. */
+V void multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial,
                     const ptrdiff_t columns) {
 #ifdef MP_NATIVE_FMA_COLUMNS
     const ptrdiff_t b_stride = g->operands.b_stride;
+    const ptrdiff_t head = MP_FMA_COLUMNS_K == MP_LANES ? p->head : 0; /* then fma_columns reads whole lines */
     vf32 sums[CACHED_COLUMNS / MP_LANES];
     UNROLL for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
     for (ptrdiff_t at = start, k; at < end; at += k) {
-        k = at_most(end - at, MP_FMA_COLUMNS_K);
+        k = at_most(end - at, at == start && head ? head : MP_FMA_COLUMNS_K);
+        if (p->next && k == MP_FMA_COLUMNS_K) prefetch_columns(p->next + at * 4 * columns, columns * k * 4, 1);
         UNROLL for (int v = 0; v < columns / MP_LANES; v++)
             sums[v] = fma_columns(sums[v], (const char *)g->operands.a + at * 4,
-                                  column + v * MP_LANES * b_stride + at * 4, b_stride, k);
+                                  p->column + v * MP_LANES * b_stride + at * 4, b_stride, k);
     }
     UNROLL for (int v = 0; v < columns / MP_LANES; v++) store_f32(partial + v * MP_LANES, sums[v]);
 #else
-    (void)g, (void)column, (void)start, (void)end, (void)partial, (void)columns;
+    (void)g, (void)p, (void)start, (void)end, (void)partial, (void)columns;
 #endif
 }
 
@@ -173,8 +175,8 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
         for (ptrdiff_t start = 0, end; start < g->shape.k; start = end) {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             memset(partial, 0, (size_t)g->shape.m * CACHED_COLUMNS * 4);
-            if (is_row_of_f32(g, kind, words) && p->call.shape.n == columns)
-                multiply_row(g, p->column, start, end, partial, columns);
+            if (is_row_of_f32(g, kind) && p->call.shape.n == columns)
+                multiply_row(g, p, start, end, partial, columns);
             else
                 multiply_pieces(g, p, start, end, kind, columns, words);
             add_pieces(g, partial, sums + j, columns, start > 0);
