@@ -203,18 +203,18 @@ CASES = (
         (
             Edit(
                 PANEL,
-                "lower = g->shape.m / heights, taller = g->shape.m % heights",
-                "lower = rows_of(kind) - 1, taller = heights",
+                "fewest = g->shape.m / blocks, taller = g->shape.m % blocks",
+                "fewest = rows_of(kind) - 1, taller = blocks",
             ),
-            Edit(PANEL, "rows = lower + (height < taller);", "rows = at_most(g->shape.m - row, lower + 1);"),
-            Edit(PANEL, "height < taller ? taller - height : heights - height;", "1;"),
+            Edit(PANEL, "rows = fewest + (block < taller);", "rows = at_most(g->shape.m - row, fewest + 1);"),
+            Edit(PANEL, "block < taller ? taller - block : blocks - block;", "1;"),
         ),
     ),
     Case(
         "blocks in one call",
         "Register blocks of one height, one below the other, are one call of a micro-kernel.",
         f"products {MANY} packed$",
-        (Edit(PANEL, "height < taller ? taller - height : heights - height;", "1;"),),
+        (Edit(PANEL, "block < taller ? taller - block : blocks - block;", "1;"),),
     ),
     Case(
         "epilogue in registers",

@@ -50,9 +50,9 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
 V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
-    const ptrdiff_t heights = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
-    const ptrdiff_t lower = g->shape.m / heights, taller = g->shape.m % heights;
-    const ptrdiff_t prefetching = lower > LOW_ROWS ? heights : lower == LOW_ROWS ? taller : 0;
+    const ptrdiff_t blocks = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
+    const ptrdiff_t fewest = g->shape.m / blocks, taller = g->shape.m % blocks; /* the first `taller` have one row more */
+    const ptrdiff_t prefetching = fewest > LOW_ROWS ? blocks : fewest == LOW_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
     block_column t = {.place = place_of_epilogue(g, kind)};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
@@ -62,14 +62,14 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     line_cursor rows_of_b = {0};
     ptrdiff_t pairs = 0;
     if (kinds[kind].layouts & IN_PLACE) {
-        const int width = vectors_of(kind, (int)lower); /* of all blocks, if they have one height */
+        const int width = vectors_of(kind, (int)fewest); /* of all blocks, if they have one height */
         pairs = pairs_of_rows(g, &rows_of_b, vectors * vector_bytes(kind), group_of(kind), width * vector_bytes(kind),
-                              vectors > width && heights == 1 && (vector_bytes(kind) < 64 || lower > LOW_ROWS));
+                              vectors > width && blocks == 1 && (vector_bytes(kind) < 64 || fewest > LOW_ROWS));
     }
-    for (ptrdiff_t height = 0, count, row = 0; height < heights; height += count) {
-        const ptrdiff_t rows = lower + (height < taller);
+    for (ptrdiff_t block = 0, count, row = 0; block < blocks; block += count) {
+        const ptrdiff_t rows = fewest + (block < taller);
         const int width = vectors_of(kind, (int)rows);
-        count = vectors > width || own_epilogue ? 1 : height < taller ? taller - height : heights - height;
+        count = vectors > width || own_epilogue ? 1 : block < taller ? taller - block : blocks - block;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
         for (ptrdiff_t v = 0; v < vectors; v += width) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;

@@ -158,10 +158,10 @@ V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptr
 V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdiff_t columns, const ptrdiff_t words) {
     _Alignas(64) float sums[MP_TRANSPOSED_ROWS * MP_PANEL], partial[MP_TRANSPOSED_ROWS * CACHED_COLUMNS];
     _Alignas(64) char made[CACHED_COLUMNS * CACHED_WORDS * 4 + MP_SLACK];
-    const ptrdiff_t heights = (g->shape.m + MP_PIECE_ROWS - 1) / MP_PIECE_ROWS, b_stride = g->operands.b_stride;
+    const ptrdiff_t blocks = (g->shape.m + MP_PIECE_ROWS - 1) / MP_PIECE_ROWS, b_stride = g->operands.b_stride;
     const int prefetched = words == MEMORY_WORDS && is_stretch(g->shape.k * size_of_b(kind), b_stride)
                            && columns * b_stride <= L2_BYTES;
-    p->rows = (g->shape.m + heights - 1) / heights, p->made = made, p->call = *g;
+    p->rows = (g->shape.m + blocks - 1) / blocks, p->made = made, p->call = *g;
     p->call.operands.b = made, p->call.prefetch.next = NULL;
     p->call.accumulators = (mp_accumulators){.partial = partial, .ld = CACHED_COLUMNS, .resume = 1, .suspend = 1};
     for (ptrdiff_t j = 0; j < g->shape.n; j += columns) {
