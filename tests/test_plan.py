@@ -113,8 +113,8 @@ def test_threads_that_quantize_get_equally_many_rows(rows, threads, quantize):
     assert plan["tasks"] * plan["mc"] == threads * rows
 
 
-def test_a_product_gets_the_plan_of_its_own_problem():
-    """A thread keeps its plans: here more than it has places for, of problems that differ in one thing."""
+def test_a_kept_plan_is_that_of_the_same_problem():
+    """204 problems on the 64 places of a thread, of which many differ in one setting."""
     base = {"layout": "kn", "dtype": "bfloat16", "b_dtype": "int8", "group": 64, "isa": isas()[-1]}
     other = [{"layout": "nk"}, {"layout": "packed"}, {"a_layout": "km"}, {"b_dtype": "bfloat16"}, {"dtype": "float32"}]
     other += [{"matrices": 7}, {"threads": 2}, {"threads": 3}, {"isa": isas()[0]}, {"quantize": "found"}, {"group": 0}]
@@ -127,7 +127,7 @@ def test_a_product_gets_the_plan_of_its_own_problem():
     for seed in range(3):
         for index in np.random.default_rng(seed).choice(len(problems), 3 * len(problems)):
             shape, settings = problems[index]
-            for _ in range(2):  # made or kept, and then certainly kept
+            for _ in range(2):  # the second time the plan is in its place
                 assert product_plan(*shape, **settings) == expected[index]
 
 

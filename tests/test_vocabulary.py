@@ -399,7 +399,7 @@ def test_transpose_words(words, stride, to, rng):
 
 
 @pytest.mark.parametrize("stride", [800, 1000, 4096])
-@pytest.mark.parametrize("k", [1, 3, 4, 31, 32, 100, 187])
+@pytest.mark.parametrize("k", [1, 3, 4, 15, 16, 17, 31, 32, 100, 187])
 def test_fma_columns(words, k, stride, rng):
     """Nothing beyond the k floats of the last column is read."""
     x = Guarded(20).place(np.zeros(256 + (15 * stride) // 4 + k, np.float32), True)

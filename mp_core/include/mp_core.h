@@ -19,9 +19,10 @@
  *     been written; after MP_CORE_NO_MEMORY or MP_CORE_NO_ROW, what was written is of no use. None prints, throws or ends
  *     the process. They read the memory that the arguments describe, and maybe the gaps between rows of B. They cannot check
  *     that a pointer has as much memory as the shape says.
- *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, but for payloads of
- *     NaN and for products of bfloat16 and float8 on CPUs with Intel AMX, unless mp_core_set_reproducible(1) is called;
- *     docs/numerics.md states both orders of sums. float8 and bfloat16 are those of ml_dtypes.
+ *   - Numbers are computed in float32 and rounded once, to nearest even, with the same bits on every CPU, with two exceptions.
+ *     Payloads of NaN may differ. Products of bfloat16 and float8 differ on CPUs with Intel AMX, unless
+ *     mp_core_set_reproducible(1) is called; docs/numerics.md states both orders of sums. float8 and bfloat16 are those
+ *     of ml_dtypes.
  *   - Structs begin with their size, which must be sizeof the struct that the caller was compiled with. Fields that are not
  *     set are 0, so begin with = {.size = sizeof(...)}, or = {} in C++. New fields are appended, and 0 keeps what was before. */
 #ifndef MP_CORE_H

@@ -32,7 +32,7 @@ typedef struct {
     ptrdiff_t l1d, l2; /* bytes of these caches, rounded down to powers of two */
 } mp_machine;
 
-/* An operand as the caller has it. */
+/* An operand as the caller has it. It has no padding, because problems are compared byte by byte (plan_kept.c). */
 typedef struct {
     int format;
     int size;         /* bytes of an element */
@@ -153,8 +153,8 @@ const mp_machine *mp_this_machine(void);
 /* Make the plan of a problem. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);
 
-/* The plan of a problem whose padding is zeros: one that this thread has kept, or a new one (plan_kept.c). It stays what it is
- * until the thread asks for another plan. */
+/* The plan of a problem: one that this thread has kept, or a new one (plan_kept.c). It stays what it is until the thread
+ * asks for another plan. The padding of a problem should be zeros; if it is not, its plan is made anew each time. */
 const mp_plan *mp_plan_of(const mp_problem *q);
 
 MP_SHARED_END

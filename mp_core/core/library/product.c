@@ -1,4 +1,4 @@
-/* Running a product: mp_run_product asks plan.c for a plan, and the pool's threads run its tasks.
+/* Running a product: mp_run_product asks plan_kept.c for its plan, and the pool's threads run its tasks.
  *
  * A task (run_task) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and goes
  * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for each

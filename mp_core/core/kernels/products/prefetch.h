@@ -16,7 +16,9 @@
  *                   (pairs_of_rows)
  *   columns         multiply_pieces (transposed.h)           16 or 32 columns,   each column is a stream
  *                                                            L2
- *                   on AVX-512, multiply_row                 16 columns, L1      the same
+ *                   multiply_row on AVX-512; on AVX2         16 columns, L1; a   the same
+ *                   it prefetches nothing                    long K leaves L1
+ *                                                            for L2 before use
  *   int8 columns    M > 1: multiply_int8_columns             4 columns, L1       each column is a stream
  *                   M = 1: multiply_int8_row                 8 KiB or one        the only stream ends with the column
  *                                                            column, L1
@@ -113,13 +115,10 @@ V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_byt
 
 /* ---- columns of a transposed B */
 
-/* Beside a piece: prefetch as many bytes of the next columns as it has into L1 or L2, in the order in which they lie in
- * memory, so that all pieces of some columns have prefetched all of the next ones. */
-V void prefetch_columns(const char *next, ptrdiff_t bytes, const int level) {
-    for (ptrdiff_t at = 0; at < bytes; at += 64) {
-        if (level == 1) __builtin_prefetch(next + at, 0, 3);
-        else __builtin_prefetch(next + at, 0, 2);
-    }
+/* Beside a piece: prefetch as many bytes of the next columns as it has, in the order in which they lie in memory, so
+ * that all pieces of some columns have prefetched all of the next ones. */
+V void prefetch_columns(const char *next, ptrdiff_t bytes) {
+    for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
 
 /* ---- packing: the source */

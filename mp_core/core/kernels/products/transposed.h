@@ -105,7 +105,7 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
             p->panel(call);
             continue;
         }
-        if (p->next) prefetch_columns(p->next + at * size * columns, columns * words * 4, 2);
+        if (p->next) prefetch_columns(p->next + at * size * columns, columns * words * 4);
         transpose_piece(b, b_stride, p->made, kind, columns, words);
         for (ptrdiff_t i = 0; i < g->shape.m; i += p->rows)
             p->kernels[at_most(g->shape.m - i, p->rows) - 1](call, i);
@@ -121,19 +121,24 @@ V int is_row_of_f32(const mp_gemm *g, const int kind) {
 #endif
 }
 
-/* What multiply_pieces does, for one row of f32 by columns where they lie. Sets of 16 columns take turns after each
- * MP_FMA_COLUMNS_K elements of K: each fma of a set waits for the one before, and those of another set fill the time.
- * Beside as many elements, the next columns are prefetched as they are beside a piece, but into L1. */
+/* What multiply_pieces does, for one row of f32 by columns where they lie.
+ *
+ * If B is in a cache, two groups of 16 columns take turns every MP_FMA_COLUMNS_K elements of K: each fma waits for the one
+ * before it in its group. If B comes from memory, there is one group, and as many bytes as are multiplied at a time are
+ * prefetched of the next 16 columns, in the order in which they lie. They are prefetched into L1: into L2, products from
+ * memory take 1.13 times as long (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and
+ * nothing is prefetched. */
 V void multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial,
                     const ptrdiff_t columns) {
 #ifdef MP_NATIVE_FMA_COLUMNS
     const ptrdiff_t b_stride = g->operands.b_stride;
-    const ptrdiff_t head = MP_FMA_COLUMNS_K == MP_LANES ? p->head : 0; /* then fma_columns reads whole lines */
+    /* On AVX-512 the first call takes what lies before a cache line, so that each later one reads whole lines. */
+    const ptrdiff_t head = MP_FMA_COLUMNS_K == MP_LANES ? p->head : 0;
     vf32 sums[CACHED_COLUMNS / MP_LANES];
     UNROLL for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
     for (ptrdiff_t at = start, k; at < end; at += k) {
         k = at_most(end - at, at == start && head ? head : MP_FMA_COLUMNS_K);
-        if (p->next && k == MP_FMA_COLUMNS_K) prefetch_columns(p->next + at * 4 * columns, columns * k * 4, 1);
+        if (p->next && k == MP_FMA_COLUMNS_K) prefetch_bytes(p->next + at * 4 * columns, columns * k * 4);
         UNROLL for (int v = 0; v < columns / MP_LANES; v++)
             sums[v] = fma_columns(sums[v], (const char *)g->operands.a + at * 4,
                                   p->column + v * MP_LANES * b_stride + at * 4, b_stride, k);

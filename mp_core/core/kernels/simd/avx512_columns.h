@@ -1,4 +1,4 @@
-/* Included by avx512.h: 16 columns of 16 words each, which are turned into the words of 16 rows. */
+/* Included by avx512.h: transposing 16 columns of 16 words, and multiplying them by one row in registers. */
 
 /* Transpose the 4 x 4 words in each 128-bit quarter of r[0..3], r[4..7], ...: first pairs of words, then pairs of
  * pairs. */
@@ -47,30 +47,28 @@ V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
         }
 }
 
-/* What fma_columns does for any k. */
-static __attribute__((noinline, unused)) vf32 fma_lines(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
-    for (; k > 0; k -= MP_LANES, a += MP_LANES * 4, from += MP_LANES * 4) {
-        const ptrdiff_t words = k < MP_LANES ? k : MP_LANES;
-        vu32 word[MP_LANES];
-        UNROLL16 for (int i = 0; i < MP_LANES; i++) word[i] = loadn_u32(from + i * cs, words);
-        transpose_u32(word);
-        for (ptrdiff_t p = 0; p < words; p++) {
-            float factor;
-            memcpy(&factor, a + p * 4, 4);
-            z = fma_f32(set_f32(factor), as_f32(word[p]), z);
-        }
+/* fma_columns for fewer than 16 words of each column: before the first cache line, or at the end of K. Masks keep it from
+ * reading beyond them. */
+static __attribute__((noinline, unused)) vf32 fma_part(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
+    vu32 word[MP_LANES];
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) word[i] = loadn_u32(from + i * cs, k);
+    transpose_u32(word);
+    for (ptrdiff_t p = 0; p < k; p++) {
+        float factor;
+        memcpy(&factor, a + p * 4, 4);
+        z = fma_f32(set_f32(factor), as_f32(word[p]), z);
     }
     return z;
 }
 
-/* 16 words of a column are one cache line, which is read once. (Neither function is inlined, since that is slower: 50 GB/s of
- * a B in L3 instead of 56; Zen 5, November 2026.) */
+/* 16 words of a column are one cache line if the column begins with one. (fma_columns and fma_part are not inlined: inlined,
+ * a B of 4 MiB in L3 is read at 50 GB/s instead of 56, float32 1x1024x1024 nk; Zen 5, November 2026.) */
 #define MP_NATIVE_FMA_COLUMNS
 #define MP_FMA_COLUMNS_K MP_LANES
 static __attribute__((noinline, unused)) vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
     float factor[MP_LANES];
     vu32 word[MP_LANES];
-    if (k != MP_LANES) return fma_lines(z, a, from, cs, k);
+    if (k < MP_LANES) return fma_part(z, a, from, cs, k);
     memcpy(factor, a, sizeof factor);
     load_columns(from, cs, word);
     UNROLL16 for (int p = 0; p < MP_LANES; p++) z = fma_f32(set_f32(factor[p]), as_f32(word[p]), z);
