@@ -194,7 +194,7 @@ CASES = (
         "kept plans",
         "A thread keeps the plans of its last products.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) (packed|kn|nk)",
-        (Edit(PRODUCT, "p->plan = *mp_plan_of(&q)", "mp_make_plan(&q, &p->plan)"),),
+        (Edit(PRODUCT, "mp_find_plan(&q, &p->plan)", "mp_make_plan(&q, &p->plan)"),),
     ),
     Case(
         "even heights",

@@ -52,4 +52,4 @@ cdef extern from "library/plan.h" nogil:
     const Machine *this_machine "mp_this_machine"()
     Py_ssize_t few_rows "mp_few_rows"(const Problem *q, int arithmetic)
     void make_plan "mp_make_plan"(const Problem *q, Plan *p)
-    const Plan *plan_of "mp_plan_of"(const Problem *q)
+    void find_plan "mp_find_plan"(const Problem *q, Plan *p)

@@ -5,8 +5,8 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_element_bytes
 from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, OCTS, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, machine_of, make_plan,
-    multiplied_bytes, plan_of, this_machine,
+    A_U8, IN_PLACE, OCTS, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, find_plan, machine_of,
+    make_plan, multiplied_bytes, this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -112,7 +112,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
     if q.machine == this_machine():
-        p = plan_of(&q)[0]  # that of a product: kept, or made now
+        find_plan(&q, &p)  # as a product does
     else:
         make_plan(&q, &p)
     return {

@@ -9,6 +9,8 @@
 #include <string.h>
 #if defined(_WIN32)
 #include <malloc.h>
+#else
+#include <unistd.h>
 #endif
 
 static int failures;
@@ -258,6 +260,23 @@ static void test_callers(void) {
     for (int t = 0; t < 4; t++) CHECK(memcmp(results[t], out, sizeof out) == 0);
 }
 
+#if !defined(_WIN32)
+static void *nothing(void *argument) { return argument; }
+
+/* Thread-local variables of a linked library take from the stack of every thread: here they leave room for the smallest. */
+static void test_small_stack(void) {
+    pthread_attr_t small;
+    pthread_t thread;
+    CHECK(!pthread_attr_init(&small) && !pthread_attr_setstacksize(&small, (size_t)sysconf(_SC_THREAD_STACK_MIN)));
+    const int failed = pthread_create(&thread, &small, nothing, NULL);
+    CHECK(!failed);
+    if (!failed) pthread_join(thread, NULL);
+    pthread_attr_destroy(&small);
+}
+#else
+static void test_small_stack(void) {}
+#endif
+
 int main(void) {
     const mp_core_table *table = mp_core_functions();
     CHECK(table->api_version == MP_CORE_API_VERSION && table->cpus() == mp_core_cpus() && mp_core_cpus() >= 1);
@@ -272,6 +291,7 @@ int main(void) {
     test_order();
     test_refusals();
     test_callers();
+    test_small_stack();
     CHECK(mp_core_set_isa("scalar") == MP_CORE_OK && strcmp(mp_core_isa(), "scalar") == 0);
     memcpy(other, out, sizeof out);
     test_product(); /* writes out again: the same bits on another instruction set */

@@ -153,9 +153,9 @@ const mp_machine *mp_this_machine(void);
 /* Make the plan of a problem. It reads no element, and depends on nothing but the problem. */
 void mp_make_plan(const mp_problem *q, mp_plan *p);
 
-/* The plan of a problem: one that this thread has kept, or a new one (plan_kept.c). It stays what it is until the thread
- * asks for another plan. The padding of a problem should be zeros; if it is not, its plan is made anew each time. */
-const mp_plan *mp_plan_of(const mp_problem *q);
+/* Set the plan of a problem: to one that this thread has kept, or to a new one (plan_kept.c). The padding of a problem
+ * should be zeros; if it is not, its plan is made anew each time. */
+void mp_find_plan(const mp_problem *q, mp_plan *p);
 
 MP_SHARED_END
 #endif

@@ -7,17 +7,39 @@
 #include <string.h>
 
 #include "library/plan.h"
+#include "library/system.h"
 
-enum { PLACE_BITS = 6 }; /* 64 places, 22 KB of each thread's memory */
+enum { PLACE_BITS = 6, PLACES = 1 << PLACE_BITS }; /* 22 KB */
 
-static _Thread_local struct {
+typedef struct {
     mp_problem problem; /* its kernels are NULL in a place that is free */
     mp_plan plan;
-} kept[1 << PLACE_BITS];
+} place;
 
-/* The place of a problem: the upper bits of the sum of M, N, K, both formats and the row stride of B, each times an odd
- * constant (multiplicative hashing). Problems that differ in nothing else share a place. */
-static size_t place_of(const mp_problem *q) {
+/* The key's value is the places of a thread, which are freed when the thread ends. They are no thread-local variable: those
+ * take from the stack of every thread of a program, and end the process if there is no memory for them. */
+static mp_key key;
+static mp_once once = MP_ONCE;
+static int no_key;
+
+static void set_up(void) { no_key = mp_make_key(&key, mp_release); }
+
+/* The places of this thread, or NULL if there is no memory. */
+static place *places(void) {
+    mp_do_once(&once, set_up);
+    if (no_key) return NULL;
+    place *kept = mp_get_value(key);
+    if (kept) return kept;
+    kept = mp_allocate(PLACES * sizeof *kept);
+    if (kept) memset(kept, 0, PLACES * sizeof *kept);
+    if (kept && !mp_set_value(key, kept)) return kept;
+    mp_release(kept);
+    return NULL;
+}
+
+/* The number of a problem's place: the upper bits of the sum of M, N, K, both formats and the row stride of B, each times
+ * an odd constant (multiplicative hashing). Problems that differ in nothing else share a place. */
+static size_t number_of(const mp_problem *q) {
     const uint64_t types = (uint64_t)(q->a.format << 8 | q->b.format);
     const uint64_t sum = (uint64_t)q->m * 0x9E3779B97F4A7C15u + (uint64_t)q->n * 0xC2B2AE3D27D4EB4Fu
                          + (uint64_t)q->k * 0x165667B19E3779F9u + types * 0x27D4EB2F165667C5u
@@ -25,11 +47,16 @@ static size_t place_of(const mp_problem *q) {
     return sum >> (64 - PLACE_BITS);
 }
 
-const mp_plan *mp_plan_of(const mp_problem *q) {
-    const size_t place = place_of(q);
-    if (memcmp(q, &kept[place].problem, sizeof *q)) {
-        mp_make_plan(q, &kept[place].plan);
-        memcpy(&kept[place].problem, q, sizeof *q); /* its padding too */
+void mp_find_plan(const mp_problem *q, mp_plan *p) {
+    place *kept = places();
+    if (!kept) {
+        mp_make_plan(q, p);
+        return;
     }
-    return &kept[place].plan;
+    kept += number_of(q);
+    if (memcmp(q, &kept->problem, sizeof *q)) {
+        mp_make_plan(q, &kept->plan);
+        memcpy(&kept->problem, q, sizeof *q); /* its padding too */
+    }
+    *p = kept->plan;
 }

@@ -92,7 +92,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;
     p->threads = q.threads;
-    p->plan = *mp_plan_of(&q);
+    mp_find_plan(&q, &p->plan);
     if (p->plan.arithmetic == MP_QUADS) {
         g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
         g->epilogue.a_zero = p->a.format != MP_A_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;

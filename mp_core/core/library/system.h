@@ -68,10 +68,11 @@ void mp_keep_away(const mp_thread *threads, int count);
 /* Have run() called in the child of every fork(). Return nonzero if that cannot be promised. */
 int mp_after_fork(void (*run)(void));
 
-/* Values of which each thread has its own. When a thread ends, at_end gets its value, unless that is NULL. Both return
- * nonzero where there is no room. */
+/* Values of which each thread has its own. When a thread ends, at_end gets its value, unless that is NULL. The first two
+ * return nonzero where there is no room. */
 int mp_make_key(mp_key *key, void (*at_end)(void *));
 int mp_set_value(mp_key key, void *value);
+void *mp_get_value(mp_key key); /* NULL if the thread has set none */
 
 /* ---- memory */
 

@@ -44,6 +44,7 @@ int mp_start_thread(mp_thread *thread, void *(*run)(void *), void *argument, siz
 
 int mp_make_key(mp_key *key, void (*at_end)(void *)) { return pthread_key_create(key, at_end); }
 int mp_set_value(mp_key key, void *value) { return pthread_setspecific(key, value); }
+void *mp_get_value(mp_key key) { return pthread_getspecific(key); }
 
 /* ---- memory */
 

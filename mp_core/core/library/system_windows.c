@@ -73,6 +73,7 @@ int mp_make_key(mp_key *key, void (*at_end)(void *)) {
 }
 
 int mp_set_value(mp_key key, void *value) { return !FlsSetValue(key, value); }
+void *mp_get_value(mp_key key) { return FlsGetValue(key); }
 
 /* ---- memory */
 
