@@ -104,7 +104,7 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
 /* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode and
  * recode write: `rows` rows of n columns in all. (An oct takes two of these rows.) */
 V char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
-    if (MICRO_PANEL == MP_PANEL) return to + (row * n + j) * 4;
+    if ((int)MICRO_PANEL == MP_PANEL) return to + (row * n + j) * 4;
     const ptrdiff_t first = j / MICRO_PANEL * MICRO_PANEL;
     return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + j - first) * 4;
 }
