@@ -1,9 +1,9 @@
 /* The plans that a thread has made, kept for its next products.
  *
- * Programs multiply the same few shapes again and again, and a small product takes little longer than its plan does. So each
- * thread keeps the plan in the place that a hash of its problem names, until another problem takes the place. (Without
- * the kept plans, calls from Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of
- * special_cases.py; Zen 5, November 2026.) */
+ * Programs multiply the same few shapes again and again, and beside a small product its plan takes long. So each thread keeps
+ * the plan in the place that a hash of its problem names, until another problem takes the place. (Without the kept plans,
+ * calls from Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of special_cases.py;
+ * Zen 5, November 2026.) */
 #include <string.h>
 
 #include "library/plan.h"
