@@ -29,9 +29,10 @@ test-systems: $(VENV)/.build
 	$(if $(or $(filter-out musl mingw,$(SYSTEMS)),$(if $(SYSTEMS),,all)),$(PIP) ziglang)
 	nice .ci/test_systems $(SYSTEMS)
 
-# The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user).
+# The portable kernels on a CPU without AVX, as qemu-user emulates it (Debian: apt install qemu-user). OPENBLAS_CORETYPE
+# would name NumPy's kernels for the CPU of this machine, which the emulated one cannot run.
 test-nehalem: $(VENV)/.test
-	$(RUN) qemu-x86_64 -cpu Nehalem $(BIN)/python -m pytest -q -m "not exhaustive" tests/test_vocabulary.py
+	$(RUN) qemu-x86_64 -cpu Nehalem -U OPENBLAS_CORETYPE $(BIN)/python -m pytest -q -m "not exhaustive" tests/test_vocabulary.py
 
 test-amx-emulated: $(VENV)/.test
 	nice .ci/test_amx_emulated
