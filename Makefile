@@ -81,7 +81,7 @@ peers: $(PEERS)/.peers
 bench-peers: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
 	$(if $(filter minilm policies,$(SUBJECT)),$(MAKE) $(MINILM)/int8.xml)
-	$(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
 
 bench-serving: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .

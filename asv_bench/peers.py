@@ -18,6 +18,7 @@ import peers_products
 import peers_quantize
 import torch
 from interleaved import compare, records
+from threadpoolctl import threadpool_info
 
 import mp_core as mp
 from mp_core.benchmark import Report
@@ -30,6 +31,7 @@ SUBJECTS = {
     "minilm": peers_minilm,
     "policies": peers_policies,
 }
+FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # by an environment that must also run older OpenBLAS
 
 
 def main() -> None:
@@ -42,10 +44,15 @@ def main() -> None:
         command.add_argument("--cpu", metavar="NAME", help="of this machine, for the report, if the system hides it")
         command.set_defaults(subject=subject)
     options = parser.parse_args()
+    if forced := [name for name in FORCED if name in os.environ]:
+        parser.error(f"{' and '.join(forced)} would slow NumPy: unset what chooses its kernels")
     mp.config.set_num_threads(1)
     torch.set_num_threads(1)
     report = Report.here(f"peers.py {' '.join(sys.argv[1:])}", ("NumPy", "torch", "NumKong", "ORT"), options.cpu)
     report.versions["ml_dtypes"] = version("ml_dtypes")  # it does the casts of NumPy
+    for blas in threadpool_info():  # with the CPU whose kernels it chose
+        if blas["internal_api"] == "openblas":
+            report.versions["OpenBLAS"] = f"{blas['version']} {blas['architecture']}"
     print(", ".join(f"{name} {value}" for name, value in report.versions.items()))
     print(f"{report.cpu}, {report.isa}, load average {os.getloadavg()[0]:.2f}")
     print(options.subject.HEADING)
