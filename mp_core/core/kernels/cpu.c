@@ -4,10 +4,10 @@
 
 #include "library/system.h"
 
-#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) \
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     extern const mp_casts mp_casts_##MOST; \
     extern const mp_rows mp_rows_##MOST; \
-    extern const mp_quantizers mp_quantizers_##MOST; \
+    extern const mp_quantizers mp_quantizers_##QUANTIZERS; \
     extern const mp_packing mp_packing_##MOST; \
     extern const mp_products mp_products_##MOST[MP_ARITHMETICS], mp_products_##PAIRS[MP_ARITHMETICS], \
         mp_products_##QUADS[MP_ARITHMETICS]; \
@@ -15,12 +15,12 @@
 #include "isa.def"
 const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 
-#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) \
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     static const mp_kernels kernels_##NAME = { \
         .isa = #NAME, \
         .casts = &mp_casts_##MOST, \
         .rows = &mp_rows_##MOST, \
-        .quantizers = &mp_quantizers_##MOST, \
+        .quantizers = &mp_quantizers_##QUANTIZERS, \
         .packing = &mp_packing_##MOST, \
         .products = {[MP_WIDE] = &mp_products_##MOST[MP_WIDE], [MP_PAIRS] = &mp_products_##PAIRS[MP_PAIRS], \
                      [MP_QUADS] = &mp_products_##QUADS[MP_QUADS]}, \
@@ -30,7 +30,7 @@ const mp_tiles mp_tiles_NONE = {.gemm = {NULL}};
 #include "isa.def"
 
 const mp_isa mp_isas[] = {
-#define MP_ISA(NAME, NEEDS, MOST, PAIRS, QUADS, TILES) {#NAME, NEEDS, &kernels_##NAME},
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) {#NAME, NEEDS, &kernels_##NAME},
 #include "isa.def"
     {NULL, 0, NULL},
 };
