@@ -30,7 +30,7 @@ PLAN, PRODUCT, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product.c", f"{LIBRARY}/
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
 MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
 KINDS_DEF = f"{KERNELS}/products/kinds.def"
-KINDS, TRANSPOSED, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/transposed.h", f"{KERNELS}/simd/avx2.h"
+KINDS, ROW, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/row_by_columns.h", f"{KERNELS}/simd/avx2.h"
 NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
 FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
@@ -174,9 +174,10 @@ CASES = (
     ),
     Case(
         "columns where they lie",
-        "One row of float32 is multiplied by columns of a transposed B where they lie.",
-        r"products float32 1x(1024x1024|4096x4096|64x64) nk",
-        (Edit(TRANSPOSED, "if (is_row_of_f32(g, kind) && ", "if (0 && "),),
+        "One row is multiplied by columns of a transposed B where they lie: of float32, and on AVX-512 of bfloat16 and "
+        "float16.",
+        r"products (float32|bfloat16|float16) 1x(1024x1024|4096x4096|64x64) nk",
+        (Edit(ROW, "return g->shape.m == 1 && (0 MP_ROW", "return 0 && (0 MP_ROW"),),
     ),
     Case(
         "transposing by eight",

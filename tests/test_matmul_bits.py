@@ -123,7 +123,14 @@ def test_odd_lengths(dtype, k, n, rng, isas):
 @pytest.mark.parametrize("dtype", [*WIDE, "int8"])
 @pytest.mark.parametrize(
     ("k", "n", "apart", "offset"),
-    [(1300, 75, 2048, 0), (1300, 75, 2048, 4), (2200, 64, 4096, 12), (300, 33, 301, 1), (1024, 8300, 1024, 0)],
+    [
+        (1300, 75, 2048, 0),
+        (1300, 75, 2048, 4),
+        (2200, 64, 4096, 12),
+        (300, 33, 301, 1),
+        (1024, 8300, 1024, 0),
+        (1023, 1056, 1025, 3),
+    ],
 )
 def test_columns_in_pieces(dtype, k, n, apart, offset, rng, isas):
     """Contiguous columns, pages apart or not, that begin within a cache line; more of them than caches hold."""

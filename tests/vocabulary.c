@@ -190,11 +190,7 @@ WORD(transpose_words) { transpose_words(a, n, out, ((const ptrdiff_t *)b)[0]); }
 #ifdef MP_NATIVE_FMA_COLUMNS
 WORD(fma_columns) {
     const float *factors = b, *columns = factors + 256;
-    vf32 z = get_vf32(a);
-    for (ptrdiff_t at = 0; at < n; at += MP_FMA_COLUMNS_K < n ? MP_FMA_COLUMNS_K : n)
-        z = fma_columns(z, (const char *)(factors + at), (const char *)(columns + at), *(const ptrdiff_t *)c,
-                        at_most(n - at, MP_FMA_COLUMNS_K));
-    put_vf32(out, z);
+    put_vf32(out, fma_columns(get_vf32(a), (const char *)factors, (const char *)columns, *(const ptrdiff_t *)c, n));
 }
 #endif
 #ifdef MP_WIDENS

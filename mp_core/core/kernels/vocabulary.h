@@ -90,10 +90,9 @@
  * if MP_NATIVE_TRANSPOSE: the set transposes by parts, since 16 vectors are more than its registers hold
  * transpose_words                             | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes
  *
- * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns needs no copy of them
+ * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns of f32 needs no copy of them, and not load_columns
  * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
- *                                             |             | p + i s, each added by one fma, in order; k at most
- *                                             |             | MP_FMA_COLUMNS_K
+ *                                             |             | p + i s, each added by one fma, in order
  *
  * if MP_WIDENS: products of int16 and f32 are faster than those of int8 and of pairs of bf16 (recode of mp_products)
  * i16_from_i8                                 | x, s        | signed bytes 2 s, 2 s + 1 of each lane as halves; s constant,

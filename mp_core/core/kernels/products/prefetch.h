@@ -16,9 +16,9 @@
  *                   (pairs_of_rows)
  *   columns         multiply_pieces (transposed.h)           16 or 32 columns,   each column is a stream
  *                                                            L2
- *                   multiply_row on AVX-512; on AVX2         16 columns, L1; a   the same
- *                   it prefetches nothing                    long K leaves L1
- *                                                            for L2 before use
+ *                   multiply_row on AVX-512; on AVX2         16 or 32 columns,   the same
+ *                   it prefetches nothing                    L1; a long K leaves
+ *                                                            L1 for L2 before use
  *   int8 columns    M > 1: multiply_int8_columns             4 columns, L1       each column is a stream
  *                   M = 1: multiply_int8_row                 8 KiB or one        the only stream ends with the column
  *                                                            column, L1

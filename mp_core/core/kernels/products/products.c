@@ -43,6 +43,7 @@ const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_
 #endif
 #include "products/micro_kernel.h"
 #include "products/panel.h"
+#include "products/row_by_columns.h"
 #include "products/transposed.h"
 #include "products/transposed_int8.h"
 

@@ -1,15 +1,13 @@
 /* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
  * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory
- * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (One row of f32 needs
- * none on some sets: multiply_row.) */
+ * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (One row needs none in
+ * some kinds, on some sets: multiply_row.) */
 
 /* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
  * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
  * starts earlier. (Found on Zen 5, November 2026.) */
 enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS = MP_LANES };
 #define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
-
-V int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
 
 /* How many elements along K `words` words of a column hold. */
 V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
@@ -112,41 +110,31 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* Whether A is one row of f32 and B is f32, and the set has fma_columns. */
-V int is_row_of_f32(const mp_gemm *g, const int kind) {
-#ifdef MP_NATIVE_FMA_COLUMNS
-    return kinds[kind].arithmetic == MP_WIDE && kinds[kind].format == MP_F32 && g->shape.m == 1;
-#else
-    return (void)g, (void)kind, 0;
-#endif
-}
-
-/* What multiply_pieces does, for one row of f32 by columns where they lie.
+/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is.
  *
- * If B is in a cache, two groups of 16 columns take turns every MP_FMA_COLUMNS_K elements of K: each fma waits for the one
- * before it in its group. If B comes from memory, there is one group, and as many bytes as are multiplied at a time are
- * prefetched of the next 16 columns, in the order in which they lie. They are prefetched into L1: into L2, products from
- * memory take 1.13 times as long (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and
- * nothing is prefetched. */
-V void multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial,
-                    const ptrdiff_t columns) {
-#ifdef MP_NATIVE_FMA_COLUMNS
-    const ptrdiff_t b_stride = g->operands.b_stride;
+ * Groups of 16 columns take turns every MP_ROW_WORDS words: each multiplication waits for the one before it in its group. If
+ * B comes from memory, as many bytes as are multiplied at a time are prefetched of the next columns, in the order in which
+ * they lie. They are prefetched into L1: into L2, products from memory take 1.13 times as long (AVX-512 on Zen 5, November
+ * 2026). On AVX2 one call takes all of the K block, and nothing is prefetched. */
+V ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial, const int kind,
+                         const ptrdiff_t columns) {
+    const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind), elements = elements_of(1, kind);
     /* On AVX-512 the first call takes what lies before a cache line, so that each later one reads whole lines. */
-    const ptrdiff_t head = MP_FMA_COLUMNS_K == MP_LANES ? p->head : 0;
+    const ptrdiff_t head = MP_ROW_WORDS == MP_LANES ? p->head : 0;
+    ptrdiff_t at = start;
     vf32 sums[CACHED_COLUMNS / MP_LANES];
     UNROLL for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
-    for (ptrdiff_t at = start, k; at < end; at += k) {
-        k = at_most(end - at, at == start && head ? head : MP_FMA_COLUMNS_K);
-        if (p->next && k == MP_FMA_COLUMNS_K) prefetch_bytes(p->next + at * 4 * columns, columns * k * 4);
-        UNROLL for (int v = 0; v < columns / MP_LANES; v++)
-            sums[v] = fma_columns(sums[v], (const char *)g->operands.a + at * 4,
-                                  p->column + v * MP_LANES * b_stride + at * 4, b_stride, k);
+    for (ptrdiff_t words; end - at >= elements; at += words * elements) {
+        words = at_most((end - at) / elements, at == start && head ? head : MP_ROW_WORDS);
+        UNROLL for (int v = 0; v < columns / MP_LANES; v++) {
+            const ptrdiff_t bytes = MP_LANES * words * 4;
+            if (p->next && words == MP_ROW_WORDS) prefetch_bytes(p->next + at * size * columns + v * bytes, bytes);
+            sums[v] = multiply_words(sums[v], (const char *)g->operands.a + at * size_of_a(kind),
+                                     p->column + v * MP_LANES * b_stride + at * size, b_stride, words, kind);
+        }
     }
     UNROLL for (int v = 0; v < columns / MP_LANES; v++) store_f32(partial + v * MP_LANES, sums[v]);
-#else
-    (void)g, (void)p, (void)start, (void)end, (void)partial, (void)columns;
-#endif
+    return at;
 }
 
 /* Add the partial sums of a K block of `columns` columns to the sums, or make them the sums. */
@@ -164,7 +152,7 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
     _Alignas(64) float sums[MP_TRANSPOSED_ROWS * MP_PANEL], partial[MP_TRANSPOSED_ROWS * CACHED_COLUMNS];
     _Alignas(64) char made[CACHED_COLUMNS * CACHED_WORDS * 4 + MP_SLACK];
     const ptrdiff_t blocks = (g->shape.m + MP_PIECE_ROWS - 1) / MP_PIECE_ROWS, b_stride = g->operands.b_stride;
-    const int prefetched = words == MEMORY_WORDS && is_stretch(g->shape.k * size_of_b(kind), b_stride)
+    const int prefetched = g->prefetch.from_memory && is_stretch(g->shape.k * size_of_b(kind), b_stride)
                            && columns * b_stride <= L2_BYTES;
     p->rows = (g->shape.m + blocks - 1) / blocks, p->made = made, p->call = *g;
     p->call.operands.b = made, p->call.prefetch.next = NULL;
@@ -180,10 +168,10 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
         for (ptrdiff_t start = 0, end; start < g->shape.k; start = end) {
             end = start + at_most(g->shape.k - start, g->shape.k_block);
             memset(partial, 0, (size_t)g->shape.m * CACHED_COLUMNS * 4);
-            if (is_row_of_f32(g, kind) && p->call.shape.n == columns)
-                multiply_row(g, p, start, end, partial, columns);
-            else
-                multiply_pieces(g, p, start, end, kind, columns, words);
+            ptrdiff_t done = start;
+            if (multiplies_row(g, kind) && p->call.shape.n == columns)
+                done = multiply_row(g, p, start, end, partial, kind, columns);
+            multiply_pieces(g, p, done, end, kind, columns, words);
             add_pieces(g, partial, sums + j, columns, start > 0);
         }
     }
@@ -191,8 +179,13 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
 }
 
 V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *), piece_kernels *kernels) {
-    pieces p = {.panel = panel, .kernels = kernels[g->prefetch.from_memory != 0]};
-    if (g->prefetch.from_memory) multiply_columns(g, &p, kind, MEMORY_COLUMNS(kind), MEMORY_WORDS);
+    /* Of one row, each multiplication waits 4 cycles for the one before it. Where a word of 16 columns, 64 bytes, takes two,
+     * that is 8 bytes a cycle, less than memory gives: so two groups of columns take turns, as if B came from a cache. (float32
+     * beside bfloat16, 1x1024x1024 and 1x4096x4096: 1.25 times as fast as one group; Zen 5, November 2026.) */
+    const int is_slow_row = multiplies_row(g, kind) && has_two_multiplications(kind);
+    const int from_memory = g->prefetch.from_memory && !is_slow_row;
+    pieces p = {.panel = panel, .kernels = kernels[from_memory]};
+    if (from_memory) multiply_columns(g, &p, kind, MEMORY_COLUMNS(kind), MEMORY_WORDS);
     else multiply_columns(g, &p, kind, CACHED_COLUMNS, CACHED_WORDS);
 }
 

@@ -197,7 +197,6 @@ V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t strid
 /* The second 8 columns follow the first 8 at a distance of 128 bytes: if columns lie a multiple of a page apart, 16 lines of
  * the same words would share a set of the L1 cache, which has 8 ways. */
 #define MP_NATIVE_FMA_COLUMNS
-#define MP_FMA_COLUMNS_K PTRDIFF_MAX
 V __m256 fma_four(__m256 z, const char *a, const char *from, ptrdiff_t cs) {
     float factor[4];
     __m256i word[4];

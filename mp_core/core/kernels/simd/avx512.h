@@ -112,7 +112,52 @@ V vu8 high_u8(vu16 x) { return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, 8)); }
 V vmask eq_u16(vu16 a, vu16 b) { return _mm256_cmpeq_epi16_mask(a, b); }
 #include "lanes16.h"
 
-#include "avx512_columns.h"
+/* Transpose the 4 x 4 words in each 128-bit quarter of r[0..3], r[4..7], ...: first pairs of words, then pairs of
+ * pairs. */
+V void transpose_quarters(vu32 *r) {
+    vu32 t[MP_LANES];
+    UNROLL for (int i = 0; i < MP_LANES; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL for (int i = 0; i < MP_LANES; i += 4)
+        UNROLL for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+        }
+}
+
+/* A matrix of 16 x 16 words, transposed in place. */
+V void transpose_u32(vu32 *r) {
+    vu32 t[MP_LANES];
+    transpose_quarters(r);
+    UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int j = 0; j < 2; j++) {
+            t[8 * j + i] = _mm512_shuffle_i32x4(r[8 * j + i], r[8 * j + i + 4], 0x88);
+            t[8 * j + i + 4] = _mm512_shuffle_i32x4(r[8 * j + i], r[8 * j + i + 4], 0xDD);
+        }
+    UNROLL for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
+    }
+}
+
+/* Each load puts 8 words of row i + 4 above 8 words of row i, in the place of one of the shuffles of transpose_u32. */
+#define MP_NATIVE_COLUMNS
+V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
+    vu32 t[MP_LANES];
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) {
+        const char *const row = from + (i % 8 + i % 8 / 4 * 4) * cs + i / 8 * 32;
+        const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)row));
+        t[i] = _mm512_mask_broadcast_i64x4(low, 0xF0, _mm256_loadu_si256((const void *)(row + 4 * cs)));
+    }
+    transpose_quarters(t);
+    UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int j = i; j < MP_LANES; j += 8) {
+            r[j] = _mm512_shuffle_i32x4(t[j], t[j + 4], 0x88);
+            r[j + 4] = _mm512_shuffle_i32x4(t[j], t[j + 4], 0xDD);
+        }
+}
 
 /* Adding after each shuffle takes half the work of transposing first. */
 #define MP_NATIVE_SUMS

@@ -1,0 +1,98 @@
+/* The product of one row of A by 16 columns of a transposed B where they lie: nothing is written between reading B and
+ * multiplying it. On AVX-512, 16 words (4 bytes: one f32, two bf16 or two f16) of each column are transposed in registers
+ * and multiplied from there. AVX2, which has half as many registers, multiplies f32 by fma_columns. */
+#ifdef MP_QUADS_ONLY
+#define MP_ROW_KINDS(DO)
+
+#elif defined(MP_NATIVE_COLUMNS)
+#define MP_ROW_KINDS(DO) DO(wide_f32) DO(wide_f16) DO(wide_bf16) DO(pairs_bf16)
+#define MP_ROW_WORDS MP_LANES
+
+/* z + the products of what a word of each column holds and of as many elements at a, added in the order of K. */
+V vf32 multiply_word(vf32 z, const char *a, vu32 word, const int kind) {
+    const char *const next = a + 4;
+    switch (kind) {
+    case KIND_wide_f32: return fma_factor(z, wide_factor(a), as_f32(word));
+    case KIND_wide_f16:
+        z = fma_factor(z, wide_factor(a), f32_from_f16(narrow_u16(word)));
+        return fma_factor(z, wide_factor(next), f32_from_f16(narrow_u16(shr_u32(word, 16))));
+    case KIND_wide_bf16:
+        z = fma_factor(z, wide_factor(a), wide_part_bf16(word, 0));
+        return fma_factor(z, wide_factor(next), wide_part_bf16(word, 1));
+    case KIND_pairs_bf16: return dot_bf16_factor(z, pair_factor(a), word);
+    default: __builtin_unreachable();
+    }
+}
+
+/* Bytes of A beside a word of B. */
+V ptrdiff_t a_bytes_of_word(const int kind) { return 4 / size_of_b(kind) * size_of_a(kind); }
+
+V vf32 multiply_sixteen(vf32 z, const char *a, const char *from, ptrdiff_t cs, const int kind) {
+    vu32 word[MP_LANES];
+    load_columns(from, cs, word);
+    UNROLL16 for (int p = 0; p < MP_LANES; p++) z = multiply_word(z, a + p * a_bytes_of_word(kind), word[p], kind);
+    return z;
+}
+
+/* The same for fewer than 16 words. Masks keep it from reading beyond them. */
+V vf32 multiply_few(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
+    vu32 word[MP_LANES];
+    UNROLL16 for (int i = 0; i < MP_LANES; i++) word[i] = loadn_u32(from + i * cs, words);
+    transpose_u32(word);
+    for (ptrdiff_t p = 0; p < words; p++) z = multiply_word(z, a + p * a_bytes_of_word(kind), word[p], kind);
+    return z;
+}
+
+/* Not inlined: inlined, a B of 4 MiB in L3 is read at 50 GB/s instead of 56 (float32 1x1024x1024 nk; Zen 5, November
+ * 2026). */
+#define MP_ROW(KIND)                                                                                                   \
+    static __attribute__((noinline)) vf32 multiply_few_##KIND(vf32 z, const char *a, const char *from, ptrdiff_t cs,   \
+                                                              ptrdiff_t words) {                                       \
+        return multiply_few(z, a, from, cs, words, KIND_##KIND);                                                       \
+    }                                                                                                                  \
+    static __attribute__((noinline)) vf32 multiply_words_##KIND(vf32 z, const char *a, const char *from, ptrdiff_t cs, \
+                                                                ptrdiff_t words) {                                     \
+        if (words < MP_LANES) return multiply_few_##KIND(z, a, from, cs, words);                                       \
+        return multiply_sixteen(z, a, from, cs, KIND_##KIND);                                                          \
+    }
+MP_ROW_KINDS(MP_ROW)
+#undef MP_ROW
+
+#elif defined(MP_NATIVE_FMA_COLUMNS)
+#define MP_ROW_KINDS(DO) DO(wide_f32)
+#define MP_ROW_WORDS PTRDIFF_MAX
+#define multiply_words_wide_f32 fma_columns
+
+#else
+#define MP_ROW_KINDS(DO)
+#endif
+
+#ifndef MP_ROW_WORDS /* words of each column that multiply_words takes, at most */
+#define MP_ROW_WORDS 1
+#endif
+
+/* Whether the product is of one row, and of a kind that multiply_words has. */
+V int multiplies_row(const mp_gemm *g, const int kind) {
+#define MP_ROW(KIND) || kind == KIND_##KIND
+    (void)kind;
+    return g->shape.m == 1 && (0 MP_ROW_KINDS(MP_ROW));
+#undef MP_ROW
+}
+
+/* Whether the two elements in a word are multiplied one after the other. vdpbf16ps multiplies both bf16 of a pair. */
+V int has_two_multiplications(const int kind) {
+#ifdef MP_NATIVE_BF16
+    if (kinds[kind].arithmetic == MP_PAIRS) return 0;
+#endif
+    return size_of_b(kind) == 2;
+}
+
+/* Lane i: z + the products of the elements at a by those in the first `words` words of column i, which begins at
+ * from + i cs. */
+V vf32 multiply_words(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
+#define MP_ROW(KIND) if (kind == KIND_##KIND) return multiply_words_##KIND(z, a, from, cs, words);
+    MP_ROW_KINDS(MP_ROW)
+#undef MP_ROW
+    (void)a, (void)from, (void)cs, (void)words, (void)kind;
+    return z;
+}
