@@ -31,7 +31,7 @@ SUBJECTS = {
     "minilm": peers_minilm,
     "policies": peers_policies,
 }
-FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # by an environment that must also run older OpenBLAS
+FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # some environments set these for an older OpenBLAS
 
 
 def main() -> None:
@@ -45,13 +45,13 @@ def main() -> None:
         command.set_defaults(subject=subject)
     options = parser.parse_args()
     if forced := [name for name in FORCED if name in os.environ]:
-        parser.error(f"{' and '.join(forced)} would slow NumPy: unset what chooses its kernels")
+        parser.error(f"{' and '.join(forced)} may slow NumPy: unset what says for which CPU and cache it computes")
     mp.config.set_num_threads(1)
     torch.set_num_threads(1)
     report = Report.here(f"peers.py {' '.join(sys.argv[1:])}", ("NumPy", "torch", "NumKong", "ORT"), options.cpu)
     report.versions["ml_dtypes"] = version("ml_dtypes")  # it does the casts of NumPy
-    for blas in threadpool_info():  # with the CPU whose kernels it chose
-        if blas["internal_api"] == "openblas":
+    for blas in threadpool_info():
+        if blas["internal_api"] == "openblas" and "numpy" in blas["filepath"]:  # others have one of their own
             report.versions["OpenBLAS"] = f"{blas['version']} {blas['architecture']}"
     print(", ".join(f"{name} {value}" for name, value in report.versions.items()))
     print(f"{report.cpu}, {report.isa}, load average {os.getloadavg()[0]:.2f}")

@@ -72,7 +72,10 @@ def test_casts(isa, place, n, dtype, rng):
     [
         *[(1, 1, 1), (7, 3, 17), (2, 5, 15), (6, 17, 65), (5, 30, 49), (13, 7, 64), (3, 77, 18), (14, 200, 33)],
         *[(1, 30, 130), (1, 77, 100), (1, 96, 80), (16, 45, 81)],  # one row reads b in memory's order
-        *[(1, 77, 64), (1, 601, 512)],  # and columns where they lie; 601 x 512 words are more than half of L2
+        *[
+            (1, 77, 64),
+            (1, 601, 512),
+        ],  # and columns where they lie; 601 x 512 x 2 bytes are more than half of an L2 of 1 MiB
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])

@@ -144,6 +144,15 @@ def test_columns_in_pieces(dtype, k, n, apart, offset, rng, isas):
             assert_same_bits(mp.matmul(a[:rows], b), expected[:rows])
 
 
+@pytest.mark.parametrize(
+    ("a_dtype", "b_dtype"), [("float32", "bfloat16"), ("float32", "float16"), ("bfloat16", "float16")]
+)
+@pytest.mark.parametrize(("k", "n"), [(1023, 1056), (2050, 528), (1024, 560)])
+def test_one_row_of_another_type_by_columns_from_memory(a_dtype, b_dtype, k, n, isa, rng):
+    a, b = operands(rng, a_dtype, k, n)[0][:1], operands(rng, b_dtype, k, n)[1]
+    assert_same_bits(mp.matmul(a, np.asfortranarray(b)), mp.matmul(a, mp.pack(b)))
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1026, 1027, 2047, 2048, 2049, 2051, 3072, 4096, 4101])
 @pytest.mark.parametrize("n", [16, 17, 33, 63, 130])

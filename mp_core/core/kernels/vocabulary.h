@@ -90,7 +90,8 @@
  * if MP_NATIVE_TRANSPOSE: the set transposes by parts, since 16 vectors are more than its registers hold
  * transpose_words                             | p, s, q, t  | load_columns(p, s, r), stored: r[j] at q + j t bytes
  *
- * if MP_NATIVE_FMA_COLUMNS: the product of one row by columns of f32 needs no copy of them, and not load_columns
+ * if MP_NATIVE_FMA_COLUMNS: one row of f32 is multiplied by columns where they lie, a few words at a time. (With
+ * MP_COLUMNS_FIT_REGISTERS, one row of any float is, after load_columns: products/row_by_columns.h.)
  * fma_columns                                 | z, a, p, s, k | lane i: z + the products of the k floats at a by those at
  *                                             |             | p + i s, each added by one fma, in order
  *

@@ -22,7 +22,7 @@ static const product_kind kinds[] = {
 
 V int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
 
-/* Bytes of an element of a, and of one of an array B. */
+/* Bytes of an element of A as the kernel reads it, and of an element of an array B. */
 V ptrdiff_t size_of_a(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2; }
 V int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
 

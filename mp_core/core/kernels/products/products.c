@@ -43,11 +43,11 @@ const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_
 #endif
 #include "products/micro_kernel.h"
 #include "products/panel.h"
-#include "products/row_by_columns.h"
-#include "products/transposed.h"
 #include "products/transposed_int8.h"
 
 #ifndef MP_QUADS_ONLY
+#include "products/row_by_columns.h"
+#include "products/transposed.h"
 MP_TRANSPOSED(wide_f32)
 MP_TRANSPOSED(wide_f16)
 MP_TRANSPOSED(wide_bf16)

@@ -1,14 +1,15 @@
-/* The product of one row of A by 16 columns of a transposed B where they lie: nothing is written between reading B and
- * multiplying it. On AVX-512, 16 words (4 bytes: one f32, two bf16 or two f16) of each column are transposed in registers
- * and multiplied from there. AVX2, which has half as many registers, multiplies f32 by fma_columns. */
-#ifdef MP_QUADS_ONLY
-#define MP_ROW_KINDS(DO)
-
-#elif defined(MP_NATIVE_COLUMNS)
+/* The product of one row of A by 16 columns of a transposed B where they lie, of which no copy is written. On AVX-512, 16
+ * words (4 bytes: one f32, two bf16 or two f16) of each column are transposed in registers and multiplied from there. AVX2,
+ * which has half as many registers, multiplies f32 by fma_columns. */
+#ifdef MP_COLUMNS_FIT_REGISTERS
+#ifdef MP_WATCHES_FLUSHING
+#error "pairs are not watched here: see flushing.h"
+#endif
 #define MP_ROW_KINDS(DO) DO(wide_f32) DO(wide_f16) DO(wide_bf16) DO(pairs_bf16)
-#define MP_ROW_WORDS MP_LANES
+#define MP_ROW_WORDS MP_LANES /* words of each column that multiply_words takes, at most */
 
-/* z + the products of what a word of each column holds and of as many elements at a, added in the order of K. */
+/* z + the products of the elements in a word of each column by as many at a: one after the other along K, those of a pair
+ * as dot_bf16 adds them. */
 V vf32 multiply_word(vf32 z, const char *a, vu32 word, const int kind) {
     const char *const next = a + 4;
     switch (kind) {
@@ -43,8 +44,8 @@ V vf32 multiply_few(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdi
     return z;
 }
 
-/* Not inlined: inlined, a B of 4 MiB in L3 is read at 50 GB/s instead of 56 (float32 1x1024x1024 nk; Zen 5, November
- * 2026). */
+/* Not inlined: inlined, a B of 4 MiB in L3 is read at 50 GB/s instead of 56 (float32 1x1024x1024 nk; the other kinds were
+ * not measured inlined; Zen 5, November 2026). */
 #define MP_ROW(KIND)                                                                                                   \
     static __attribute__((noinline)) vf32 multiply_few_##KIND(vf32 z, const char *a, const char *from, ptrdiff_t cs,   \
                                                               ptrdiff_t words) {                                       \
@@ -65,9 +66,6 @@ MP_ROW_KINDS(MP_ROW)
 
 #else
 #define MP_ROW_KINDS(DO)
-#endif
-
-#ifndef MP_ROW_WORDS /* words of each column that multiply_words takes, at most */
 #define MP_ROW_WORDS 1
 #endif
 
@@ -79,7 +77,7 @@ V int multiplies_row(const mp_gemm *g, const int kind) {
 #undef MP_ROW
 }
 
-/* Whether the two elements in a word are multiplied one after the other. vdpbf16ps multiplies both bf16 of a pair. */
+/* Whether a word takes two multiplications, the second of which waits for the first. vdpbf16ps multiplies a whole pair. */
 V int has_two_multiplications(const int kind) {
 #ifdef MP_NATIVE_BF16
     if (kinds[kind].arithmetic == MP_PAIRS) return 0;

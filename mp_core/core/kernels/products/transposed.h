@@ -1,7 +1,7 @@
 /* The product of at most MP_TRANSPOSED_ROWS rows of A by at most MP_PANEL columns of a transposed B, over all of K.
  * Pieces of B are transposed into the L1 cache and multiplied immediately, piece after piece along K, so that memory
- * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (One row needs none in
- * some kinds, on some sets: multiply_row.) */
+ * is read in order. A piece is some columns by some elements of K, laid out as a panel of its own. (multiply_row needs
+ * none: one row of the kinds in MP_ROW_KINDS.) */
 
 /* Columns of a piece, and words (4 bytes) of each column. If B is in a cache, a piece has 32 columns. If B comes from
  * memory, it has as many as one transposition takes (32 of f16, else 16), and half the words, so that multiplying
@@ -110,16 +110,18 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is.
+/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is: of two
+ * bytes an element, an odd last one is left.
  *
- * Groups of 16 columns take turns every MP_ROW_WORDS words: each multiplication waits for the one before it in its group. If
- * B comes from memory, as many bytes as are multiplied at a time are prefetched of the next columns, in the order in which
- * they lie. They are prefetched into L1: into L2, products from memory take 1.13 times as long (AVX-512 on Zen 5, November
- * 2026). On AVX2 one call takes all of the K block, and nothing is prefetched. */
+ * 32 columns are two vectors of 16, which take turns every MP_ROW_WORDS words, because each multiplication waits for the one
+ * before it in its vector. If B comes from memory, as many bytes as are multiplied at a time are prefetched of the next
+ * columns, in the order in which they lie. They are prefetched into L1: into L2, products from memory take 1.13 times as long
+ * (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and nothing is prefetched. */
 V ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial, const int kind,
                          const ptrdiff_t columns) {
     const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind), elements = elements_of(1, kind);
-    /* On AVX-512 the first call takes what lies before a cache line, so that each later one reads whole lines. */
+    /* On AVX-512, if columns lie a multiple of a page apart, the first call takes what lies before a cache line, so that each
+     * later one reads whole lines. */
     const ptrdiff_t head = MP_ROW_WORDS == MP_LANES ? p->head : 0;
     ptrdiff_t at = start;
     vf32 sums[CACHED_COLUMNS / MP_LANES];
@@ -179,9 +181,10 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
 }
 
 V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *), piece_kernels *kernels) {
-    /* Of one row, each multiplication waits 4 cycles for the one before it. Where a word of 16 columns, 64 bytes, takes two,
-     * that is 8 bytes a cycle, less than memory gives: so two groups of columns take turns, as if B came from a cache. (float32
-     * beside bfloat16, 1x1024x1024 and 1x4096x4096: 1.25 times as fast as one group; Zen 5, November 2026.) */
+    /* Beside one row each fma waits for the one before it, 4 cycles on Zen 5. Where a word of 16 columns (64 bytes) takes two,
+     * one vector of columns reads 8 bytes a cycle, less than memory gives; so two take turns, as if B came from a cache.
+     * float32 beside bfloat16, 1x1024x1024 and 1x4096x4096 nk, is 1.25 times as fast so. bfloat16 by vdpbf16ps would be 1.2
+     * to 1.4 times as fast if B is in L3, and 0.82 to 0.97 from memory. (Builds in turns; November 2026.) */
     const int is_slow_row = multiplies_row(g, kind) && has_two_multiplications(kind);
     const int from_memory = g->prefetch.from_memory && !is_slow_row;
     pieces p = {.panel = panel, .kernels = kernels[from_memory]};

@@ -144,6 +144,7 @@ V void transpose_u32(vu32 *r) {
 
 /* Each load puts 8 words of row i + 4 above 8 words of row i, in the place of one of the shuffles of transpose_u32. */
 #define MP_NATIVE_COLUMNS
+#define MP_COLUMNS_FIT_REGISTERS
 V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     vu32 t[MP_LANES];
     UNROLL16 for (int i = 0; i < MP_LANES; i++) {
