@@ -7,7 +7,7 @@ from pathlib import Path
 
 SUFFIXES = {".c", ".h", ".inc", ".def", ".pyx", ".pxd", ".pxi"}
 CORE = Path(__file__).parents[1] / "mp_core" / "core"
-FILE_LINES, FUNCTION_LINES, FIELDS, PARAMETERS = 300, 60, 20, 8
+FILE_LINES, FUNCTION_LINES, FIELDS, PARAMETERS = 450, 60, 20, 8
 
 # A C function: a signature that begins a line and ends in `{`, a body that ends with `}` at the start of a line.
 C_FUNCTION = re.compile(r"^(?:static|V|APART|[a-z]\w+)[^;={}#]*?\b(\w+)\(([^;{}]*)\) \{\n(.*?)^\}", re.M | re.S)

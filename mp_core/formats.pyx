@@ -11,9 +11,8 @@ from libc.stdlib cimport malloc
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport may_be_key
-from mp_core.core.convert cimport F64
 from mp_core.core.header cimport MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_format_names, mp_group
-from mp_core.core.plan cimport A_U8
+from mp_core.core.library cimport MP_A_U8, MP_F64
 
 from mp_core.dtypes import ALLOWED, WIDE, dtype_of, result_type
 
@@ -28,7 +27,7 @@ def _name(int number):
 # The rows of kernels/formats.def, by name. FLOATS: what casts and rows read and write.
 cdef int number
 FLOATS = {_name(number): number for number in range(<int>MP_FLOATS)}
-CASTS = FLOATS | {"float64": F64}                         # what casts read
+CASTS = FLOATS | {"float64": MP_F64}                         # what casts read
 # Right operands of products, packed; int4 only so.
 PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
 RESULTS = FLOATS | {"int32": MP_I32}                      # of products
@@ -53,7 +52,7 @@ cdef dict _numbers = {}                                   # name, dtype, scalar 
 
 
 def _fill():
-    arrays = CASTS | RESULTS | {"int8": MP_I8, "uint8": A_U8}
+    arrays = CASTS | RESULTS | {"int8": MP_I8, "uint8": MP_A_U8}
     _formats.known = max([ALLOWED[name].num for name in arrays]) + 1
     _formats.by_type = <signed char *>malloc(_formats.known)
     if _formats.by_type == NULL:

@@ -312,10 +312,10 @@ class ForwardPlan:
         results = {number: buffers[number] for number in found if number >= given}
         lives: dict[int, tuple[int, int]] = {}
         for step, note in enumerate(tape.notes):
-            for _, number, _ in note.pointers:
+            for number in note.buffers:
                 lives[number] = lives.get(number, (step, step))[0], step
         held = {number: buffers[number] for number in lives if number >= given and number not in results}
-        return _Pass(list(tape.notes), results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
+        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
 
     def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
         """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core.core.convert import copied
-from mp_core.core.steps import Tape, UnseenError, constant, recorded_on
+from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
 from mp_core.tree import leaves, map_leaves
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 cimport numpy as cnp
 
-from mp_core.core.convert cimport F64, Cast, contiguous, note_cast
-from mp_core.core.cpu cimport is_recording, kernels
-from mp_core.core.header cimport MP_F32, MP_FLOATS, MP_SATURATE
+from mp_core.core.convert cimport contiguous, note_cast
+from mp_core.core.header cimport MP_F32, MP_FLOATS, MP_SATURATE, mp_active
+from mp_core.core.library cimport MP_F64, mp_cast, mp_recorder
 from mp_core.formats cimport Formats, format_named, format_of, formats
 
 from mp_core.arrays.conversion import cast_any
@@ -64,14 +64,14 @@ def cast(x, dtype, *, out=None, saturate=False):
 
 cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object saturate):
     """Cast a contiguous array of a float type, apart from `out`, to another; None for all other casts."""
-    cdef Cast c
+    cdef mp_cast c
     cdef cnp.ndarray source, result
     c.dst_format = format_named(dtype)
     if not 0 <= c.dst_format < MP_FLOATS or type(x) is not cnp.ndarray or type(saturate) is not bool:
         return None
     source = x
     c.src_format = format_of(FORMATS, source)
-    if (not (0 <= c.src_format < MP_FLOATS or (c.src_format == F64 and c.dst_format != MP_F32))
+    if (not (0 <= c.src_format < MP_FLOATS or (c.src_format == MP_F64 and c.dst_format != MP_F32))
             or not cnp.PyArray_ISCARRAY_RO(source)):
         return None
     if out is None:
@@ -85,10 +85,10 @@ cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object satu
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(source), cnp.PyArray_ITEMSIZE(result)
     if c.src < c.dst + c.n * c.dst_size and c.dst < c.src + c.n * c.src_size:
         return None
-    c.kernels, c.mode = kernels(), MP_SATURATE if saturate else 0
+    c.kernels, c.mode = mp_active(), MP_SATURATE if saturate else 0
     if c.n == 0:
         return result
-    if is_recording():
+    if mp_recorder()[0] != NULL:
         note_cast(&c, source, result)
     contiguous(&c)
     return result

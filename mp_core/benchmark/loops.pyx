@@ -4,9 +4,9 @@ cimport numpy as cnp
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport MOST_THREADS, parallel_for, reproducible_here, threads_for
-from mp_core.core.header cimport MP_LANES, MP_PAIRS
-from mp_core.core.plan cimport arithmetic_of
+from mp_core.core.cpu cimport reproducible_here, threads_for
+from mp_core.core.header cimport MP_LANES, MP_MOST_THREADS, MP_PAIRS, mp_parallel_for
+from mp_core.core.library cimport mp_arithmetic_of
 
 from mp_core.core.cpu import isa
 from mp_core.formats import PANELS
@@ -38,8 +38,8 @@ cdef struct Run:
     int threads
     Py_ssize_t rounds, share, bytes
     const char *x
-    double operations[MOST_THREADS]
-    uint32_t seen[MOST_THREADS]
+    double operations[MP_MOST_THREADS]
+    uint32_t seen[MP_MOST_THREADS]
 
 
 cdef const mp_loops_row *loops() except NULL:
@@ -77,14 +77,14 @@ def multiply(str dtype not None, Py_ssize_t rounds):
     cdef int arithmetic
     if dtype not in FORMATS:
         raise ValueError(f"`dtype` must be one of {', '.join(FORMATS)}; received {dtype!r}")
-    arithmetic = arithmetic_of(FORMATS[dtype], FORMATS[dtype])
+    arithmetic = mp_arithmetic_of(FORMATS[dtype], FORMATS[dtype])
     r.rounds, r.threads = rounds, threads_for(1, 0)
     r.multiply = row.vectors.multiply[arithmetic]
     if row.tiles != NULL and row.tiles.multiply_tiles[arithmetic] and not (
             arithmetic == MP_PAIRS and reproducible_here()):
         r.multiply = row.tiles.multiply_tiles[arithmetic]
     with nogil:
-        parallel_for(r.threads, r.threads, multiply_on_thread, &r)
+        mp_parallel_for(r.threads, r.threads, multiply_on_thread, &r)
     return sum([r.operations[index] for index in range(r.threads)])
 
 
@@ -100,7 +100,7 @@ def read(cnp.ndarray x not None, Py_ssize_t rounds=1):
     for index in range(r.threads):
         r.seen[index] = 0
     with nogil:
-        parallel_for(r.threads, r.threads, read_on_thread, &r)
+        mp_parallel_for(r.threads, r.threads, read_on_thread, &r)
     for index in range(r.threads):
         seen ^= r.seen[index]
     return seen

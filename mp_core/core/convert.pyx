@@ -3,27 +3,29 @@
 cimport numpy as cnp
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport is_recording, kernels, threads_for
-from mp_core.core.header cimport MP_SATURATE, MP_STREAM
-from mp_core.core.steps cimport NO_ARITHMETIC, Cost, Kind, recording
+from mp_core.core.cpu cimport threads_for
+from mp_core.core.header cimport MP_SATURATE, mp_active
+from mp_core.core.library cimport (
+    MP_CAST_WORK, MP_COPY, MP_NO_ARITHMETIC, MP_OPERATION_CAST, MP_OPERATION_ZEROS, mp_array_cast, mp_cast,
+    mp_cast_line, mp_cost, mp_recorder, mp_run_cast, mp_zeros,
+)
+from mp_core.core.recording cimport Tape, recording
 
 import numpy as np
 
 cnp.import_array()
 
-cdef int contiguous(Cast *c) except -1:
+
+cdef int contiguous(mp_cast *c) except -1:
     """All of c's elements, shared out among threads where that pays."""
     cdef int threads
-    if c.n < CAST_WORK:  # too short to give the interpreter lock back
-        run_cast(c, 1)
+    if c.n < MP_CAST_WORK:  # too short to give the interpreter lock back
+        mp_run_cast(c, 1)
         return 0
-    threads = threads_for(<double>c.n, CAST_WORK)
+    threads = threads_for(<double>c.n, MP_CAST_WORK)
     with nogil:
-        run_cast(c, threads)
+        mp_run_cast(c, threads)
     return 0
-
-
-include "convert_recorded.pxi"
 
 
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
@@ -32,14 +34,14 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     Formats are the values of :data:`mp_core.formats.CASTS`; ``float64`` is a source only, and its cast to ``float32``
     rounds to odd.
     """
-    cdef Cast c
-    c.kernels = kernels()
+    cdef mp_cast c
+    c.kernels = mp_active()
     c.src, c.dst, c.n = cnp.PyArray_BYTES(src), cnp.PyArray_BYTES(dst), cnp.PyArray_SIZE(src)
     c.src_format, c.dst_format, c.mode = src_format, dst_format, MP_SATURATE if saturate else 0
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(src), cnp.PyArray_ITEMSIZE(dst)
     if c.n == 0:
         return
-    if is_recording():
+    if mp_recorder()[0] != NULL:
         note_cast(&c, src, dst)
     if cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst):
         contiguous(&c)
@@ -47,7 +49,7 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
         iterate(src, dst, &c)
 
 
-cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const Cast *c) except -1:
+cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
     """Any strides: NumPy's iterator orders and merges the axes, the inner loop is ours."""
     cdef cnp.PyArrayObject *operands[2]
     cdef cnp.npy_uint32 flags[2]
@@ -68,9 +70,74 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const Cast *c) except -1:
     count = cnp.NpyIter_GetInnerLoopSizePtr(iterator)
     with nogil:
         while True:
-            cast_line(c, data[0], steps[0], data[1], steps[1], count[0])
+            mp_cast_line(c, data[0], steps[0], data[1], steps[1], count[0])
             if not advance(iterator):
                 break
     if cnp.NpyIter_Deallocate(iterator) != cnp.NPY_SUCCEED:
         raise MemoryError
     return 0
+
+
+# ---- as operations of a recording
+
+cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=True) except -1:
+    """Note a cast, or a copy, on the tape of this thread. If dst is new memory, it is a constant if src is one."""
+    cdef mp_array_cast s
+    cdef int axis, axes = cnp.PyArray_NDIM(src)
+    cdef Tape tape = recording()
+    if not tape.changes(src) and is_new:
+        tape.add_constant(dst)
+        return 0
+    memset(&s, 0, sizeof(s))
+    s.cast, s.rows = c[0], cnp.PyArray_DIM(src, 0) if axes else 1
+    s.row = c.n // s.rows
+    if axes and not (cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst) and c.src_format != MP_COPY):
+        s.axes = axes
+        for axis in range(axes):
+            s.shape[axis], s.src_stride[axis] = cnp.PyArray_DIM(src, axis), cnp.PyArray_STRIDE(src, axis)
+            s.dst_stride[axis] = cnp.PyArray_STRIDE(dst, axis)
+    return tape.note(MP_OPERATION_CAST, &s, "copy" if c.src_format == MP_COPY else "cast", dst,
+                     mp_cost(s.rows, 0, MP_NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
+
+
+cdef mp_cast copy_of(cnp.ndarray x, cnp.ndarray out) noexcept:
+    """The cast that changes nothing."""
+    cdef mp_cast c
+    memset(&c, 0, sizeof(c))
+    c.n, c.src, c.dst = cnp.PyArray_SIZE(x), cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
+    c.src_size = c.dst_size = cnp.PyArray_ITEMSIZE(x)
+    c.src_format = c.dst_format = MP_COPY
+    return c
+
+
+def copied(cnp.ndarray x not None):
+    """Return a C-contiguous copy of an array, which a recording notes if there is one."""
+    cdef cnp.ndarray result = cnp.PyArray_NewCopy(x, cnp.NPY_CORDER)
+    cdef mp_cast c
+    if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(x):
+        c = copy_of(x, result)
+        note_cast(&c, x, result)
+    return result
+
+
+def zeros(tuple shape not None, object dtype not None):
+    """Return an array of zeros, which a recording sets to zeros in every run."""
+    cdef cnp.ndarray result = np.zeros(shape, dtype)
+    cdef mp_zeros z
+    if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(result):
+        memset(&z, 0, sizeof(z))
+        z.to, z.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
+        recording().note(MP_OPERATION_ZEROS, &z, "zeros", result, mp_cost(0, 0, MP_NO_ARITHMETIC, z.bytes))
+    return result
+
+
+def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
+    """Copy `x` into an array that nothing else has written yet, or a part of one that :func:`zeros` made.
+
+    Both have the same shape and type, and any strides; `out` may be in another byte order.
+    """
+    cdef mp_cast c
+    out[...] = x
+    if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(x):
+        c = copy_of(x, out)
+        note_cast(&c, x, out, False)

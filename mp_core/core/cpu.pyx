@@ -12,9 +12,9 @@ from mp_core.core.instructions import what_is_lost
 from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 
 from mp_core.core.header cimport (
-    MP_CPU_AARCH64, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, MP_PAIRS, mp_activate, mp_active,
+    MP_CPU_AARCH64, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, MP_MOST_THREADS, MP_PAIRS, mp_activate, mp_active,
     mp_allowed_cpus, mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features, mp_feature_names, mp_is_reproducible,
-    mp_isas, mp_keep_awake, mp_left_out, mp_parallel_for, mp_recording, mp_run_steps, mp_scratch, mp_set_reproducible,
+    mp_isas, mp_keep_awake, mp_left_out, mp_set_reproducible,
 )
 
 cdef extern from "include/mp_core.h":
@@ -147,36 +147,3 @@ include "threads.pxi"
 cdef int threads_for(double work, double worthwhile) except -1:
     """How many threads an operation uses: 1 if `work` is less than `worthwhile`, in the same unit."""
     return 1 if work < worthwhile else threads_and_reason()[0]
-
-
-cdef void parallel_for(int threads, Py_ssize_t tasks, task run, void *context) noexcept nogil:
-    """Call run(context, index) for every index from 0 to tasks - 1, in any order, on at most `threads` threads."""
-    mp_parallel_for(threads, tasks, run, context)
-
-
-# ---- shared with the other modules
-
-cdef const mp_kernels *kernels() noexcept nogil:
-    return mp_active()
-
-
-cdef void *scratch(size_t bytes) noexcept nogil:
-    return mp_scratch(bytes)
-
-
-cdef bint is_recording() noexcept nogil:
-    """Whether this thread notes what it runs on a tape."""
-    return mp_recording()[0] != NULL
-
-
-cdef void *recorder(void *other) noexcept nogil:
-    """Exchange the tape of this thread, which may be NULL."""
-    cdef void **place = mp_recording()
-    cdef void *before = place[0]
-    place[0] = other
-    return before
-
-
-cdef void run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress) noexcept nogil:
-    """Run steps on up to that many threads, with a barrier between one and the next."""
-    mp_run_steps(threads, steps, count, progress)

@@ -65,20 +65,6 @@ cdef extern from "kernels.h" nogil:
         void (*narrow[MP_FLOATS])(const float *src, void *dst, Py_ssize_t n, int mode) noexcept nogil
         int (*all_finite[MP_FLOATS])(const void *x, Py_ssize_t n) noexcept nogil
 
-    ctypedef struct mp_row_block:
-        Py_ssize_t rows, n, ldx, ldw, ldo
-        mp_format x_format, out_format
-        const void *x
-        float *work
-        void *out
-
-    ctypedef struct mp_rows:
-        void (*softmax)(const mp_row_block *b, const uint8_t *keep, Py_ssize_t keep_stride, float scale) noexcept nogil
-        void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
-        void (*combine[2])(const float *x, const float *y, Py_ssize_t n, float *out) noexcept nogil
-        void (*turn)(const float *x, const float *angles, Py_ssize_t half, Py_ssize_t vectors,
-                     float *out) noexcept nogil
-
     ctypedef struct mp_quantizers:
         void (*dequantize[4])(const mp_part *p) noexcept nogil
         void (*pack_nibbles)(const uint8_t *src, Py_ssize_t n, uint8_t *dst) noexcept nogil
@@ -97,7 +83,6 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct mp_kernels:
         const char *isa
         const mp_casts *casts
-        const mp_rows *rows
         const mp_quantizers *quantizers
         const mp_packing *packing
         const mp_products *products[3]
@@ -131,25 +116,12 @@ cdef extern from "library/runtime.h" nogil:
     void mp_set_reproducible(int reproducible)
     void mp_parallel_for(int threads, Py_ssize_t tasks, void (*run)(void *context, Py_ssize_t index) noexcept nogil,
                          void *context)
-    ctypedef struct mp_step:
-        void (*run)(void *context, Py_ssize_t index) noexcept nogil
-        void *context
-        Py_ssize_t tasks
-    ctypedef struct mp_progress:
-        pass
-    void mp_run_steps(int threads, const mp_step *steps, Py_ssize_t count, mp_progress *progress)
-    void **mp_recording()
     void mp_keep_awake(int change)
-    void *mp_scratch(size_t bytes)
     enum:
-        MP_CHUNK
-    ctypedef struct mp_chunk_floats:
-        float at[MP_CHUNK]
+        MP_MOST_THREADS
 
 cdef extern from "library/system.h" nogil:
     int mp_allowed_cpus()
-    void *mp_allocate(size_t bytes)
-    void mp_release(void *block)
 
 cdef extern from "library/tuning.h" nogil:
     ctypedef struct mp_tuning:

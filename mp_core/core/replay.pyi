@@ -2,13 +2,13 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.core.steps import Note
+from mp_core.core.recording import Notes
 
 _Array = np.ndarray[Any, Any]
 
 class Replay:
-    notes: list[Note]
-    def __init__(self, notes: list[Note], sizes: tuple[int, ...] = ()) -> None: ...
+    notes: Notes
+    def __init__(self, notes: Notes, sizes: tuple[int, ...] = ()) -> None: ...
     def run(self, bases: _Array, rows: _Array, threads: int) -> None: ...
     def timed(self, bases: _Array, rows: _Array, cut: int, threads: int) -> list[tuple[float, int]]: ...
 

@@ -1,17 +1,16 @@
-"""Running a product that is described, from Python and as a step of a recording; library/product.c does the work."""
+"""Running a product that is described, and noting it while this thread records."""
 
 cimport numpy as cnp
-from libc.stdint cimport int32_t
-from libc.string cimport memset
 
-from mp_core.core.cpu cimport is_recording, kernels, reproducible_here, threads_for
-from mp_core.core.header cimport MP_QUADS, mp_column_bytes, mp_gemm
-from mp_core.core.plan cimport arithmetic_of, this_machine
-from mp_core.core.steps cimport Cost, Kind, recording
+from mp_core.core.cpu cimport reproducible_here, threads_for
+from mp_core.core.header cimport MP_QUADS, mp_active, mp_column_bytes
+from mp_core.core.library cimport (
+    MP_OPERATION_PRODUCT, mp_arithmetic_of, mp_cost, mp_describe_noted_product, mp_noted_product, mp_product,
+    mp_recorder, mp_run_product, mp_this_machine, mp_turn_column,
+)
+from mp_core.core.recording cimport recording
 
 cdef Py_ssize_t MOST = <Py_ssize_t>1 << 50  # elements: a larger K is refused, so that no size of scratch overflows
-
-include "run_recorded.pxi"
 
 
 cdef int refuse_huge(Py_ssize_t k) except -1:
@@ -21,24 +20,35 @@ cdef int refuse_huge(Py_ssize_t k) except -1:
     return 0
 
 
-cdef int run_product(Product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
+cdef int note_product(const mp_product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
+    """Note a product on the tape of this thread; `result` is the array that it writes."""
+    cdef mp_noted_product s
+    cdef Py_ssize_t weights = mp_column_bytes(p.b.format, p.k) * p.n
+    mp_describe_noted_product(&s, p, matrices)
+    return recording().note(
+        MP_OPERATION_PRODUCT, &s, f"product {p.k}x{p.n}", result,
+        mp_cost(p.m if matrices == 1 else 0, 2.0 * matrices * p.m * p.n * p.k,
+                MP_QUADS if p.a.quantized_here else mp_arithmetic_of(p.a.format, p.b.format),
+                matrices * (p.m * p.k * p.a.size + p.m * p.n * p.out.size) + weights))
+
+
+cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
     """Run a product whose operands, result and epilogue are set; `result` is the array that it writes."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef int threads = 1
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
     refuse_huge(p.k)
-    turn_column(p)
-    if is_recording():
-        recording().add_buffer(result)
-        note_product(p, matrices)
-    p.kernels, p.reproducible = kernels(), reproducible_here()
-    if work < this_machine().tuning.thread_work:  # too short to give the interpreter lock back
-        run_planned(p, matrices, threads)
+    mp_turn_column(p)
+    if mp_recorder()[0] != NULL:
+        note_product(p, matrices, result)
+    p.kernels, p.reproducible = mp_active(), reproducible_here()
+    if work < mp_this_machine().tuning.thread_work:  # too short to give the interpreter lock back
+        mp_run_product(p, matrices, threads)
     else:
         threads = threads_for(work, 0)
         with nogil:
-            run_planned(p, matrices, threads)
-    if p.failed:
+            mp_run_product(p, matrices, threads)
+    if p.status:
         raise MemoryError("no memory for the scratch of a matrix product")
     return 0

@@ -2,16 +2,16 @@
 
 cimport numpy as cnp
 
-from mp_core.core.cpu cimport kernels, threads_for
-from mp_core.core.header cimport mp_kernels
+from mp_core.core.cpu cimport threads_for
+from mp_core.core.header cimport mp_active, mp_kernels
 
 cnp.import_array()
 
 cdef extern from "library/sums.h" nogil:
     enum:
-        SUMS_WORK "MP_SUMS_WORK"
+        MP_SUMS_WORK
 
-    ctypedef struct Sums "mp_sum_call":
+    ctypedef struct mp_sum_call:
         const mp_kernels *kernels
         int format, size
         const char *x
@@ -21,8 +21,8 @@ cdef extern from "library/sums.h" nogil:
         float *lanes
         bint failed
 
-    Py_ssize_t lanes_of_sums "mp_lanes_of_sums"(const Sums *s)
-    void run_sums "mp_run_sums"(Sums *s, int threads)
+    Py_ssize_t mp_lanes_of_sums(const mp_sum_call *s)
+    void mp_run_sums(mp_sum_call *s, int threads)
 
 
 def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float divisor):
@@ -30,17 +30,17 @@ def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
 
     Both are C-contiguous; `x` has the format `fmt`, `out` is float32.
     """
-    cdef Sums s
+    cdef mp_sum_call s
     cdef cnp.ndarray lanes
     cdef cnp.npy_intp length
-    cdef int threads = threads_for(<double>cnp.PyArray_SIZE(x), SUMS_WORK)
-    s.kernels, s.format, s.size = kernels(), fmt, <int>cnp.PyArray_ITEMSIZE(x)
+    cdef int threads = threads_for(<double>cnp.PyArray_SIZE(x), MP_SUMS_WORK)
+    s.kernels, s.format, s.size = mp_active(), fmt, <int>cnp.PyArray_ITEMSIZE(x)
     s.x, s.out, s.divisor = cnp.PyArray_BYTES(x), <float *>cnp.PyArray_DATA(out), divisor
     s.outer, s.k, s.inner = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1), cnp.PyArray_DIM(x, 2)
-    length = lanes_of_sums(&s)
+    length = mp_lanes_of_sums(&s)
     lanes = cnp.PyArray_EMPTY(1, &length, cnp.NPY_FLOAT32, 0)
     s.lanes = <float *>cnp.PyArray_DATA(lanes)
     with nogil:
-        run_sums(&s, threads)
+        mp_run_sums(&s, threads)
     if s.failed:
         raise MemoryError("no memory for the sums of columns")

@@ -12,8 +12,8 @@ def _count(value, argument):
         count = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         count = 0
-    if not 1 <= count <= MOST_THREADS:
-        raise ValueError(f"`{argument}` must be an integer from 1 to {MOST_THREADS}; received {value!r}")
+    if not 1 <= count <= MP_MOST_THREADS:
+        raise ValueError(f"`{argument}` must be an integer from 1 to {MP_MOST_THREADS}; received {value!r}")
     return count
 
 
@@ -46,7 +46,7 @@ def _wanted():
     if wanted:
         return _count(_decimal(wanted) or wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
     first = _decimal(os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip())
-    return (min(first, MOST_THREADS), "OMP_NUM_THREADS") if first else None
+    return (min(first, MP_MOST_THREADS), "OMP_NUM_THREADS") if first else None
 
 
 def _offered():
@@ -55,7 +55,7 @@ def _offered():
     count, why = (allowed, "CPU affinity") if allowed else (os.cpu_count() or 1, "CPU count")
     if _quota < count:
         count, why = max(1, int(_quota + 0.5)), "cgroup CPU quota"
-    return min(count, MOST_THREADS), why
+    return min(count, MP_MOST_THREADS), why
 
 
 def threads_and_reason():
@@ -161,8 +161,8 @@ def limit_num_threads(count):
     1
     >>> limit_num_threads(before)
     """
-    if type(count) is int and count > MOST_THREADS:
-        count = MOST_THREADS
+    if type(count) is int and count > MP_MOST_THREADS:
+        count = MP_MOST_THREADS
     held = _count(count, "count"), "threadpool_limits()"
     if is_in_block(_scoped):
         replace_innermost(_scoped, held)

@@ -2,7 +2,7 @@
 cimport numpy as cnp
 from cpython.ref cimport PyObject
 
-from mp_core.core.run cimport Axis, Product
+from mp_core.core.library cimport mp_axis, mp_product
 
 # The scales of the left operand. NO_SCALES: it has none. OF_CODES: it holds codes, and these are their scales.
 # TO_CODES: it is float, and becomes codes by these scales during the product.
@@ -28,9 +28,9 @@ cdef struct Batch:                # the batch axes of an operand: all but the la
     const cnp.npy_intp *strides   # in bytes; of Panels in matrices
 
 cdef struct Parts:
-    Product product
+    mp_product product
     Batch a, b
-    Axis batch[64]
+    mp_axis batch[64]
     int ndim                      # of the result
     cnp.npy_intp shape[64]
     float scale                   # where row_scale points if the scale was given as a number

@@ -16,8 +16,8 @@ from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
     MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
-from mp_core.core.plan cimport A_U8
-from mp_core.core.run cimport Axis, Left, Product, Right, Rows, run_product
+from mp_core.core.library cimport MP_A_U8, mp_axis, mp_left, mp_lines, mp_product, mp_right
+from mp_core.core.run cimport run_product
 from mp_core.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
 
@@ -33,7 +33,7 @@ cdef const Formats *FORMATS = formats()
 
 cdef bint describe_left(object x, Parts *parts) except -1:
     """Describe the left operand; False unless it is an ndarray in native byte order of a type that kernels read."""
-    cdef Left *a = &parts.product.a
+    cdef mp_left *a = &parts.product.a
     cdef cnp.ndarray array
     cdef cnp.npy_intp *dims
     cdef cnp.npy_intp *strides
@@ -43,7 +43,7 @@ cdef bint describe_left(object x, Parts *parts) except -1:
     array = x
     dims, strides, axes = cnp.PyArray_DIMS(array), cnp.PyArray_STRIDES(array), cnp.PyArray_NDIM(array) - 2
     a.format = format_of(FORMATS, array)
-    if not 0 <= a.format <= A_U8 or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
+    if not 0 <= a.format <= MP_A_U8 or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
         return False
     a.data, a.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
     parts.a.vector, parts.a.axes, parts.a.lengths, parts.a.strides = axes < 0, max(axes, 0), dims, strides
@@ -57,7 +57,7 @@ cdef bint describe_left(object x, Parts *parts) except -1:
 
 cdef bint describe_right(object x, Parts *parts) except -1:
     """Describe the right operand; False unless it is such an array, or Panels, whose k is that of the left operand."""
-    cdef Right *b = &parts.product.b
+    cdef mp_right *b = &parts.product.b
     cdef cnp.ndarray array
     cdef Panels panels
     cdef cnp.npy_intp *dims
@@ -99,11 +99,11 @@ cdef Py_ssize_t deepest(bint unsigned_a, bint shifted_b) noexcept:
     return <Py_ssize_t>INT32_MAX // ((255 if unsigned_a else 128) * (255 if shifted_b else 128))
 
 
-cdef int result_format(const Call *call, const Product *p) except -2:
+cdef int result_format(const Call *call, const mp_product *p) except -2:
     """The format of the result; -1 if types need a cast, scales cannot be applied, or sums may exceed int32."""
     cdef int found = FORMATS.products[p.a.format][p.b.format]
     cdef bint codes = call.left == OF_CODES, integers = call.left != NO_SCALES or p.a.format >= MP_FLOATS
-    cdef bint unsigned = p.a.format == A_U8 or (codes and call.zeros != NOTHING)
+    cdef bint unsigned = p.a.format == MP_A_U8 or (codes and call.zeros != NOTHING)
     cdef bint scaled = p.b.scale != NULL or p.b.group != 0, shifted = p.b.zero_point != NULL
     if (found < 0 or (call.left == NO_SCALES and (shifted or (scaled and p.a.format > MP_BF16)))
             or (codes and (p.a.format < MP_FLOATS or p.b.group))
@@ -120,7 +120,7 @@ cdef int result_format(const Call *call, const Product *p) except -2:
 cdef bint set_batch(Parts *p) noexcept:
     """Broadcast the batch axes, and set the shape of the result; False if they do not broadcast."""
     cdef int axis, mine, axes = max(p.a.axes, p.b.axes)
-    cdef Axis *to
+    cdef mp_axis *to
     p.product.batch_axes, p.product.batch = axes, p.batch
     for axis in range(axes):
         to = &p.batch[axis]
@@ -148,7 +148,7 @@ cdef cnp.ndarray result_array(const Call *call, Parts *p, int fmt):
     """Return the array of the result, described: a new one, or `out`. None if kernels cannot write `out`, or if it
     shares memory with the operands."""
     cdef cnp.ndarray result
-    cdef Rows *out = &p.product.out
+    cdef mp_lines *out = &p.product.out
     cdef int axis, axes = p.product.batch_axes
     cdef cnp.npy_intp *strides
     if call.out == NOTHING:
@@ -189,7 +189,7 @@ cdef inline bint apart_or_none(cnp.ndarray result, cnp.ndarray x) noexcept:
 cdef bint set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
     """Describe the epilogue; False if its arrays must first be cast or made contiguous."""
     cdef cnp.ndarray array
-    cdef Rows *residual = &p.product.residual
+    cdef mp_lines *residual = &p.product.residual
     cdef bint given = call.out != NOTHING
     cdef int axis, fmt
     if call.bias == NOTHING and call.activation == NOTHING and call.residual == NOTHING:
@@ -228,7 +228,7 @@ cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except
     """Describe the scales of the left operand; False if their number is wrong, if `out` shares memory with them, or if
     an operand that becomes codes is not contiguous."""
     cdef cnp.ndarray scale, zeros = None
-    cdef Left *a = &p.product.a
+    cdef mp_left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m
     cdef int axis
     if call.zeros != NOTHING:
@@ -257,7 +257,7 @@ cdef object multiply(const Call *call):
     cdef cnp.ndarray result
     cdef Py_ssize_t matrices = 1
     cdef int axis, fmt
-    memset(&p.product, 0, sizeof(Product))
+    memset(&p.product, 0, sizeof(mp_product))
     if not describe_left(<object>call.a, &p) or not describe_right(<object>call.b, &p):
         return None
     fmt = result_format(call, &p.product)

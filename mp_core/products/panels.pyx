@@ -8,9 +8,9 @@ from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, threads_for
+from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
+    MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes, mp_kernels,
 )
 
 import numpy as np
@@ -94,7 +94,7 @@ cdef class Panels:
         """Return the matrix as it was packed: an array of `shape` and `dtype`, exactly equal."""
         cdef cnp.ndarray out = np.empty(self.shape, self.dtype)
         cdef Py_ssize_t matrix, column, size = mp_element_bytes[self.format]
-        cdef const mp_kernels *use = kernels()
+        cdef const mp_kernels *use = mp_active()
         for matrix in range(self.matrices if cnp.PyArray_SIZE(out) else 0):
             for column in range(0, self.n, MP_PANEL):
                 use.packing.unpack[self.format](
@@ -151,7 +151,7 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
     cdef Panels packed
     for axis in range(ndim - 2):
         matrices *= cnp.PyArray_DIM(b, <int>axis)
-    p.kernels, p.format = kernels(), panel_format(dtype)
+    p.kernels, p.format = mp_active(), panel_format(dtype)
     p.k, p.n = shape[ndim - 2], shape[ndim - 1]
     if p.format == MP_I8:
         sums = np.zeros((matrices, p.n), np.int32)

@@ -2,11 +2,11 @@
 
 from libc.string cimport memset
 
-from mp_core.core.cpu cimport kernels, kernels_of, reproducible_here
-from mp_core.core.header cimport MP_PANEL, mp_element_bytes
-from mp_core.core.plan cimport (
-    A_U8, IN_PLACE, OCTS, TRANSPOSED, WIDER, Layout, Machine, Plan, Problem, few_rows, find_plan, machine_of,
-    make_plan, multiplied_bytes, this_machine,
+from mp_core.core.cpu cimport kernels_of, reproducible_here
+from mp_core.core.header cimport MP_PANEL, mp_active, mp_element_bytes
+from mp_core.core.library cimport (
+    MP_A_U8, MP_IN_PLACE, MP_OCTS, MP_TRANSPOSED, MP_WIDER, mp_few_rows, mp_find_plan, mp_layout, mp_machine,
+    mp_machine_of, mp_make_plan, mp_multiplied_bytes, mp_plan, mp_problem, mp_this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -33,23 +33,23 @@ SETTINGS = {
 }
 
 
-cdef object way_of(const Problem *q, const Plan *p):
-    if p.way == IN_PLACE:
+cdef object way_of(const mp_problem *q, const mp_plan *p):
+    if p.way == MP_IN_PLACE:
         return "in place"
-    if p.way == TRANSPOSED:
+    if p.way == MP_TRANSPOSED:
         return "transposed"
-    if p.decoded == WIDER:
+    if p.decoded == MP_WIDER:
         return "made wider"
-    if p.decoded == OCTS:
+    if p.decoded == MP_OCTS:
         return "in octs"
     if not q.packed:
         return "packed on the fly"
     return "decoded" if p.decoded else "packed"
 
 
-cdef Layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
+cdef mp_layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
     """A contiguous matrix, or the transpose of one."""
-    cdef Layout layout
+    cdef mp_layout layout
     cdef Py_ssize_t size = mp_element_bytes[<int>fmt]
     layout.format, layout.size = fmt, <int>size
     layout.rs, layout.cs = (size, rows * size) if transposed else (cols * size, size)
@@ -93,42 +93,42 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     >>> plan["way"], plan["mc"], plan["tasks"]
     ('packed', 16, 1)
     """
-    cdef Problem q
-    cdef Plan p
-    cdef Machine another
+    cdef mp_problem q
+    cdef mp_plan p
+    cdef mp_machine another
     s = _checked((m, k, n), dtype, settings)
     memset(&q, 0, sizeof(q))
-    q.machine = this_machine()
+    q.machine = mp_this_machine()
     if s["cpu"] is not None or s["caches"] is not None:
         l1d, l2 = (s["caches"] or cache_bytes())[:2]
-        another = machine_of(CPU_FAMILIES[s["cpu"] or cpu_family()], l1d, l2)
+        another = mp_machine_of(CPU_FAMILIES[s["cpu"] or cpu_family()], l1d, l2)
         q.machine = &another
-    q.kernels = kernels() if s["isa"] is None else kernels_of(s["isa"])
+    q.kernels = mp_active() if s["isa"] is None else kernels_of(s["isa"])
     q.matrices, q.m, q.k, q.n, q.group = s["matrices"], m, k, n, s["group"]
     q.threads = s["threads"] if <double>q.matrices * m * n * k >= q.machine.tuning.thread_work else 1
-    q.a = layout_of((PANELS | {"uint8": A_U8})[dtype], m, k, s["a_layout"] == "km")
+    q.a = layout_of((PANELS | {"uint8": MP_A_U8})[dtype], m, k, s["a_layout"] == "km")
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
     q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
     q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
-    if q.machine == this_machine():
-        find_plan(&q, &p)  # as a product does
+    if q.machine == mp_this_machine():
+        mp_find_plan(&q, &p)  # as a product does
     else:
-        make_plan(&q, &p)
+        mp_make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
         "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded),
         "a_direct": p.direct,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
-        "kc_bytes": multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),
+        "kc_bytes": mp_multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),
         "tail": p.tail,
         "from_memory": p.from_memory, "prefetch_within": p.prefetch_within, "prefetch_next": p.prefetch_next,
         "scratch": {name: size for name, size in (<object>p.scratch).items() if size},
         "limits": {
             "in_place": q.machine.tuning.in_place_mc[p.arithmetic],
             "transposed": q.machine.tuning.transposed_mc[p.arithmetic], "small_mc": q.machine.tuning.small_mc,
-            "prefetch": q.machine.tuning.prefetch_mc[0], "few_rows": few_rows(&q, p.arithmetic),
+            "prefetch": q.machine.tuning.prefetch_mc[0], "few_rows": mp_few_rows(&q, p.arithmetic),
             "few_rows_recoded": q.kernels.products[p.arithmetic].few_rows_recoded,
             "l1d": q.machine.l1d, "l2": q.machine.l2,
         },

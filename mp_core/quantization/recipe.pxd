@@ -1,6 +1,6 @@
 cimport numpy as cnp
 
-from mp_core.core.quantize cimport Quantization
+from mp_core.core.library cimport mp_quantization
 
 
 cdef class Parts:
@@ -10,7 +10,7 @@ cdef class Parts:
 
 
 cdef class Recipe:
-    cdef Quantization prepared
+    cdef mp_quantization prepared
     cdef readonly tuple shape, axes, scale_shape
     cdef readonly object group_size, codes
     cdef object dtype                  # of the codes

@@ -5,13 +5,13 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 
 from mp_core.core.arrays cimport apart
-from mp_core.core.convert cimport STREAMED
-from mp_core.core.cpu cimport kernels, threads_for
-from mp_core.core.quantize cimport (
-    ASYMMETRIC, POSITIVE, QUANTIZE_WORK, SYMMETRIC, Quantization, ScalesFrom, run_quantization,
-)
+from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_WITHIN, mp_kernels,
+    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_WITHIN, mp_active, mp_kernels,
+)
+from mp_core.core.library cimport (
+    MP_ASYMMETRIC, MP_POSITIVE, MP_QUANTIZE_WORK, MP_STREAMED, MP_SYMMETRIC, mp_quantization, mp_run_quantization,
+    mp_scales_from,
 )
 
 cnp.import_array()
@@ -36,7 +36,7 @@ cdef class Recipe:
     """What follows from a type of codes, a shape, and which elements share a scale. Equal ones are made once."""
 
     def __cinit__(self, tuple shape, codes, tuple stored, plan, bint symmetric):
-        cdef Quantization *z = &self.prepared
+        cdef mp_quantization *z = &self.prepared
         cdef int i
         self.shape, self.codes, self.dtype, self.wide = shape, codes, codes.dtype, codes.is_wide
         self.axes, self.group_size, self.scale_shape = plan.axes, plan.group_size, plan.scale_shape
@@ -44,7 +44,7 @@ cdef class Recipe:
             self.lengths[i], self.sizes[i], self.scale_sizes[i] = shape[i], stored[i], plan.scale_shape[i]
         self.storage, self.with_zeros = (<cnp.dtype>codes.storage).num, not symmetric
         self.direct = plan.order is None and (plan.in_pairs or not codes.packed) and not self.wide
-        self.how = ASYMMETRIC if not symmetric else SYMMETRIC if codes.qmin else POSITIVE
+        self.how = MP_ASYMMETRIC if not symmetric else MP_SYMMETRIC if codes.qmin else MP_POSITIVE
         self.qmin = codes.qmin if not symmetric else -codes.qmax if codes.qmin else 0
         (z.layout.outer, z.layout.outer_stride, z.layout.rows, z.layout.row_stride, z.layout.cols, z.layout.group,
          z.layout.groups, z.layout.by_column) = plan.blocks
@@ -84,22 +84,22 @@ cdef class Recipe:
 
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
                         bint given, bint back, bint packed) except -1:
-        cdef Quantization z = self.prepared
+        cdef mp_quantization z = self.prepared
         cdef double elements
         cdef int threads, failed
-        z.kernels, z.format, z.size, z.x = kernels(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
+        z.kernels, z.format, z.size, z.x = mp_active(), fmt, <int>cnp.PyArray_ITEMSIZE(x), cnp.PyArray_BYTES(x)
         z.q, z.scale = <uint8_t *>cnp.PyArray_BYTES(values), <float *>cnp.PyArray_DATA(scale)
         z.zero_point = NULL if zero_point is None else <int32_t *>cnp.PyArray_DATA(zero_point)
         z.codes.nibbles, z.back = packed, back
         if not given:
-            z.how, z.codes.qmin = <ScalesFrom>self.how, self.qmin
-        z.mode = MP_WITHIN if z.how == SYMMETRIC else 0
-        if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(values)) >= STREAMED:
+            z.how, z.codes.qmin = <mp_scales_from>self.how, self.qmin
+        z.mode = MP_WITHIN if z.how == MP_SYMMETRIC else 0
+        if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(values)) >= MP_STREAMED:
             z.mode |= MP_STREAM
         elements = <double>cnp.PyArray_SIZE(x)
-        threads = threads_for(elements, QUANTIZE_WORK)
+        threads = threads_for(elements, MP_QUANTIZE_WORK)
         with nogil:
-            failed = run_quantization(&z, threads)
+            failed = mp_run_quantization(&z, threads)
         if failed:
             raise MemoryError("no memory for the ranges of an array that is quantized")
         return 0
@@ -161,7 +161,7 @@ cdef bint paired(cnp.ndarray codes, cnp.ndarray packed) except -1:
 def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
     """Put the low 4 bits of codes (rows, n) into bytes (rows, (n + 1) // 2), even indices into the low half."""
     cdef Py_ssize_t n, row
-    cdef const mp_kernels *k = kernels()
+    cdef const mp_kernels *k = mp_active()
     paired(codes, packed)
     n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):
@@ -172,7 +172,7 @@ def pack_nibbles(cnp.ndarray codes not None, cnp.ndarray packed not None):
 def unpack_nibbles(cnp.ndarray packed not None, cnp.ndarray codes not None, bint signed):
     """Write the codes that :func:`pack_nibbles` packed: from -8 to 7 if `signed`, else from 0 to 15."""
     cdef Py_ssize_t n, row
-    cdef const mp_kernels *k = kernels()
+    cdef const mp_kernels *k = mp_active()
     paired(codes, packed)
     n = codes.shape[1]
     for row in range(codes.shape[0] if n else 0):

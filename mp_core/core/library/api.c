@@ -6,6 +6,7 @@
 
 #include "library/api.h"
 #include "library/cast.h"
+#include "library/replay.h"
 #include "library/rows.h"
 #include "library/system.h"
 
@@ -105,8 +106,7 @@ static int run_rows(const mp_core_rows *rows, mp_row_call *r, int threads) {
     r->format = rows->type, r->size = (int)mp_element_bytes[rows->type];
     r->rows = rows->rows, r->length = rows->n, r->ldx = rows->ldx, r->ldo = rows->ldo;
     r->x = rows->x, r->out = rows->out;
-    mp_parallel_for(threads, mp_share_rows(r, threads), mp_run_rows_task, r);
-    return r->failed ? MP_CORE_NO_MEMORY : MP_CORE_OK;
+    return mp_do(&mp_operations[MP_OPERATION_ROWS], r, threads, 0) ? MP_CORE_NO_MEMORY : MP_CORE_OK;
 }
 
 int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads) {
@@ -140,8 +140,26 @@ ptrdiff_t mp_core_plan_bytes(const mp_core_plan *plan, int is_output, int index)
     return plan->bytes[(is_output ? plan->inputs : 0) + index];
 }
 
+/* Lead the buffers of inputs and outputs to the arrays of a call; return 0 if one is missing. */
+static int set_buffers(mp_core_plan *plan, const void *const *inputs, void *const *outputs) {
+    for (int i = 0; i < plan->inputs; i++) {
+        if (!inputs || !inputs[i]) return 0;
+        plan->buffers[i] = (char *)inputs[i];
+    }
+    for (int i = 0; i < plan->outputs; i++) {
+        if (!outputs || !outputs[i]) return 0;
+        plan->buffers[plan->results[i]] = outputs[i];
+    }
+    return 1;
+}
+
 int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) {
-    return plan && mp_are_threads(threads) ? plan->run(plan, inputs, outputs, threads) : MP_CORE_INVALID;
+    static const int statuses[] = {[MP_DONE] = MP_CORE_OK, [MP_NO_MEMORY] = MP_CORE_NO_MEMORY, [MP_NO_ROW] = MP_CORE_NO_ROW};
+    ptrdiff_t number;
+    if (!plan || !mp_are_threads(threads) || !set_buffers(plan, inputs, outputs)) return MP_CORE_INVALID;
+    const mp_run run = {plan->buffers, NULL, threads, mp_is_reproducible()};
+    mp_run_replay(plan->replay, &run);
+    return statuses[mp_replay_status(plan->replay, &number)];
 }
 
 /* ---- the table */

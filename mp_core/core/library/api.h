@@ -6,7 +6,6 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-enum { MP_MOST_THREADS = 1024 };
 #define MP_MOST ((ptrdiff_t)1 << 50) /* elements: beyond it, sizes of scratch might overflow */
 
 _Static_assert((int)MP_CORE_FLOAT32 == MP_F32 && (int)MP_CORE_FLOAT16 == MP_F16 && (int)MP_CORE_BFLOAT16 == MP_BF16
@@ -26,12 +25,5 @@ static inline int mp_are_threads(int threads) { return threads >= 1 && threads <
 
 /* The kernels in use, chosen at the first call; NULL if MP_CORE_ISA names none that this machine can use. */
 const mp_kernels *mp_kernels_in_use(void);
-
-/* What Python gives to C as a plan: how it is run, then what that needs. */
-struct mp_core_plan {
-    int (*run)(struct mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);
-    int inputs, outputs;
-    const ptrdiff_t *bytes; /* [inputs + outputs]: those of each array */
-};
 
 #endif

@@ -143,7 +143,7 @@ ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
     if (q->m == 0 || q->n == 0) return 0;
     for (int reproducible = 0; reproducible <= 1; reproducible++) { /* the call may come after a change of the setting */
         mp_product p = {.kernels = kernels, .reproducible = reproducible};
-        const int used = plan(q, &p, threads < MP_MOST_SLOTS ? threads : MP_MOST_SLOTS);
+        const int used = plan(q, &p, threads);
         most = mp_max(most, used * mp_round_up(p.plan.scratch.total, 64));
     }
     return most;
@@ -156,14 +156,13 @@ int mp_core_multiply(const mp_core_product *q, void *scratch, int threads) {
     if (reproducible < 0) return MP_CORE_BAD_ORDER;
     if (!is_valid(q) || !mp_are_threads(threads)) return MP_CORE_INVALID;
     if (q->m == 0 || q->n == 0) return MP_CORE_OK;
-    if (scratch && threads > MP_MOST_SLOTS) threads = MP_MOST_SLOTS;
     mp_product p = {.kernels = kernels, .reproducible = reproducible};
     const int used = plan(q, &p, threads);
-    mp_slots slots = {.memory = scratch, .bytes = mp_round_up(p.plan.scratch.total, 64), .count = used};
+    mp_slots slots;
     if (scratch && p.plan.scratch.total) {
-        atomic_init(&slots.free, used == MP_MOST_SLOTS ? ~(uint_least64_t)0 : ((uint_least64_t)1 << used) - 1);
+        mp_set_slots(&slots, scratch, mp_round_up(p.plan.scratch.total, 64), used);
         p.slots = &slots;
     }
     mp_parallel_for(used, mp_product_tasks(&p, 1), mp_run_product_task, &p);
-    return p.failed ? MP_CORE_NO_MEMORY : MP_CORE_OK;
+    return p.status ? MP_CORE_NO_MEMORY : MP_CORE_OK;
 }

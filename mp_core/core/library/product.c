@@ -54,7 +54,7 @@ void mp_run_product_task(void *product, ptrdiff_t index) {
     if (p->plan.scratch.total) {
         work = p->slots ? mp_take_slot(p->slots) : mp_scratch((size_t)p->plan.scratch.total);
         if (!work) {
-            p->failed = 1;
+            p->status = MP_NO_MEMORY;
             return;
         }
     }

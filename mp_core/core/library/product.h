@@ -1,9 +1,10 @@
 /* One product: operands, epilogue and plan. products/operands.pyx and api_products.c describe it, and mp_run_product plans
- * and runs it; attention.pyx and pooling.pyx describe products of their own, and run them by mp_plan_product and
- * mp_run_here. Its batch may be of any number of axes. */
+ * and runs it; attention.c and pooling.c have products of their own, and run them by mp_plan_product and mp_run_here. Its
+ * batch may be of any number of axes. */
 #ifndef MP_PRODUCT_H
 #define MP_PRODUCT_H
 
+#include "library/operation.h"
 #include "library/plan.h"
 #include "library/runtime.h"
 
@@ -61,7 +62,7 @@ typedef struct {
     mp_plan plan;
     int threads;     /* at most so many run its tasks */
     mp_slots *slots; /* the scratch of its tasks; NULL: that of the threads that run them */
-    int failed;      /* a task got no scratch */
+    int status;
 } mp_product;
 
 /* If the result is one contiguous column of several rows, A and B have one format or are both floats, B is unpacked, and
@@ -76,10 +77,10 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads);
 /* The number of tasks of a planned product. */
 ptrdiff_t mp_product_tasks(const mp_product *p, ptrdiff_t matrices);
 
-/* One task; its context is the product, which gets `failed`. */
+/* One task; its context is the product, whose status it may set. */
 void mp_run_product_task(void *product, ptrdiff_t index);
 
-/* Plan a product and run it; it gets `failed` if there is no memory for scratch. */
+/* Plan a product and run it; its status says whether there was memory for scratch. */
 void mp_run_product(mp_product *p, ptrdiff_t matrices, int threads);
 
 /* Run a planned product of one matrix on this thread, in scratch of plan.scratch.total bytes. It may have fewer rows than

@@ -37,18 +37,18 @@ static void run_activation(const mp_row_call *r, mp_row_block *b) {
 }
 
 /* The rows of a task, some at a time. Between the passes over narrow rows, float32 lies in scratch; else in the result. */
-void mp_run_rows_task(void *call, ptrdiff_t index) {
+void mp_run_rows(void *call, ptrdiff_t task) {
     mp_row_call *r = call;
     const mp_format format = (mp_format)r->format;
-    const ptrdiff_t end = mp_min((index + 1) * r->share, r->rows), together = mp_rows_together(r->length);
+    const ptrdiff_t end = mp_min((task + 1) * r->share, r->rows), together = mp_rows_together(r->length);
     float *work = format == MP_F32 ? NULL : mp_scratch((size_t)(together * r->length) * sizeof(float));
     if (format != MP_F32 && !work) {
-        r->failed = 1;
+        r->status = MP_NO_MEMORY;
         return;
     }
     mp_row_block b = {.n = r->length, .ldx = r->ldx, .ldw = work ? r->length : r->ldo, .ldo = r->ldo,
                       .x_format = format, .out_format = format};
-    for (ptrdiff_t row = index * r->share; row < end; row += b.rows) {
+    for (ptrdiff_t row = task * r->share; row < end; row += b.rows) {
         const ptrdiff_t at = row * r->ldx * r->size;
         b.rows = mp_min(end - row, together);
         b.x = r->x + at, b.out = r->out + row * r->ldo * r->size;
@@ -64,8 +64,16 @@ void mp_run_rows_task(void *call, ptrdiff_t index) {
     }
 }
 
-ptrdiff_t mp_share_rows(mp_row_call *r, int threads) {
-    if ((double)r->rows * (double)r->length < MP_ROWS_WORK) threads = 1;
-    r->share = mp_max(1, threads > 1 ? mp_ceil_div(r->rows, 4 * threads) : r->rows);
+int mp_rows_are_large(const void *call) {
+    const mp_row_call *r = call;
+    return (double)r->rows * (double)r->length >= MP_ROWS_WORK;
+}
+
+ptrdiff_t mp_plan_rows(void *call, ptrdiff_t rows, int threads, int reproducible) {
+    mp_row_call *r = call;
+    (void)reproducible;
+    r->kernels = mp_active();
+    if (rows >= 0) r->rows = rows;
+    r->share = mp_max(1, threads > 1 && mp_rows_are_large(r) ? mp_ceil_div(r->rows, 4 * threads) : r->rows);
     return mp_ceil_div(r->rows, r->share);
 }

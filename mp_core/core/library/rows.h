@@ -3,7 +3,7 @@
 #ifndef MP_ROWS_H
 #define MP_ROWS_H
 
-#include "kernels.h"
+#include "library/operation.h"
 
 MP_SHARED_BEGIN
 
@@ -37,14 +37,13 @@ typedef struct {
     const float *gamma, *beta; /* of a norm */
     mp_activation activation;
     mp_mask mask;      /* of a softmax */
-    int failed;        /* there was no memory for scratch */
+    int status;
 } mp_row_call;
 
-/* One task: `share` rows. Its context is the call. */
-void mp_run_rows_task(void *call, ptrdiff_t index);
-
-/* Share out the rows for so many threads; return the number of tasks. */
-ptrdiff_t mp_share_rows(mp_row_call *r, int threads);
+/* The operation ROWS. A task has `share` rows. */
+ptrdiff_t mp_plan_rows(void *call, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_rows(void *call, ptrdiff_t task);
+int mp_rows_are_large(const void *call);
 
 MP_SHARED_END
 #endif

@@ -28,9 +28,6 @@ int mp_is_reproducible(void) {
     return value == UNREAD ? read_order() : value;
 }
 
-static _Thread_local void *recording;
-void **mp_recording(void) { return &recording; }
-
 static _Thread_local struct {
     void *block;
     size_t bytes;
@@ -64,18 +61,32 @@ void *mp_scratch(size_t bytes) {
     return block;
 }
 
+void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count) {
+    slots->memory = memory, slots->bytes = bytes;
+    for (int word = 0; word < MP_SLOT_WORDS; word++, count -= 64)
+        atomic_init(&slots->free[word], count >= 64 ? ~(uint_least64_t)0 : count > 0 ? ((uint_least64_t)1 << count) - 1 : 0);
+}
+
+/* Take a slot of one word; NULL if all are taken. */
+static char *take_of_word(mp_slots *slots, int word) {
+    uint_least64_t free = atomic_load_explicit(&slots->free[word], memory_order_relaxed);
+    while (free)
+        if (atomic_compare_exchange_weak_explicit(&slots->free[word], &free, free & (free - 1), memory_order_acquire,
+                                                  memory_order_relaxed))
+            return slots->memory + (64 * word + __builtin_ctzll(free)) * slots->bytes;
+    return NULL;
+}
+
 char *mp_take_slot(mp_slots *slots) {
-    uint_least64_t free = atomic_load_explicit(&slots->free, memory_order_relaxed);
     for (;;) { /* one is free, or another thread gives one back */
-        const uint_least64_t lowest = free & -free;
-        if (!lowest) free = atomic_load_explicit(&slots->free, memory_order_relaxed);
-        else if (atomic_compare_exchange_weak_explicit(&slots->free, &free, free ^ lowest, memory_order_acquire,
-                                                       memory_order_relaxed))
-            return slots->memory + __builtin_ctzll(lowest) * slots->bytes;
+        for (int word = 0; word < MP_SLOT_WORDS; word++) {
+            char *slot = take_of_word(slots, word);
+            if (slot) return slot;
+        }
     }
 }
 
 void mp_give_slot(mp_slots *slots, const char *slot) {
     const ptrdiff_t number = (slot - slots->memory) / slots->bytes;
-    atomic_fetch_or_explicit(&slots->free, (uint_least64_t)1 << number, memory_order_release);
+    atomic_fetch_or_explicit(&slots->free[number / 64], (uint_least64_t)1 << number % 64, memory_order_release);
 }

@@ -51,22 +51,20 @@ void mp_keep_awake(int change);
  * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
 
-/* Scratch that a caller owns: a slot for each of the threads that may run its tasks at the same time. */
-enum { MP_MOST_SLOTS = 64 };
+/* Memory cut into slots: one for each of the threads that may run tasks at the same time. */
+enum { MP_MOST_THREADS = 1024, MP_SLOT_WORDS = MP_MOST_THREADS / 64 };
 typedef struct {
-    char *memory;              /* count slots of `bytes` bytes each */
-    ptrdiff_t bytes;
-    int count;                 /* at most MP_MOST_SLOTS */
-    atomic_uint_least64_t free; /* bit i: slot i is free */
+    char *memory;
+    ptrdiff_t bytes; /* of a slot */
+    atomic_uint_least64_t free[MP_SLOT_WORDS]; /* bit i of word w: slot 64 w + i is free */
 } mp_slots;
+
+/* Cut memory into `count` slots of `bytes` bytes, at most MP_MOST_THREADS. */
+void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count);
 
 /* Take a slot, of which there is one for each thread, and give it back. */
 char *mp_take_slot(mp_slots *slots);
 void mp_give_slot(mp_slots *slots, const char *slot);
-
-/* The address of the calling thread's pointer to its Tape (steps.pyx). That pointer is NULL if the thread does not
- * record. */
-void **mp_recording(void);
 
 /* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to numbers
  * took 1.25 times as long where stores did (4096x8192, Zen 4, November 2026). */

@@ -1,7 +1,7 @@
 /* 4-bit codes, two to a byte: the one with the even index in the low half. A lane of 32 bits holds four codes as
  * bytes. */
 
-/* Prefetch distance, bytes of packed codes: what two buffers of quantize_parts.h take (Zen 5, November 2026). */
+/* Prefetch distance, bytes of packed codes: what two buffers of quantize.c take (Zen 5, November 2026). */
 enum { NIBBLES_DISTANCE = 4096 };
 
 /* n codes, one to a byte, into (n + 1) / 2 bytes. */

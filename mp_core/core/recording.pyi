@@ -1,5 +1,6 @@
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -7,16 +8,18 @@ _Array = np.ndarray[Any, Any]
 
 class UnseenError(ValueError): ...
 
-class Note:
+class Note(NamedTuple):
     name: str
     cost: dict[str, Any]
-    pointers: list[tuple[int, int, int]]
+    buffers: tuple[int, ...]
+
+class Notes(Sequence[Note]): ...
 
 class Tape:
-    notes: list[Note]
+    notes: Notes
     buffers: list[_Array]
     constants: list[_Array]
-    def add_buffer(self, array: _Array) -> int: ...
+    def add_buffer(self, array: _Array) -> None: ...
     def add_constant(self, array: _Array) -> None: ...
     def find(self, at: int) -> tuple[int, int] | None: ...
     def holds(self, at: int) -> bool: ...

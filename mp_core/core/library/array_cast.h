@@ -1,0 +1,39 @@
+/* Casts and copies of arrays of any strides, and zeros: what plans do to bring arrays into the form that their operations
+ * read. */
+#ifndef MP_ARRAY_CAST_H
+#define MP_ARRAY_CAST_H
+
+#include "library/cast.h"
+#include "library/operation.h"
+
+MP_SHARED_BEGIN
+
+enum { MP_CAST_AXES = 64 };
+
+typedef struct {
+    mp_cast cast;
+    ptrdiff_t rows, row; /* the length of the first axis, and elements of each of its rows */
+    int axes;            /* 0: both sides are contiguous, and nothing below counts */
+    ptrdiff_t shape[MP_CAST_AXES];
+    ptrdiff_t src_stride[MP_CAST_AXES], dst_stride[MP_CAST_AXES]; /* in bytes */
+    int status;
+} mp_array_cast;
+
+/* The operation CAST. A task is a share of contiguous elements, or an index of the first of several axes. */
+ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_array_cast(void *context, ptrdiff_t task);
+int mp_array_cast_is_large(const void *context);
+
+typedef struct {
+    char *to;
+    ptrdiff_t bytes;
+    int status;
+} mp_zeros;
+
+/* The operation ZEROS: one task. */
+ptrdiff_t mp_plan_zeros(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_zeros(void *context, ptrdiff_t task);
+int mp_zeros_are_large(const void *context);
+
+MP_SHARED_END
+#endif

@@ -1,0 +1,53 @@
+/* Attention, by tasks of some rows of queries of one head: their scores stay in the cache until they are used.
+ *
+ * A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie, rounds it
+ * to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal length, or lie
+ * one behind the other in the rows of one array (ragged): then `offsets` says where each begins. Near attention, of
+ * queries to keys at most `reach` rows away, takes the queries of a band of 128 rows together with the keys that one of
+ * them reaches, so that its time is linear in the length. */
+#ifndef MP_ATTENTION_H
+#define MP_ATTENTION_H
+
+#include "library/product.h"
+
+MP_SHARED_BEGIN
+
+enum { MP_BAND = 128 }; /* near attention: queries whose sums run over the same keys; part of the numerics contract */
+
+/* Bytes from one sequence, head, row to the next; 0 where an axis is broadcast. */
+typedef struct {
+    ptrdiff_t sequence, head, row;
+} mp_head_strides;
+
+/* How it is cut into tasks, and the scratch of one. */
+typedef struct {
+    ptrdiff_t block, blocks; /* rows of queries in a task; tasks of one head */
+    ptrdiff_t narrowed;      /* where in scratch the scores are that are rounded to the type of the values */
+    ptrdiff_t mask;          /* ... the mask of near attention */
+    ptrdiff_t work;          /* ... and what the two products need */
+    ptrdiff_t total;         /* bytes of scratch */
+} mp_attention_cut;
+
+typedef struct {
+    mp_product scores, context;  /* of the first task; the pointers and m of the others differ */
+    mp_head_strides query, key, value, out, keep, bias;
+    const uint8_t *kept;         /* the mask, one byte for each score, or NULL */
+    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL */
+    float scale;
+    ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
+    ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
+    ptrdiff_t reach;             /* how many rows away a query finds keys */
+    mp_attention_cut cut;
+    int status;
+} mp_attention;
+
+/* Multiplications; ragged: as if all sequences were as long as the longest. */
+double mp_attention_work(const mp_attention *t);
+
+/* The operation ATTENTION. Its rows are the sequences. */
+ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int reproducible);
+void mp_run_attention(void *context, ptrdiff_t task);
+int mp_attention_is_large(const void *context);
+
+MP_SHARED_END
+#endif

@@ -1,0 +1,81 @@
+#include "library/look_up.h"
+
+#include "library/plan.h"
+#include "library/runtime.h"
+
+int mp_look_up_is_large(const void *context) {
+    const mp_look_up *t = context;
+    return (double)t->rows * (double)t->cast.n >= MP_CAST_WORK;
+}
+
+ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_look_up *t = context;
+    (void)reproducible;
+    t->cast.kernels = mp_active();
+    if (rows >= 0) t->rows = rows;
+    t->share = mp_max(1, mp_ceil_div(t->rows, threads));
+    return mp_ceil_div(t->rows, t->share);
+}
+
+/* A row of numbers scale * (code - zero point), rounded once to the type of the result; return 0 if there is no memory. */
+static int look_up_codes(const mp_look_up *t, ptrdiff_t row, char *out) {
+    const mp_table_codes *c = &t->codes;
+    const mp_quantizers *quantizers = t->cast.kernels->quantizers;
+    const ptrdiff_t n = t->cast.n, whole = n / c->group, rest = n % c->group;
+    float *numbers = mp_scratch((size_t)(5 * n)); /* room for these and for as many bytes */
+    if (!numbers) return 0;
+    mp_part p = {.rows = whole, .cols = c->group, .q = (uint8_t *)t->table + row * t->row_bytes, .ldq = c->group,
+                 .ldx = c->group, .by_row = 1, .scale = c->scale + row * c->scales};
+    if (c->packed) {
+        quantizers->unpack_nibbles(p.q, n, c->is_signed, (uint8_t *)(numbers + n));
+        p.q = (uint8_t *)(numbers + n);
+    }
+    p.x = t->cast.dst_format == MP_F32 ? (float *)out : numbers;
+    if (c->zero_point) p.zero_point = c->zero_point + row * c->scales;
+    if (whole) quantizers->dequantize[c->kind](&p);
+    if (rest) {
+        p.x += whole * c->group, p.q += whole * c->group, p.scale += whole;
+        if (p.zero_point) p.zero_point += whole;
+        p.rows = 1, p.cols = rest;
+        quantizers->dequantize[c->kind](&p);
+    }
+    if (t->cast.dst_format != MP_F32) t->cast.kernels->casts->narrow[t->cast.dst_format](numbers, out, n, 0);
+    return 1;
+}
+
+void mp_run_look_up(void *context, ptrdiff_t task) {
+    mp_look_up *t = context;
+    const ptrdiff_t end = mp_min((task + 1) * t->share, t->rows);
+    for (ptrdiff_t i = task * t->share; i < end; i++) {
+        const ptrdiff_t row = t->index_bytes == 8 ? ((const int64_t *)t->indices)[i] : ((const int32_t *)t->indices)[i];
+        char *to = t->out + i * t->cast.n * t->cast.dst_size;
+        if (row < 0 || row >= t->limit) t->status = MP_NO_ROW;
+        else if (!t->codes.scale)
+            mp_cast_line(&t->cast, t->table + row * t->row_bytes, t->cast.src_size, to, t->cast.dst_size, t->cast.n);
+        else if (!look_up_codes(t, row, to))
+            t->status = MP_NO_MEMORY;
+    }
+}
+
+int mp_places_are_large(const void *context) {
+    (void)context;
+    return 0;
+}
+
+ptrdiff_t mp_plan_places(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    (void)context, (void)rows, (void)threads, (void)reproducible;
+    return 1;
+}
+
+void mp_run_places(void *context, ptrdiff_t task) {
+    const mp_places *t = context;
+    (void)task;
+    for (ptrdiff_t row = 0; row < t->rows; row++) {
+        const int32_t *ids = t->ids + row * t->length;
+        int32_t *places = t->places + row * t->length, count = 0;
+        for (ptrdiff_t column = 0; column < t->length; column++) {
+            count += ids[column] != t->padding;
+            places[column] = ids[column] != t->padding ? t->padding + count : t->padding;
+        }
+    }
+}

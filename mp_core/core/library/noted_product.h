@@ -1,0 +1,31 @@
+/* A product as a recording notes it, with what planning changes in it, so that it can be planned again. */
+#ifndef MP_NOTED_PRODUCT_H
+#define MP_NOTED_PRODUCT_H
+
+#include "library/product.h"
+
+MP_SHARED_BEGIN
+
+enum { MP_BATCH_AXES = 64 };
+
+typedef struct {
+    mp_product product;
+    ptrdiff_t m, matrices;
+    mp_gemm common;      /* this and the sums of B as they were noted: a plan changes them in the product */
+    const int32_t *sums;
+    int one_scale;       /* the scale of A is `scale` */
+    float scale;
+    mp_axis batch[MP_BATCH_AXES];
+    int status;
+} mp_noted_product;
+
+/* Describe a product of so many matrices, whose operands, result and epilogue are set, to be noted. */
+void mp_describe_noted_product(mp_noted_product *s, const mp_product *p, ptrdiff_t matrices);
+
+/* The operation PRODUCT. Its rows are those of A. */
+ptrdiff_t mp_plan_noted_product(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_noted_product(void *context, ptrdiff_t task);
+int mp_noted_product_is_large(const void *context);
+
+MP_SHARED_END
+#endif

@@ -1,0 +1,26 @@
+#include "library/operation.h"
+
+#include "library/array_cast.h"
+#include "library/attention.h"
+#include "library/look_up.h"
+#include "library/noted_product.h"
+#include "library/pair.h"
+#include "library/pooling.h"
+#include "library/rotary.h"
+#include "library/rows.h"
+#include "library/runtime.h"
+
+const mp_operation mp_operations[MP_OPERATIONS] = {
+#define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...)                                    \
+    [MP_OPERATION_##NAME] = {                                                                          \
+        .name = TEXT, .size = sizeof(CONTEXT), .plan = PLAN, .run = RUN, .is_large = IS_LARGE,         \
+        .status = offsetof(CONTEXT, status), .pointers = (const ptrdiff_t[]){__VA_ARGS__, -1},         \
+    },
+#include "library/operations.def"
+};
+
+mp_status mp_do(const mp_operation *operation, void *context, int threads, int reproducible) {
+    const ptrdiff_t tasks = operation->plan(context, MP_OWN_ROWS, threads, reproducible);
+    mp_parallel_for(threads, tasks, operation->run, context);
+    return (mp_status)*mp_status_of(operation, context);
+}

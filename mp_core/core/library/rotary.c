@@ -1,0 +1,52 @@
+#include "library/rotary.h"
+
+#include "library/plan.h"
+#include "library/runtime.h"
+
+int mp_rotary_is_large(const void *context) {
+    const mp_rotary *t = context;
+    return (double)t->rows * (double)(2 * t->half * t->vectors) >= MP_PAIR_WORK;
+}
+
+ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_rotary *t = context;
+    (void)reproducible;
+    t->kernels = mp_active();
+    if (rows >= 0) t->rows = rows;
+    t->share = mp_share_rows(t->rows, 2 * t->half * t->vectors, threads);
+    return mp_ceil_div(t->rows, t->share);
+}
+
+/* Turn the vectors of a row. `work` has room for a row of x and one of the result in float32, or is NULL if they are. */
+static void turn_row(const mp_rotary *t, ptrdiff_t row, ptrdiff_t position, float *work) {
+    const ptrdiff_t n = 2 * t->half * t->vectors;
+    char *out = t->out.data + row * t->out.stride;
+    const float *x = mp_widened(t->kernels, t->x.format, t->x.data + row * t->x.stride, n, work);
+    float *to = work ? work + n : (float *)out;
+    t->kernels->rows->turn(x, t->angles + position * 2 * t->half, t->half, t->vectors, to);
+    if (work) t->kernels->casts->narrow[t->out.format](to, out, n, 0);
+}
+
+void mp_run_rotary(void *context, ptrdiff_t task) {
+    mp_rotary *t = context;
+    const ptrdiff_t end = mp_min((task + 1) * t->share, t->rows);
+    const int is_wide = t->x.format == MP_F32;
+    float *work = is_wide ? NULL : mp_scratch((size_t)(2 * 2 * t->half * t->vectors) * sizeof *work);
+    if (!work && !is_wide) {
+        t->status = MP_NO_MEMORY;
+        return;
+    }
+    ptrdiff_t sequence = 0;
+    for (ptrdiff_t row = task * t->share; row < end; row++) {
+        ptrdiff_t position = t->offsets ? 0 : row % t->length;
+        if (t->offsets) {
+            while (t->offsets[sequence + 1] <= row) sequence++;
+            position = row - t->offsets[sequence];
+        }
+        if (position >= t->positions) {
+            t->status = MP_NO_ROW;
+            return;
+        }
+        turn_row(t, row, position, work);
+    }
+}

@@ -1,0 +1,174 @@
+"""Operations run, and noted while a thread records, so that replay.pyx can run them again on other data without Python.
+
+The C library holds what is noted (library/recording.h); a :class:`Tape` holds the arrays of that memory, and names.
+"""
+
+import threading
+from contextlib import contextmanager
+from typing import NamedTuple
+
+cimport numpy as cnp
+
+from mp_core.core.cpu cimport reproducible_here, threads_for
+from mp_core.core.library cimport (
+    MP_NO_MEMORY, MP_UNSEEN, mp_add_buffer, mp_add_constant, mp_cost, mp_do, mp_find_buffer, mp_forget_recording,
+    mp_holds_constant, mp_operation, mp_operation_number, mp_operations, mp_record, mp_recorder, mp_recording, mp_span,
+)
+
+cnp.import_array()
+
+_here = threading.local()  # `tape`: the Tape whose recording mp_recorder() leads to
+
+
+class UnseenError(ValueError):
+    """A recording met a computation that it cannot repeat; the message names it."""
+
+
+UNSEEN = ("{} reads an array that was computed by something else than the operations of mp_core: a plan would read "
+          "what it was for the example")
+
+
+class Note(NamedTuple):
+    """One noted operation: its name, its cost (``mp_cost`` as a dict), and the numbers of the buffers that it uses."""
+
+    name: str
+    cost: dict
+    buffers: tuple
+
+
+cdef mp_span span(cnp.ndarray array) noexcept:
+    """The memory between the first and the last element."""
+    cdef mp_span found
+    cdef Py_ssize_t reach
+    cdef int axis
+    found.begin = found.end = cnp.PyArray_BYTES(array)
+    if cnp.PyArray_SIZE(array) == 0:
+        return found
+    for axis in range(cnp.PyArray_NDIM(array)):
+        reach = cnp.PyArray_STRIDE(array, axis) * (cnp.PyArray_DIM(array, axis) - 1)
+        if reach < 0:
+            found.begin += reach
+        else:
+            found.end += reach
+    found.end += cnp.PyArray_ITEMSIZE(array)
+    return found
+
+
+cdef class Notes:
+    """What a recording has noted, in its order: a sequence of :class:`Note`."""
+
+    def __dealloc__(self):
+        mp_forget_recording(&self.recording)
+
+    def __len__(self):
+        return self.recording.count
+
+    def __getitem__(self, Py_ssize_t index):
+        if not 0 <= index < self.recording.count:
+            raise IndexError(index)
+        note = &self.recording.notes[index]
+        return Note(self.names[index], note.cost, tuple([note.links[i].buffer for i in range(note.link_count)]))
+
+
+cdef class Tape:
+    """What is noted in a recording, and the arrays of the memory that it reads and writes.
+
+    Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads any
+    other memory reads what Python code has computed behind the back of the recording, so it is refused.
+    """
+
+    def __init__(self):
+        self.notes, self.buffers, self.constants = Notes(), [], []
+        self.notes.names = []
+
+    def add_buffer(self, cnp.ndarray array not None):
+        """Add memory that changes from run to run."""
+        checked(mp_add_buffer(&self.notes.recording, span(array)))
+        self.buffers.append(array)
+
+    def add_constant(self, cnp.ndarray array not None):
+        """Add memory that stays as it is."""
+        checked(mp_add_constant(&self.notes.recording, span(array)))
+        self.constants.append(array)
+
+    def find(self, Py_ssize_t at):
+        """Return (number of the buffer at an address, bytes from its begin), or None if it is in none."""
+        cdef Py_ssize_t number = mp_find_buffer(&self.notes.recording, <const char *>at)
+        return None if number < 0 else (number, at - <Py_ssize_t>self.notes.recording.buffers.at[number].begin)
+
+    def holds(self, Py_ssize_t at):
+        """Whether an address is in one of the constants."""
+        return bool(mp_holds_constant(&self.notes.recording, <const char *>at))
+
+    def changes(self, cnp.ndarray array not None):
+        """Whether an array is in a buffer, and not a constant; raise if it is neither."""
+        at = <Py_ssize_t>cnp.PyArray_DATA(array)
+        if self.find(at) is not None:
+            return True
+        if not self.holds(at):
+            raise UnseenError(UNSEEN.format("a copy"))
+        return False
+
+    cdef int note(self, mp_operation_number number, const void *context, str name, cnp.ndarray out,
+                  mp_cost cost) except -1:
+        """Note an operation that is described. `out`, the array that it writes, is a buffer from now on."""
+        if mp_find_buffer(&self.notes.recording, cnp.PyArray_BYTES(out)) < 0:
+            self.add_buffer(out)
+        status = mp_record(&self.notes.recording, &mp_operations[<int>number], context, cost)
+        if status == MP_UNSEEN:
+            raise UnseenError(UNSEEN.format(name))
+        checked(status)
+        self.notes.names.append(name)
+        return 0
+
+
+cdef int checked(int status) except -1:
+    if status == MP_NO_MEMORY:
+        raise MemoryError("no memory for what a recording notes")
+    return 0
+
+
+cdef Tape recording():
+    """The tape on which this thread records, or None."""
+    return None if mp_recorder()[0] == NULL else <Tape>_here.tape
+
+
+cdef int run_operation(mp_operation_number number, void *context, str name, cnp.ndarray out, mp_cost cost) except -1:
+    """Run an operation that is described, and note it if this thread records; return its status (operation.h).
+
+    `out` is the array that it writes. The interpreter lock is given back if the operation is large.
+    """
+    cdef const mp_operation *operation = &mp_operations[<int>number]
+    cdef bint reproducible = reproducible_here()
+    cdef int threads, status
+    if mp_recorder()[0] != NULL:
+        recording().note(number, context, name, out, cost)
+    if operation.is_large(context):
+        threads = threads_for(1, 0)
+        with nogil:
+            status = mp_do(operation, context, threads, reproducible)
+    else:
+        status = mp_do(operation, context, 1, reproducible)
+    if status == MP_NO_MEMORY:
+        raise MemoryError(f"no memory for the scratch of {operation.name.decode()}")
+    return status
+
+
+def constant(cnp.ndarray array not None):
+    """Return an array that does not depend on the inputs of a recording, and tell the recording so, if there is one."""
+    tape = recording()
+    if tape is not None:
+        tape.add_constant(array)
+    return array
+
+
+@contextmanager
+def recorded_on(Tape tape not None):
+    """Let this thread note what it runs on a tape, within a ``with`` block."""
+    cdef mp_recording *before = mp_recorder()[0]
+    outer = getattr(_here, "tape", None)
+    _here.tape, mp_recorder()[0] = tape, &tape.notes.recording
+    try:
+        yield
+    finally:
+        _here.tape, mp_recorder()[0] = outer, before
