@@ -36,7 +36,7 @@ LEFT_OUT = r"copies=|casts 33554432|quantize 4096x8192|2048x2048x2048|1024x1024x
 
 # Subject of a cell -> what computes it, beside what everything goes through.
 KERNELS, LIBRARY = "mp_core/core/kernels", "mp_core/core/library"
-PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(plan|product|packing|tuning)|mp_core/products/|mp_core/core/run"
+PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/products/|mp_core/core/run\\."
 QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/quantization/"
 COMPUTED_BY = {
     "casts": rf"{KERNELS}/casts/|{LIBRARY}/cast|mp_core/arrays/casting|mp_core/core/convert",
@@ -46,8 +46,8 @@ COMPUTED_BY = {
     "rows": rf"{KERNELS}/rows/|{LIBRARY}/(rows|sums)|mp_core/ops/rows|mp_core/core/pointwise",
 }
 OF_ALL = re.compile(
-    rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|pool|runtime|system)"
-    r"|mp_core/core/(__init__|cpu|header|scopes)|mp_core/arrays/|mp_core/(formats|dtypes|codes)|meson"
+    rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|operation|pool\.|runtime|system)"
+    r"|mp_core/core/(__init__|cpu|header|library|recording|scopes)|mp_core/arrays/|mp_core/(formats|dtypes|codes)|meson"
 )
 
 

@@ -11,10 +11,10 @@ from libc.stdlib cimport malloc
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport may_be_key
-from mp_core.core.header cimport MP_FLOATS, MP_I4, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_format_names, mp_group
-from mp_core.core.library cimport MP_A_U8, MP_F64
+from mp_core.core.header cimport MP_FLOATS, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_format_names, mp_group
+from mp_core.core.library cimport MP_A_U8, MP_F64, mp_types_multiply
 
-from mp_core.dtypes import ALLOWED, WIDE, dtype_of, result_type
+from mp_core.dtypes import ALLOWED, dtype_of, result_type
 
 cnp.import_array()
 
@@ -31,18 +31,24 @@ CASTS = FLOATS | {"float64": MP_F64}                         # what casts read
 # Right operands of products, packed; int4 only so.
 PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
 RESULTS = FLOATS | {"int32": MP_I32}                      # of products
-NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")         # right operands of wider floats
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4")  # right operands beside which A's type is the result's
 
 PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
 RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)
 
 
+def _result(a, b):
+    """Return the type of a product by those of its operands."""
+    if a not in FLOATS:
+        return "int32"
+    return a if b in NARROW else result_type(ALLOWED[a], ALLOWED[b]).name
+
+
 def _products():
-    """Return the type of a product by those of its operands, for all that multiply without a cast."""
-    wide = {(a, b): result_type(ALLOWED[a], ALLOWED[b]).name for a in WIDE for b in WIDE}
-    beside = {(a, b): a for a in WIDE for b in NARROW}
-    alike = {(a, a): a for a in NARROW[:2]}
-    return wide | beside | alike | {("int8", "int8"): "int32", ("uint8", "int8"): "int32"}
+    """Return the type of a product by those of its operands, for all that the library multiplies without a cast."""
+    left = FLOATS | {"int8": MP_I8, "uint8": MP_A_U8}
+    return {(a, b): _result(a, b) for a, m in left.items() for b, n in PANELS.items()
+            if mp_types_multiply(<int>m, <int>n, False)}
 
 
 PRODUCTS = _products()
@@ -65,8 +71,6 @@ def _fill():
         _numbers[name] = _numbers[dtype] = _numbers[dtype.type] = number
     for (a, b), result in PRODUCTS.items():
         _formats.products[<int>arrays[a]][<int>PANELS[b]] = RESULTS[result]
-        if b == "int8" and a in FLOATS:
-            _formats.products[<int>arrays[a]][<int>MP_I4] = RESULTS[result]
 
 
 _fill()

@@ -395,7 +395,13 @@ def test_more_axes_than_broadcast_shapes_knows():
 def test_the_core_indexes_no_table_by_an_unknown_type(wrong):
     operands = {name: np.ones((2, 2), np.int64 if name == wrong else np.float32) for name in ("a", "b", "out")}
     a, b, out = operands.values()
-    assert multiply_normal(a, b, np.dtype(np.float32), out, (None, None, None), (None, None)) is None
+    rest = (None, None, None), (None, None)
+    if wrong == "out":
+        result = multiply_normal(a, b, np.dtype(np.float32), out, *rest)
+        assert result is not out and result.dtype == np.float32
+    else:
+        with pytest.raises(AssertionError, match="no ndarray of a type that kernels read"):
+            multiply_normal(a, b, np.dtype(np.float32), out, *rest)
 
 
 def test_activations_of_any_kind_of_str():

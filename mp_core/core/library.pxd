@@ -102,6 +102,14 @@ cdef extern from "library/product.h" nogil:
     void mp_turn_column(mp_product *p)
     void mp_run_product(mp_product *p, Py_ssize_t matrices, int threads)
 
+cdef extern from "library/contract.h" nogil:
+    ctypedef enum mp_refusal:
+        MP_ACCEPTED, MP_BAD_TYPES, MP_BAD_SCALES, MP_TOO_DEEP, MP_BAD_RESULT, MP_REFUSALS
+
+    int mp_types_multiply(int a_format, int b_format, int quantized)
+    Py_ssize_t mp_most_exact_k(int unsigned_a, int shifted_b)
+    mp_refusal mp_refusal_of(const mp_product *p)
+
 cdef extern from "library/cast.h" nogil:
     enum:
         MP_F64, MP_COPY, MP_CAST_CHUNK, MP_CAST_WORK, MP_STREAMED

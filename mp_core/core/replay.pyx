@@ -1,7 +1,7 @@
 """Running what a tape has noted (library/replay.h), without the interpreter lock.
 
-A :class:`Replay` runs all operations on one team of threads with a barrier between one and the next (`run`), or as one of
-several passes, each on a thread of its own (`run_passes`).
+A :class:`Replay` runs all operations on one team of threads with a barrier between one and the next (`run`), or as one
+of several passes, each on a thread of its own (`run_passes`).
 """
 
 cimport numpy as cnp

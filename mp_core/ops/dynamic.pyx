@@ -74,6 +74,7 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>residual, TO_CODES
+    call.copies = False
     call.scale, call.zeros = <PyObject *>scale, <PyObject *>None
     result = multiply(&call)
     if result is None:
@@ -134,6 +135,7 @@ def fixed_matmul(a, Panels b not None, cnp.ndarray scales not None, cnp.ndarray 
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>None, <PyObject *>None
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>None, TO_CODES
+    call.copies = False
     call.scale, call.zeros = <PyObject *>scales, <PyObject *>zeros
     result = multiply(&call)
     if result is None:

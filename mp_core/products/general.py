@@ -24,7 +24,7 @@ from mp_core.arrays import (
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.formats import PRODUCTS, RESULT_DTYPES
 from mp_core.products import float64
-from mp_core.products.operands import ACTIVATIONS, most_exact, multiply_normal
+from mp_core.products.operands import ACTIVATIONS, most_exact_k, multiply_normal
 from mp_core.products.panels import Panels
 from mp_core.products.quantized import (
     Factors,
@@ -104,17 +104,12 @@ def _by_kernels(
     if target not in RESULT_DTYPES:  # float64
         plain = scale is None and all(part is None for part in epilogue)
         exact = I32 if not is_float(a.dtype) and plain else F32
-    result: Array | None = None
-    if exact is target:
-        result = multiply_normal(a, b, exact, out, tuple(epilogue), (scale, zero))
-    if result is None:
-        result = multiply_normal(a, b, exact, None, tuple(epilogue), (scale, zero))
-        if result is None:
-            raise AssertionError("the general path made operands that the kernels refuse; please report this")
-        out = np.empty(shape, target) if out is None else out
-        np.copyto(out, result, casting="unsafe")
-        return out
-    return result
+    result = multiply_normal(a, b, exact, out if exact is target else None, tuple(epilogue), (scale, zero))
+    if result is out or (out is None and exact is target):
+        return result
+    out = np.empty(shape, target) if out is None else out
+    np.copyto(out, result, casting="unsafe")
+    return out
 
 
 def _for_each_row(x: Array | None, shape: tuple[int, ...]) -> Array | None:
@@ -174,7 +169,7 @@ def _shape(factors: Factors) -> tuple[int, ...]:
             f"and {b.shape}"
         )
     if not is_float(a.dtype):
-        most = most_exact(a.dtype is U8 or zero is not None, isinstance(b, Panels) and b.zero_point is not None)
+        most = most_exact_k(a.dtype is U8 or zero is not None, isinstance(b, Panels) and b.zero_point is not None)
         if k > most:
             raise ValueError(f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}")
     batch = a.shape[:-2] if len(b.shape) < 3 else _broadcast(a.shape[:-2], b.shape[:-2])
@@ -185,7 +180,7 @@ def _shape(factors: Factors) -> tuple[int, ...]:
 def _of_types_that_multiply(a: Array, b: Array | Panels) -> tuple[Array, Array | Panels, np.dtype[Any]]:
     """Return the operands in types that multiply, and the default type of the result."""
     name = name_of(b.dtype)
-    known = PRODUCTS.get((name_of(a.dtype), "int8" if name == "int4" else name))
+    known = PRODUCTS.get((name_of(a.dtype), name))
     if known is not None:
         return a, b, ALLOWED[known]
     if not (is_float(a.dtype) or is_float(b.dtype)):

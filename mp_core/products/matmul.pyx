@@ -141,6 +141,7 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.left = <PyObject *>residual, NO_SCALES
+    call.copies = False
     call.scale = call.zeros = <PyObject *>None
     result = multiply(&call)
     if result is None:

@@ -7,6 +7,7 @@ from mp_core.products.panels import Panels
 _Array = np.ndarray[Any, Any]
 
 ACTIVATIONS: dict[str | None, int]
+REASONS: dict[int, str]
 
 def multiply_normal(
     a: _Array,
@@ -16,4 +17,4 @@ def multiply_normal(
     epilogue: tuple[_Array | None, str | None, _Array | None],
     rows: tuple[_Array | None, _Array | None],
 ) -> _Array: ...
-def most_exact(unsigned_a: bool, shifted_b: bool) -> int: ...
+def most_exact_k(unsigned_a: bool, shifted_b: bool) -> int: ...

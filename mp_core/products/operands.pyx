@@ -1,22 +1,26 @@
 """The fast path of products: operands, result and epilogue as kernels take them.
 
 :func:`multiply` serves packed matrices, and arrays of any strides whose types multiply without a cast. For all else it
-returns None. Then the general path (general.py) turns the operands into such ones and comes back by
-:func:`multiply_normal`. All products from Python pass here but those of float64 (NumPy's), attention and pooling.
+returns None and says why. Then the general path (general.py) turns the operands into such ones and comes back by
+:func:`multiply_normal`. What kernels accept is asked of the library (library/contract.h). All products from Python
+pass here except those of float64 (NumPy's), attention and pooling.
 """
 
 import sys
 
 from cpython.ref cimport PyObject
 cimport numpy as cnp
-from libc.stdint cimport INT32_MAX, int32_t
+from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
-    MP_BF16, MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
+    MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
 )
-from mp_core.core.library cimport MP_A_U8, mp_axis, mp_left, mp_lines, mp_product, mp_right
+from mp_core.core.library cimport (
+    MP_A_U8, MP_ACCEPTED, MP_BAD_RESULT, MP_BAD_SCALES, MP_BAD_TYPES, MP_TOO_DEEP, mp_axis, mp_left, mp_lines,
+    mp_most_exact_k, mp_product, mp_refusal_of, mp_right,
+)
 from mp_core.core.run cimport run_product
 from mp_core.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
@@ -30,21 +34,35 @@ cdef dict _activations = ACTIVATIONS
 cdef PyObject *NOTHING = <PyObject *>None
 cdef const Formats *FORMATS = formats()
 
+REASONS = {
+    MP_BAD_TYPES: "the types of the operands do not multiply without a cast",
+    MP_BAD_SCALES: "scales or zero points cannot be applied to the sums of this product",
+    MP_TOO_DEEP: "sums of products of integers may exceed int32",
+    MP_BAD_RESULT: "the result cannot be of this type, or it is int32 with an epilogue",
+    NO_ARRAY: "an operand is no ndarray of a type that kernels read, in native byte order",
+    ARE_NUMBERS: "plain integers beside scaled codes multiply as floats",
+    NO_FIT: "shapes do not fit",
+    NO_DTYPE: "`out_dtype` is none that kernels write",
+    OUT: "kernels cannot write to `out`, or it shares memory with an operand",
+    EPILOGUE: "bias, activation or residual must be checked or converted",
+    ROWS: "a left operand that becomes codes is not contiguous, or has other scales than rows",
+}
 
-cdef bint describe_left(object x, Parts *parts) except -1:
-    """Describe the left operand; False unless it is an ndarray in native byte order of a type that kernels read."""
+
+cdef int describe_left(object x, Parts *parts) except -1:
+    """Describe the left operand."""
     cdef mp_left *a = &parts.product.a
     cdef cnp.ndarray array
     cdef cnp.npy_intp *dims
     cdef cnp.npy_intp *strides
     cdef int axes
     if type(x) is not cnp.ndarray:
-        return False
+        return NO_ARRAY
     array = x
     dims, strides, axes = cnp.PyArray_DIMS(array), cnp.PyArray_STRIDES(array), cnp.PyArray_NDIM(array) - 2
     a.format = format_of(FORMATS, array)
     if not 0 <= a.format <= MP_A_U8 or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
-        return False
+        return NO_ARRAY
     a.data, a.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
     parts.a.vector, parts.a.axes, parts.a.lengths, parts.a.strides = axes < 0, max(axes, 0), dims, strides
     parts.product.m, parts.product.k = dims[axes] if axes >= 0 else 1, dims[axes + 1]
@@ -52,11 +70,11 @@ cdef bint describe_left(object x, Parts *parts) except -1:
         a.rs, a.cs = parts.product.k * a.size, a.size
     else:
         a.rs, a.cs = strides[axes] if axes >= 0 else parts.product.k * a.size, strides[axes + 1]
-    return True
+    return MP_ACCEPTED
 
 
-cdef bint describe_right(object x, Parts *parts) except -1:
-    """Describe the right operand; False unless it is such an array, or Panels, whose k is that of the left operand."""
+cdef int describe_right(object x, Parts *parts) except -1:
+    """Describe the right operand, an array or Panels, whose k must be that of the left one."""
     cdef mp_right *b = &parts.product.b
     cdef cnp.ndarray array
     cdef Panels panels
@@ -68,15 +86,15 @@ cdef bint describe_right(object x, Parts *parts) except -1:
         dims, strides, axes = cnp.PyArray_DIMS(array), cnp.PyArray_STRIDES(array), cnp.PyArray_NDIM(array) - 2
         b.format = format_of(FORMATS, array)
         if not 0 <= b.format <= MP_I8 or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
-            return False
+            return NO_ARRAY
         b.data = cnp.PyArray_BYTES(array)
         parts.b.vector, parts.b.axes, parts.b.lengths, parts.b.strides = axes < 0, max(axes, 0), dims, strides
         axes = max(axes, 0)
         b.rs, b.cs = strides[axes], cnp.PyArray_ITEMSIZE(array) if parts.b.vector else strides[axes + 1]
         parts.product.n = 1 if parts.b.vector else dims[axes + 1]
-        return dims[axes] == parts.product.k
+        return MP_ACCEPTED if dims[axes] == parts.product.k else NO_FIT
     if not isinstance(x, Panels):
-        return False
+        return NO_ARRAY
     panels = x
     b.data, b.format = cnp.PyArray_BYTES(panels.data), panels.format
     b.packed, b.matrix_bytes, b.group = True, panels.matrix_bytes, panels.group
@@ -87,38 +105,30 @@ cdef bint describe_right(object x, Parts *parts) except -1:
         b.group_scale = <const float *>pointer(panels.scale)
     parts.b.vector, parts.b.axes, parts.b.lengths, parts.b.strides = False, panels.axes, panels.lengths, panels.strides
     parts.product.n = panels.n
-    return panels.k == parts.product.k
+    return MP_ACCEPTED if panels.k == parts.product.k else NO_FIT
 
 
 cdef inline const void *pointer(cnp.ndarray array) noexcept:
     return NULL if array is None else cnp.PyArray_DATA(array)
 
 
-cdef Py_ssize_t deepest(bint unsigned_a, bint shifted_b) noexcept:
-    """The largest k for which every sum of products fits in int32."""
-    return <Py_ssize_t>INT32_MAX // ((255 if unsigned_a else 128) * (255 if shifted_b else 128))
-
-
-cdef int result_format(const Call *call, const mp_product *p) except -2:
-    """The format of the result; -1 if types need a cast, scales cannot be applied, or sums may exceed int32."""
+cdef int set_result_format(const Call *call, mp_product *p) except -1:
+    """Set the format of the result: that of `out_dtype`, or the default of the two types."""
     cdef int found = FORMATS.products[p.a.format][p.b.format]
-    cdef bint codes = call.left == OF_CODES, integers = call.left != NO_SCALES or p.a.format >= MP_FLOATS
-    cdef bint unsigned = p.a.format == MP_A_U8 or (codes and call.zeros != NOTHING)
-    cdef bint scaled = p.b.scale != NULL or p.b.group != 0, shifted = p.b.zero_point != NULL
-    if (found < 0 or (call.left == NO_SCALES and (shifted or (scaled and p.a.format > MP_BF16)))
-            or (codes and (p.a.format < MP_FLOATS or p.b.group))
-            or (call.left == TO_CODES and p.a.format >= MP_FLOATS)
-            or (integers and p.k > deepest(unsigned, shifted))):
-        return -1
+    if found < 0:
+        return MP_BAD_TYPES
+    if call.left == NO_SCALES and p.a.format >= MP_FLOATS and (p.b.scale != NULL or p.b.group):
+        return ARE_NUMBERS
     if call.out_dtype != NOTHING:
         found = format_named(<object>call.out_dtype)
-    if found == MP_I32:
-        return found if p.a.format >= MP_FLOATS else -1
-    return found if found < MP_FLOATS else -1
+    if not (0 <= found < MP_FLOATS or found == MP_I32):
+        return NO_DTYPE
+    p.common.epilogue.out_format = <mp_format>found
+    return MP_ACCEPTED
 
 
-cdef bint set_batch(Parts *p) noexcept:
-    """Broadcast the batch axes, and set the shape of the result; False if they do not broadcast."""
+cdef int set_batch(Parts *p) noexcept:
+    """Broadcast the batch axes, and set the shape of the result."""
     cdef int axis, mine, axes = max(p.a.axes, p.b.axes)
     cdef mp_axis *to
     p.product.batch_axes, p.product.batch = axes, p.batch
@@ -131,7 +141,7 @@ cdef bint set_batch(Parts *p) noexcept:
         mine = axis - (axes - p.b.axes)
         if mine >= 0 and p.b.lengths[mine] != 1:
             if to.length != 1 and to.length != p.b.lengths[mine]:
-                return False
+                return NO_FIT
             to.length, to.b = p.b.lengths[mine], p.b.strides[mine]
         p.shape[axis] = to.length
     if not p.a.vector:
@@ -141,92 +151,102 @@ cdef bint set_batch(Parts *p) noexcept:
         p.shape[axes] = p.product.n
         axes += 1
     p.ndim = axes
-    return True
+    return MP_ACCEPTED
 
 
-cdef cnp.ndarray result_array(const Call *call, Parts *p, int fmt):
-    """Return the array of the result, described: a new one, or `out`. None if kernels cannot write `out`, or if it
-    shares memory with the operands."""
+cdef inline bint is_apart(cnp.ndarray out, PyObject *x) noexcept:
+    """Whether `out` shares no memory with x, if that is an array."""
+    return not isinstance(<object>x, cnp.ndarray) or apart(out, <cnp.ndarray>x)
+
+
+cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
+    """Whether `out` shares memory with an array that the product reads."""
+    cdef Panels b
+    if type(<object>call.b) is cnp.ndarray:
+        if not apart(out, <cnp.ndarray>call.b):
+            return True
+    else:
+        b = <Panels>call.b
+        if not (is_apart(out, <PyObject *>b.scale) and is_apart(out, <PyObject *>b.zero_point)):
+            return True
+    return not (apart(out, <cnp.ndarray>call.a) and is_apart(out, call.bias) and is_apart(out, call.residual)
+                and is_apart(out, call.scale) and is_apart(out, call.zeros))
+
+
+cdef bint can_be_written(const Call *call, const Parts *p, cnp.ndarray out) noexcept:
+    """Whether kernels can write the result to `out`."""
+    cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(out)
+    cdef int axis
+    if (cnp.PyArray_TYPE(out) != FORMATS.types[<int>p.product.common.epilogue.out_format]
+            or not cnp.PyArray_ISBEHAVED(out) or cnp.PyArray_NDIM(out) != p.ndim
+            or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(out), p.shape, p.ndim) or shares_memory(call, out)):
+        return False
+    if cnp.PyArray_IS_C_CONTIGUOUS(out):
+        return True
+    for axis in range(p.ndim):
+        if cnp.PyArray_STRIDE(out, axis) % size:
+            return False
+    return p.b.vector or p.product.n <= 1 or cnp.PyArray_STRIDE(out, p.ndim - 1) == size
+
+
+cdef cnp.ndarray result_array(const Call *call, Parts *p):
+    """Return the array that kernels write, described: `out` or a new one; None if it must be `out` and cannot be."""
     cdef cnp.ndarray result
-    cdef mp_lines *out = &p.product.out
+    cdef mp_lines *lines = &p.product.out
     cdef int axis, axes = p.product.batch_axes
     cdef cnp.npy_intp *strides
-    if call.out == NOTHING:
-        result = cnp.PyArray_EMPTY(p.ndim, p.shape, FORMATS.types[fmt], 0)
-    elif type(<object>call.out) is not cnp.ndarray:
-        return None
-    else:
+    if (call.out != NOTHING and type(<object>call.out) is cnp.ndarray
+            and can_be_written(call, p, <cnp.ndarray>call.out)):
         result = <cnp.ndarray>call.out
-        if (cnp.PyArray_TYPE(result) != FORMATS.types[fmt] or not cnp.PyArray_ISBEHAVED(result)
-                or cnp.PyArray_NDIM(result) != p.ndim
-                or not cnp.PyArray_CompareLists(cnp.PyArray_DIMS(result), p.shape, p.ndim)
-                or not apart(result, <cnp.ndarray>call.a)):
-            return None
-        if not p.product.b.packed:
-            if not apart(result, <cnp.ndarray>call.b):
-                return None
-        elif not (apart_or_none(result, (<Panels>call.b).scale) and apart_or_none(result, (<Panels>call.b).zero_point)):
-            return None
+    elif call.out == NOTHING or call.copies:
+        result = cnp.PyArray_EMPTY(p.ndim, p.shape, FORMATS.types[<int>p.product.common.epilogue.out_format], 0)
+    else:
+        return None
     strides = cnp.PyArray_STRIDES(result)
-    out.data, out.size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
-    out.rs = p.product.n * out.size if p.a.vector or p.product.m == 1 else strides[axes]
-    p.product.common.epilogue.out_format = <mp_format>fmt
-    if not cnp.PyArray_IS_C_CONTIGUOUS(result):
-        for axis in range(p.ndim):
-            if strides[axis] % out.size:
-                return None
-        if not p.b.vector and p.product.n > 1 and strides[p.ndim - 1] != out.size:
-            return None
+    lines.data, lines.size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
+    lines.rs = p.product.n * lines.size if p.a.vector or p.product.m == 1 else strides[axes]
     for axis in range(axes):
         p.batch[axis].out, p.batch[axis].residual = strides[axis], 0
     return result
 
 
-cdef inline bint apart_or_none(cnp.ndarray result, cnp.ndarray x) noexcept:
-    return x is None or apart(result, x)
-
-
-cdef bint set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe the epilogue; False if its arrays must first be cast or made contiguous."""
+cdef int set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
+    """Describe the epilogue, whose arrays must be contiguous."""
     cdef cnp.ndarray array
     cdef mp_lines *residual = &p.product.residual
-    cdef bint given = call.out != NOTHING
     cdef int axis, fmt
     if call.bias == NOTHING and call.activation == NOTHING and call.residual == NOTHING:
-        return True
-    if p.product.common.epilogue.out_format == MP_I32:
-        return False
+        return MP_ACCEPTED
     if call.activation != NOTHING:
         number = _activations.get(<object>call.activation) if type(<object>call.activation) is str else None
         if number is None:
-            return False
+            return EPILOGUE
         p.product.common.epilogue.activation = <mp_activation>number
     if call.bias != NOTHING:
         if type(<object>call.bias) is not cnp.ndarray:
-            return False
+            return EPILOGUE
         array = <cnp.ndarray>call.bias
         if (format_of(FORMATS, array) != MP_F32 or not cnp.PyArray_ISCARRAY_RO(array) or cnp.PyArray_NDIM(array) != 1
-                or cnp.PyArray_DIM(array, 0) != p.product.n or (given and not apart(result, array))):
-            return False
+                or cnp.PyArray_DIM(array, 0) != p.product.n):
+            return EPILOGUE
         p.product.bias = <const float *>cnp.PyArray_DATA(array)
     if call.residual != NOTHING:
         if type(<object>call.residual) is not cnp.ndarray:
-            return False
+            return EPILOGUE
         array = <cnp.ndarray>call.residual
         fmt = format_of(FORMATS, array)
         if (not 0 <= fmt < MP_FLOATS or not cnp.PyArray_ISCARRAY_RO(array)
-                or not cnp.PyArray_SAMESHAPE(array, result) or (given and not apart(result, array))):
-            return False
+                or not cnp.PyArray_SAMESHAPE(array, result)):
+            return EPILOGUE
         residual.data, residual.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
         residual.rs, p.product.common.epilogue.residual_format = p.product.n * residual.size, <mp_format>fmt
         for axis in range(p.product.batch_axes):
             p.batch[axis].residual = cnp.PyArray_STRIDE(array, axis)
-    return True
+    return MP_ACCEPTED
 
 
-cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except -1:
-    """Describe the scales of the left operand; False if their number is wrong, if `out` shares memory with them, or if
-    an operand that becomes codes is not contiguous."""
+cdef int set_left_scales(const Call *call, Parts *p) except -1:
+    """Describe the scales of the left operand: one, or one for each row. One that becomes codes must be contiguous."""
     cdef cnp.ndarray scale, zeros = None
     cdef mp_left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m
@@ -240,32 +260,44 @@ cdef bint set_left_scales(const Call *call, Parts *p, cnp.ndarray result) except
         elif call.scale != NOTHING:
             p.scale = <object>call.scale
             a.row_scale = &p.scale
-        return cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>call.a)
+        return MP_ACCEPTED if cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>call.a) else ROWS
     scale = <cnp.ndarray>call.scale
     for axis in range(p.product.batch_axes):
         rows *= p.shape[axis]
     p.product.common.epilogue.row_stride = cnp.PyArray_SIZE(scale) != 1
     a.row_scale, a.row_zero = <const float *>pointer(scale), <const int32_t *>pointer(zeros)
     if p.product.common.epilogue.row_stride and cnp.PyArray_SIZE(scale) != rows:
-        return False
-    return call.out == NOTHING or (apart(result, scale) and apart_or_none(result, zeros))
+        return ROWS
+    if p.product.common.epilogue.out_format == MP_I32:  # the scales are 1: integers leave them out
+        a.row_scale = p.product.b.scale = NULL
+    return MP_ACCEPTED
 
 
-cdef object multiply(const Call *call):
-    """Return ``activation((a @ b) * scales + bias) + residual``, or None if only the general path can."""
+cdef int describe_operands(const Call *call, Parts *p) except -1:
+    """Describe the operands, and the shape and type of the result."""
+    return (describe_left(<object>call.a, p) or describe_right(<object>call.b, p)
+            or set_result_format(call, &p.product) or set_batch(p))
+
+
+cdef int describe_rest(const Call *call, Parts *p, cnp.ndarray result) except -1:
+    """Describe the epilogue and the scales of the left operand; with these the library knows whether it accepts all."""
+    return (set_epilogue(call, p, result) or (set_left_scales(call, p) if call.left != NO_SCALES else 0)
+            or mp_refusal_of(&p.product))
+
+
+cdef object multiply(Call *call):
+    """Return ``activation((a @ b) * scales + bias) + residual``; None, with a reason, if only the general path can."""
     cdef Parts p
     cdef cnp.ndarray result
     cdef Py_ssize_t matrices = 1
-    cdef int axis, fmt
+    cdef int axis
     memset(&p.product, 0, sizeof(mp_product))
-    if not describe_left(<object>call.a, &p) or not describe_right(<object>call.b, &p):
+    call.reason = describe_operands(call, &p)
+    if call.reason:
         return None
-    fmt = result_format(call, &p.product)
-    if fmt < 0 or not set_batch(&p):
-        return None
-    result = result_array(call, &p, fmt)
-    if (result is None or not set_epilogue(call, &p, result)
-            or (call.left != NO_SCALES and not set_left_scales(call, &p, result))):
+    result = result_array(call, &p)
+    call.reason = OUT if result is None else describe_rest(call, &p, result)
+    if call.reason:
         return None
     for axis in range(p.product.batch_axes):
         matrices *= p.shape[axis]
@@ -278,7 +310,7 @@ cdef object multiply(const Call *call):
 
 
 def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows not None):
-    """Call :func:`multiply` from Python: return the product, or None if kernels cannot write to `out`.
+    """Call :func:`multiply` from Python; the result is `out`, or a new array if kernels cannot write to `out`.
 
     `a` and `b` are of types that multiply; `out_dtype` is a type that kernels write. `epilogue` is (bias, activation,
     residual): each None or contiguous, bias float32 (n,). `rows` is (scale, zero_point) of the codes in `a`, contiguous
@@ -290,10 +322,14 @@ def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows no
     call.a, call.b, call.out_dtype, call.out = <PyObject *>a, <PyObject *>b, <PyObject *>out_dtype, <PyObject *>out
     call.bias, call.activation = <PyObject *>bias, <PyObject *>activation
     call.residual, call.scale, call.zeros = <PyObject *>residual, <PyObject *>scale, <PyObject *>zeros
-    call.left = NO_SCALES if scale is None else OF_CODES
-    return multiply(&call)
+    call.left, call.copies = NO_SCALES if scale is None else OF_CODES, True
+    result = multiply(&call)
+    if result is None:
+        raise AssertionError(f"the general path made operands that kernels refuse: {REASONS[call.reason]}; please "
+                             "report this")
+    return result
 
 
-def most_exact(bint unsigned_a, bint shifted_b):
-    """Return :func:`deepest`: the general path calls it from Python."""
-    return deepest(unsigned_a, shifted_b)
+def most_exact_k(bint unsigned_a, bint shifted_b):
+    """Return the largest k of a product of integers: see mp_most_exact_k of library/contract.h."""
+    return mp_most_exact_k(unsigned_a, shifted_b)

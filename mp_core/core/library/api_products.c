@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "library/api.h"
+#include "library/contract.h"
 #include "library/packing.h"
 #include "library/product.h"
 
@@ -49,39 +50,13 @@ int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs
 
 /* ---- products */
 
-/* Float types beside which other types are scaled numbers. */
-static int is_wide(int type) { return mp_is_float(type) && type <= MP_CORE_BFLOAT16; }
-
-static int is_integer(int type) { return type == MP_CORE_INT8 || type == MP_CORE_UINT8; }
-
-static int types_multiply(const mp_core_product *q) {
-    if (q->quantize_a) return is_wide(q->a_type) && q->b_type == MP_CORE_INT8;
-    if (is_integer(q->a_type)) return q->b_type == MP_CORE_INT8;
-    if (is_wide(q->a_type)) return panel_format(q->b_type) >= 0;
-    return mp_is_float(q->a_type) && q->a_type == q->b_type;
-}
-
-/* Whether no sum of products of integers exceeds int32. */
-static int sums_fit(const mp_core_product *q) {
-    const int is_unsigned = q->a_type == MP_CORE_UINT8 || (q->a_zero_point && !q->quantize_a);
-    return q->k <= INT32_MAX / ((is_unsigned ? 255 : 128) * (q->b_zero_point ? 255 : 128));
-}
-
-static int scales_are_allowed(const mp_core_product *q) {
-    const int integers = q->quantize_a || is_integer(q->a_type);
-    if (!integers && (q->a_scale || q->a_zero_point || q->b_zero_point)) return 0;
-    if (!integers && q->b_scale && (!is_wide(q->a_type) || is_wide(q->b_type))) return 0;
-    if (q->quantize_a && (q->a_zero_point || (q->a_scale && !q->a_shared))) return 0;
-    return q->b_group == 0 || (q->b_group > 0 && q->b_group % 8 == 0 && q->b_scale && !q->b && !integers);
-}
-
-static int result_is_allowed(const mp_core_product *q) {
-    const int integers = q->quantize_a || is_integer(q->a_type);
-    if (q->activation < MP_CORE_LINEAR || q->activation > MP_CORE_TANH) return 0;
-    if (q->residual && !mp_is_float(q->residual_type)) return 0;
-    if (q->out_type != MP_CORE_INT32) return mp_is_float(q->out_type);
-    return integers && !q->quantize_a && !q->a_scale && !q->b_scale && !q->bias && !q->residual
-           && q->activation == MP_CORE_LINEAR;
+/* Whether a product has types that C programs can name. */
+static int types_are_known(const mp_core_product *q) {
+    const int a_is_code = q->a_type == MP_CORE_INT8 || q->a_type == MP_CORE_UINT8;
+    return (mp_is_float(q->a_type) || a_is_code) && panel_format(q->b_type) >= 0
+           && (mp_is_float(q->out_type) || q->out_type == MP_CORE_INT32)
+           && (!q->residual || mp_is_float(q->residual_type))
+           && q->activation >= MP_CORE_LINEAR && q->activation <= MP_CORE_TANH;
 }
 
 static int sizes_are_allowed(const mp_core_product *q) {
@@ -91,12 +66,12 @@ static int sizes_are_allowed(const mp_core_product *q) {
            && (!q->b || (reaches(mp_max(q->k, 1), q->b_rs) && reaches(mp_max(q->n, 1), q->b_cs)));
 }
 
-static int is_valid(const mp_core_product *q) {
-    if (!q || q->size != sizeof(*q) || !sizes_are_allowed(q)) return 0;
+/* Whether sizes, types and pointers are such that the product can be described. */
+static int is_described(const mp_core_product *q) {
+    if (!q || q->size != sizeof(*q) || !sizes_are_allowed(q) || !types_are_known(q)) return 0;
     const int empty = q->m == 0 || q->n == 0, has_b = q->b || q->packed;
-    return (empty || (q->out && (q->k == 0 || (q->a && has_b)))) && types_multiply(q)
-           && (q->b_type != MP_CORE_INT4 || !q->b) && scales_are_allowed(q) && result_is_allowed(q)
-           && (!(q->quantize_a || is_integer(q->a_type)) || sums_fit(q));
+    return (empty || (q->out && (q->k == 0 || (q->a && has_b)))) && (q->b_type != MP_CORE_INT4 || !q->b)
+           && (!q->quantize_a || !q->a_scale || q->a_shared) && (!q->b_group || (q->b_scale && q->b_group % 8 == 0));
 }
 
 static void describe_left(const mp_core_product *q, mp_left *a, mp_epilogue *e) {
@@ -113,11 +88,12 @@ static void describe_right(const mp_core_product *q, mp_right *b) {
     if (q->b) b->rs = q->b_rs * mp_element_bytes[b->format], b->cs = q->b_cs * mp_element_bytes[b->format];
     else if (q->packed && b->format == MP_I8) b->sums = (const int32_t *)(b->data + panels_bytes(MP_I8, q->k, q->n));
     if (!q->b_group) b->scale = q->b_scale;
-    else if (q->k) b->group_scale = q->b_scale, b->group = mp_min(q->b_group, mp_round_up(q->k, 8));
+    else b->group_scale = q->b_scale, b->group = q->b_group;
 }
 
-/* Describe and plan a valid product; return how many threads may run its tasks. `p` has kernels and reproducible. */
-static int plan(const mp_core_product *q, mp_product *p, int threads) {
+/* Describe a product; return 0 if an argument is not allowed. `p` has kernels and reproducible. */
+static int describe(const mp_core_product *q, mp_product *p) {
+    if (!is_described(q)) return 0;
     mp_epilogue *e = &p->common.epilogue;
     p->m = q->m, p->n = q->n, p->k = q->k, p->bias = q->bias;
     describe_left(q, &p->a, e);
@@ -131,6 +107,14 @@ static int plan(const mp_core_product *q, mp_product *p, int threads) {
         p->residual.data = (char *)q->residual, p->residual.size = mp_element_bytes[q->residual_type];
         p->residual.rs = q->ldr * p->residual.size;
     }
+    if (mp_refusal_of(p)) return 0;
+    p->b.group = mp_min(p->b.group, mp_round_up(q->k, 8));
+    if (!p->b.group) p->b.group_scale = NULL; /* of K = 0 too */
+    return 1;
+}
+
+/* Plan a described product; return how many threads may run its tasks. */
+static int plan(mp_product *p, int threads) {
     mp_turn_column(p);
     mp_plan_product(p, 1, threads);
     return p->plan.small ? 1 : (int)mp_min(p->threads, mp_product_tasks(p, 1));
@@ -139,25 +123,24 @@ static int plan(const mp_core_product *q, mp_product *p, int threads) {
 ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
     const mp_kernels *kernels = mp_kernels_in_use();
     ptrdiff_t most = 0;
-    if (!kernels || !is_valid(q) || !mp_are_threads(threads)) return -1;
-    if (q->m == 0 || q->n == 0) return 0;
+    if (!kernels || !mp_are_threads(threads)) return -1;
     for (int reproducible = 0; reproducible <= 1; reproducible++) { /* the call may come after a change of the setting */
         mp_product p = {.kernels = kernels, .reproducible = reproducible};
-        const int used = plan(q, &p, threads);
+        if (!describe(q, &p)) return -1;
+        if (q->m == 0 || q->n == 0) return 0;
+        const int used = plan(&p, threads);
         most = mp_max(most, used * mp_round_up(p.plan.scratch.total, 64));
     }
     return most;
 }
 
 int mp_core_multiply(const mp_core_product *q, void *scratch, int threads) {
-    const mp_kernels *const kernels = mp_kernels_in_use();
-    const int reproducible = mp_is_reproducible();
-    if (!kernels) return MP_CORE_BAD_ISA;
-    if (reproducible < 0) return MP_CORE_BAD_ORDER;
-    if (!is_valid(q) || !mp_are_threads(threads)) return MP_CORE_INVALID;
+    mp_product p = {.kernels = mp_kernels_in_use(), .reproducible = mp_is_reproducible()};
+    if (!p.kernels) return MP_CORE_BAD_ISA;
+    if (p.reproducible < 0) return MP_CORE_BAD_ORDER;
+    if (!describe(q, &p) || !mp_are_threads(threads)) return MP_CORE_INVALID;
     if (q->m == 0 || q->n == 0) return MP_CORE_OK;
-    mp_product p = {.kernels = kernels, .reproducible = reproducible};
-    const int used = plan(q, &p, threads);
+    const int used = plan(&p, threads);
     mp_slots slots;
     if (scratch && p.plan.scratch.total) {
         mp_set_slots(&slots, scratch, mp_round_up(p.plan.scratch.total, 64), used);

@@ -1,0 +1,40 @@
+#include "library/contract.h"
+
+/* Whether numbers of other types can be scaled beside elements of this one: a float of more than 8 bits. */
+static int is_wide(int format) { return format <= MP_BF16; }
+
+int mp_types_multiply(int a_format, int b_format, int quantized) {
+    if (quantized) return is_wide(a_format) && b_format == MP_I8;
+    if (a_format >= MP_FLOATS) return b_format == MP_I8;
+    return is_wide(a_format) ? b_format < MP_PANEL_FORMATS : a_format == b_format;
+}
+
+ptrdiff_t mp_most_exact_k(int unsigned_a, int shifted_b) {
+    return INT32_MAX / ((unsigned_a ? 255 : 128) * (shifted_b ? 255 : 128));
+}
+
+/* Sums of integers can be scaled by row of A and by column of B, and shifted by zero points. Sums of floats are scaled by
+ * column, or in groups of whole words along K (8 elements of int4, 4 of int8), where B is narrow codes beside a wide A. */
+static int scales_apply(const mp_product *p, int integers) {
+    const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales;
+    if (!integers && (scales_of_a || p->b.zero_point)) return 0;
+    if (!integers && (p->b.scale || p->b.group_scale) && (!is_wide(p->a.format) || is_wide(p->b.format))) return 0;
+    if (p->a.quantized_here && p->a.row_zero) return 0;
+    return !p->b.group || (p->b.group > 0 && p->b.group % mp_group[p->b.format] == 0 && p->b.packed && !integers);
+}
+
+static int result_is_possible(const mp_product *p, int integers) {
+    const mp_epilogue *e = &p->common.epilogue;
+    if (e->out_format < MP_FLOATS) return 1;
+    return e->out_format == MP_I32 && integers && !p->a.quantized_here && !p->a.row_scale && !p->b.scale && !p->bias
+           && !p->residual.data && e->activation == MP_LINEAR;
+}
+
+mp_refusal mp_refusal_of(const mp_product *p) {
+    const int integers = p->a.quantized_here || p->a.format >= MP_FLOATS;
+    const int unsigned_a = p->a.format == MP_A_U8 || p->a.row_zero;
+    if (!mp_types_multiply(p->a.format, p->b.format, p->a.quantized_here)) return MP_BAD_TYPES;
+    if (!scales_apply(p, integers)) return MP_BAD_SCALES;
+    if (integers && p->k > mp_most_exact_k(unsigned_a, p->b.zero_point != NULL)) return MP_TOO_DEEP;
+    return result_is_possible(p, integers) ? MP_ACCEPTED : MP_BAD_RESULT;
+}
