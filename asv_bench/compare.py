@@ -36,7 +36,7 @@ LEFT_OUT = r"copies=|casts 33554432|quantize 4096x8192|2048x2048x2048|1024x1024x
 
 # Subject of a cell -> what computes it, beside what everything goes through.
 KERNELS, LIBRARY = "mp_core/core/kernels", "mp_core/core/library"
-PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/products/|mp_core/core/run\\."
+PRODUCTS = rf"{KERNELS}/products/|{LIBRARY}/(contract|packing|plan|product|tuning)|mp_core/products/|mp_core/core/run\."
 QUANTIZE = rf"{KERNELS}/quantize/|{LIBRARY}/quantize|mp_core/quantization/"
 COMPUTED_BY = {
     "casts": rf"{KERNELS}/casts/|{LIBRARY}/cast|mp_core/arrays/casting|mp_core/core/convert",
