@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 
 import mp_core as mp
@@ -24,7 +24,9 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def run(*command, **options):
-    found = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
+    found = processes.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=processes.LONG, **options
+    )
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
 
@@ -168,7 +170,7 @@ def test_cython_gives_the_bits_of_python(module, rng):
 
 def numbers_of(program, x, weights):
     (m, k), n = x.shape, weights.shape[1]
-    found = subprocess.run(
+    found = processes.run(
         [program, str(m), str(k), str(n), "2"], input=x.tobytes() + weights.tobytes(), capture_output=True, check=True
     )
     return np.frombuffer(found.stdout, np.float32).reshape(m, n)
@@ -180,7 +182,7 @@ def test_cpp_without_python_gives_the_bits_of_python(build, rng):
     x, weights = rng.standard_normal((33, 200), np.float32), rng.standard_normal((200, 130), np.float32)
     expected = mp.dynamic_matmul(x, mp.pack(mp.quantize(weights, axis=1)))
     np.testing.assert_array_equal(numbers_of(program, x, weights), expected)
-    refused = subprocess.run([program, "1", "0", "4", "0"], input=b"", capture_output=True, check=False)
+    refused = processes.run([program, "1", "0", "4", "0"], input=b"", capture_output=True, check=False)
     assert refused.returncode == 1 and b"an argument is not allowed" in refused.stderr
 
 
@@ -231,6 +233,7 @@ except ImportError as error:
 # ---- the plain library
 
 
+@pytest.mark.compiles
 def test_the_plain_library_passes_its_tests_in_c(tmp_path):
     environment = os.environ | {"PATH": TOOLS}
     folder = tmp_path / "build"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from command import usage_error
@@ -38,7 +39,7 @@ def texts(tmp_path):
 
 
 def mp_core(*arguments, **options):
-    return subprocess.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
+    return processes.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
 
 
 # ---- info
@@ -204,7 +205,7 @@ def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path,
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_an_ended_process_leaves_no_part_of_an_output(model, tmp_path, number):
     arguments = [sys.executable, "-m", "mp_core", "embed", "--model", model, "--output", str(tmp_path / "out.npy")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with processes.Process(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not os.listdir(tmp_path):
             assert process.poll() is None
             time.sleep(0.01)
@@ -297,7 +298,7 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
 def test_a_full_disk_under_standard_output_is_named(unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
+        done = processes.run(
             [sys.executable, "-m", "mp_core", "info"],
             stdout=full,
             stderr=subprocess.PIPE,
@@ -315,7 +316,7 @@ def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):
 def test_a_closed_pipe_ends_quietly(model, tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("a b c\n" * 3000)
-    with subprocess.Popen(
+    with processes.Process(
         [sys.executable, "-m", "mp_core", "embed", "--model", model, str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -327,7 +328,7 @@ def test_a_closed_pipe_ends_quietly(model, tmp_path):
 
 
 def test_a_closed_standard_output_ends_quietly():
-    done = subprocess.run(["sh", "-c", '"$0" -m mp_core info >&-', sys.executable], stderr=subprocess.PIPE, check=False)
+    done = processes.run(["sh", "-c", '"$0" -m mp_core info >&-', sys.executable], stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
@@ -401,7 +402,7 @@ def test_what_fails_during_imports_is_no_traceback(module, error, code, said):
         from mp_core.__main__ import main
         sys.exit(main())
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    done = processes.run([sys.executable, "-c", program], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", said)
 
 
@@ -456,7 +457,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
     def completed(*words):
         line = f"source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core"
         command = [bash, "-c", f'{line}; echo "${{COMPREPLY[@]}}"']
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
+        return processes.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
 
     assert completed("mp-core", "con") == ["convert"]
     assert completed("mp-core", "info", "--dtype", "bf") == ["bfloat16"]
@@ -471,7 +472,7 @@ def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
     code = "import sys, mp_core; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    loaded = processes.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
     assert not {"mp_core.models", "mp_core.cli", "tokenizers", "safetensors", "tqdm"} & set(loaded)
 
 

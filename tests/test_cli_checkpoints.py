@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from command import usage_error
@@ -195,18 +196,18 @@ def test_memory_stays_below_the_limit(tmp_path, shape):
         file.truncate(8 + len(header) + size)
     code = "import sys; from mp_core import cli, demo; assert not cli.main(sys.argv[1:]); print(demo.peak_rss_bytes())"
     arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8", "--quiet", "--max-memory", "96MiB"]
-    peak = int(subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
+    peak = int(processes.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
     assert peak < 96 * 2**20 < size
 
 
 def run(*arguments, **options):
     command = [sys.executable, "-m", "mp_core", *arguments]
-    return subprocess.run(command, capture_output=True, **options)
+    return processes.run(command, capture_output=True, **options)
 
 
 def test_a_closed_standard_error_is_no_failure(model):
     command = f"{sys.executable} -m mp_core inspect {model} 2>&-"
-    assert subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
+    assert processes.run(["sh", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
 
 
 def test_names_that_standard_output_cannot_show(tmp_path):
