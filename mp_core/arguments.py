@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
+from os import fspath
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,12 @@ def state_of(state: Any, kinds: Mapping[str, Any], owner: str) -> dict[str, Any]
 
 
 def path_of(value: Any, argument: str) -> Path:
-    """Return a path given as a str or an object with ``__fspath__``; bytes are none."""
+    """Return a path given as a str or an object with ``__fspath__``; raise TypeError for bytes, ValueError for ""."""
     try:
-        return Path(value)
+        text = fspath(value)
+        path = Path(text)
     except TypeError:
         raise TypeError(f"`{argument}` must be a path, a str or an os.PathLike of str; received {value!r}") from None
+    if not text:  # pathlib takes it for the working directory
+        raise ValueError(f"`{argument}` must not be empty; the working directory is '.'")
+    return path

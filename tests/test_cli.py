@@ -295,11 +295,12 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_under_standard_output_is_named(unbuffered):
+@pytest.mark.parametrize("command", ["info", "--version", "--help", "embed --help"])
+def test_a_full_disk_under_standard_output_is_named(command, unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
         done = processes.run(
-            [sys.executable, "-m", "mp_core", "info"],
+            [sys.executable, "-m", "mp_core", *command.split()],
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment,
@@ -327,9 +328,50 @@ def test_a_closed_pipe_ends_quietly(model, tmp_path):
         assert process.wait() == 141
 
 
-def test_a_closed_standard_output_ends_quietly():
-    done = processes.run(["sh", "-c", '"$0" -m mp_core info >&-', sys.executable], stderr=subprocess.PIPE, check=False)
+@pytest.mark.parametrize("command", ["info", "--version", "embed --help"])
+def test_a_closed_standard_output_ends_quietly(command):
+    shell = ["sh", "-c", f'"$0" -m mp_core {command} >&-', sys.executable]
+    done = processes.run(shell, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="reads a file that fails at once")
+def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(capsys, tmp_path):
+    named = "mp-core: error: /proc/self/mem: Input/output error\n"
+    for arguments in (["inspect"], ["verify", "/proc/self/mem"], ["convert", "-o", tmp_path / "x", "--policy", "int8"]):
+        assert cli.main([*map(str, arguments), "/proc/self/mem"]) == 3
+        assert capsys.readouterr() == ("", named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["embed", "--model", "", "f"], "--model"),
+        (["embed", "--model", "m", ""], "FILE"),
+        (["embed", "--model", "m", "--output", "", "f"], "--output"),
+        (["embed", "--model", "m", "--map", "", "f"], "--map"),
+        (["choose", "", "--texts", "f", "--max-error", "1"], "DIR"),
+        (["choose", "m", "--texts", "f", "", "--max-error", "1"], "--texts"),
+        (["choose", "m", "--texts", "f", "--max-error", "1", "--output", ""], "--output"),
+        (["profile", "--model", ""], "--model"),
+        (["profile", "--model", "m", "--json", ""], "--json"),
+        (["profile", "--model", "m", "--plot", ""], "--plot"),
+        (["convert", "", "-o", "x", "--policy", "int8"], "IN"),
+        (["convert", "x", "-o", "", "--policy", "int8"], "-o/--output"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--report", ""], "--report"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--calibrate", ""], "--calibrate"),
+        (["inspect", ""], "FILE"),
+        (["verify", "", "x"], "A"),
+        (["verify", "x", ""], "B"),
+        (["demo", "--json", ""], "--json"),
+        (["bench", "--json", ""], "--json"),
+        (["bench", "--plot", ""], "--plot"),
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(capsys, monkeypatch, model, arguments, name):
+    monkeypatch.chdir(model)  # where each of these would find something
+    message = f"error: argument {name}: must not be empty; the working directory is . (see"
+    assert message in usage_error(capsys, *arguments)
 
 
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):
@@ -511,7 +553,7 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
 @pytest.mark.parametrize("command", ["bench", "demo"])
 def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
     absent = tmp_path / "absent"
-    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder"), ("", "is a folder")
+    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder")
     for path, reason in (*cases, (f"{tmp_path}/t.json/", "is a folder")):
         with pytest.raises(SystemExit) as stopped:
             cli.main([command, "--json", str(path)])

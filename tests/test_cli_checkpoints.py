@@ -229,4 +229,3 @@ def test_a_report_beside_an_index_is_in_the_model(capsys, tmp_path, model, out):
     report = str(tmp_path / "new.json")
     err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", "--report", report)
     assert "argument --report: " in err and not Path(out).exists()
-    assert "is a folder" in usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", "")

@@ -193,6 +193,37 @@ def test_a_job_that_was_broken_off_goes_on(job, expected, monkeypatch, tmp_path)
     assert not list((tmp_path / "out").glob(".*.tmp"))
 
 
+@pytest.mark.parametrize("size", [0, 1, -1, 4096])
+def test_a_part_that_is_cut_off_or_grew_on_the_disk_is_done_again(job, expected, size):
+    files = [Path(file) for file in job()["files"]]
+    os.truncate(files[2], size if size >= 0 else files[2].stat().st_size + size)
+    files[4].unlink()
+    report = job()
+    assert (report["done"], report["kept"]) == (2, 5)
+    np.testing.assert_array_equal(joined(report), expected)
+    assert job()["done"] == 0
+
+
+def test_a_part_without_a_size_is_done_again(job, expected, tmp_path):
+    job()
+    manifest = tmp_path / "out" / ".mp_core_manifest.jsonl"
+    records = [json.loads(line) for line in manifest.read_text().splitlines()]
+    del records[3]["size"]  # as versions before wrote them
+    manifest.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    report = job()
+    assert (report["done"], report["kept"]) == (1, 6)
+    np.testing.assert_array_equal(joined(report), expected)
+
+
+def test_a_shard_that_is_cut_off_on_the_disk_is_converted_again(client, shards, tmp_path):
+    first = convert_shards(client, shards, tmp_path / "out", "bfloat16")
+    file = tmp_path / "out" / first["tensors"][0]["file"]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    report = convert_shards(client, shards, tmp_path / "out", "bfloat16")
+    assert (report["done"], file.read_bytes()) == (1, whole)
+
+
 def test_a_part_that_fails_for_a_while_is_tried_again(client, tmp_path):
     parts = [cluster.Part(f"{place}", f"{place}", (fails_at_first,)) for place in range(3)]
     with cluster.Manifest(tmp_path / "out", {}, force=False) as manifest:
@@ -206,6 +237,7 @@ def fails_at_first(path):
     tried.write_text("x" * (count + 1))
     if count < 2:
         raise OSError("the network is gone")
+    Path(path).touch()
     return {"tries": count + 1}
 
 

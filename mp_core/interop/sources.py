@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any, BinaryIO
 
+from mp_core.arguments import path_of
 from mp_core.checkpoint.output import naming
 from mp_core.interop.manifest import digest
 from mp_core.models.texts import list_of_texts
@@ -102,7 +102,7 @@ def _of_files(files: Sequence[PathLike[str]], most: int) -> list[FilePiece]:
     for position, file in enumerate(files):
         if not isinstance(file, PathLike):
             raise TypeError(f"`texts[{position}]` must be a path, as `texts[0]` is; received {type(file).__name__}")
-    paths = [Path(fspath(file)).absolute() for file in files]
+    paths = [path_of(file, f"texts[{position}]").absolute() for position, file in enumerate(files)]
     found: list[FilePiece] = []
     for path in paths:
         with naming(path), open(path, "rb") as stream:
