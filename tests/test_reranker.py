@@ -228,7 +228,7 @@ def test_more_types_of_tokens_than_the_network_has_are_refused(tmp_path):
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.post_processor = processors.TemplateProcessing("$A", "$A $B:1", [])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ValueError, match=r"types of tokens in a pair is 2; expected at most type_vocab_size, 1"):
+    with pytest.raises(ValueError, match=r"types of tokens in a pair is 2; expected at most 1; type_vocab_size is 1"):
         Reranker.from_folder(tmp_path)
 
 

@@ -14,6 +14,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
+from mp_core.models.settings import LEAST_TOKENS
 from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
 from mp_core.models.tokenizer import Tokenizer
 
@@ -182,10 +183,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         given = list_of_texts(texts, "texts")
         rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
         unpooled = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
-        for position, row in enumerate(rows):
-            if len(row) <= unpooled:
-                beyond = " beyond the prompt" if unpooled else ""
-                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
+        self._check_lengths(rows, unpooled)
         if cut and on_cut is not None:
             on_cut(cut)
         embeddings = np.empty((len(rows), dim), np.float32)
@@ -198,6 +196,17 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         asked: Array = as_asked(embeddings[0] if isinstance(texts, str) else embeddings, options)
         return asked
 
+    def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
+        """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""
+        longest = self.model.settings.max_length
+        for position, row in enumerate(rows):
+            if len(row) <= unpooled:
+                beyond = " beyond the prompt" if unpooled else ""
+                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
+            if len(row) > longest:
+                tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
+                raise TextError(position, f"must have {tokens}")
+
     @property
     def max_seq_length(self) -> int:
         """`max_length` under the name of sentence-transformers; it can be set, up to what the network takes."""
@@ -206,11 +215,11 @@ class BertEncoder(SentenceTransformerNames, TextModel):
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
         length = positive_integer(length, "max_seq_length")
-        if not 2 <= length <= self.model.settings.max_length:
-            allowed = f"from 2 to {self.model.settings.max_length}"
+        if not LEAST_TOKENS <= length <= self.model.settings.max_length:
+            allowed = f"from {LEAST_TOKENS} to {self.model.settings.max_length}"
             raise ValueError(f"`max_seq_length` must be {allowed}; received {length}")
-        self._modules = replace(self._modules, max_length=length)
-        self._tokenizer = Tokenizer(self._modules)
+        modules = replace(self._modules, max_length=length)
+        self._tokenizer, self._modules = Tokenizer(modules), modules
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.

@@ -55,12 +55,11 @@ class Reranker(TextModel):
     def __init__(self, folder: Path, modules: Modules, said: Any, policy: str | DTypePolicy | None) -> None:
         Classifier.check(modules.config, modules.network / "config.json")
         super().__init__(folder, modules, policy)
-        given, known = self._tokenizer.types, modules.settings.type_vocab_size
-        if known and given > known:
+        given, known = self._tokenizer.types, min(modules.settings.type_vocab_size, 2)
+        if known and given > known:  # of more than two types, no network was trained on a third
             path = modules.network / "tokenizer.json"
-            raise unexpected(
-                path, "the number of types of tokens in a pair", given, f"at most type_vocab_size, {known}"
-            )
+            expected = f"at most {known}; type_vocab_size is {modules.settings.type_vocab_size}"
+            raise unexpected(path, "the number of types of tokens in a pair", given, expected)
         if said is not None and (not isinstance(said, str) or said not in _ACTIVATIONS):
             raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
         self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
