@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_bert
+from no_texts import MAPPINGS, NO_TEXTS
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, processors
 
@@ -181,13 +182,45 @@ def test_without_tqdm_there_is_no_bar_and_no_failure(encoder, capsys, monkeypatc
     [
         (["a", 3], r"`texts\[1\]` must be a str; received int"),
         ([None], r"`texts\[0\]` must be a str; received NoneType"),
-        (b"ab", r"`texts\[0\]` must be a str; received int"),
-        (None, "`texts` must be a str or an iterable of str; received NoneType"),
+        (np.zeros(2), r"`texts\[0\]` must be a str; received float64"),
+        (np.array([["a", "b"]]), r"`texts\[0\]` must be a str; received ndarray"),
+        (np.array([b"a"]), r"`texts\[0\]` must be a str; received bytes"),
+        ([("a", "b")], r"`texts\[0\]` must be a str; received tuple"),
+        (["a", {"text": "a", "title": "b"}], r"`texts\[1\]` must be a str or \{'text': str\}; .* keys 'text', 'title'"),
+        ({"text": ["a", "b"]}, r"`texts\['text'\]` must be a str; received list"),
+        ([{"text": 3}], r"`texts\[0\]\['text'\]` must be a str; received int"),
     ],
 )
 def test_what_is_no_text_is_named(encoder, texts, message):
     with pytest.raises(TypeError, match=message):
         encoder.encode(texts)
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_what_yields_something_else_than_texts_is_refused_by_name(encoder, kind):
+    texts, received = NO_TEXTS[kind]
+    for function in (encoder, encoder.encode, encoder.encode_query, encoder.encode_document):
+        with pytest.raises(TypeError, match=f"`texts` must be a str or an iterable of str; received {received}"):
+            function(texts)
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_a_mapping_is_no_texts_but_for_one_text(encoder, kind):
+    with pytest.raises(TypeError, match=r"`texts` must be a str or \{'text': str\}; received a dict with the keys"):
+        encoder.encode(MAPPINGS[kind])
+
+
+def test_a_text_in_a_dict_is_that_text_as_in_sentence_transformers(encoder):
+    vector, *rows = encoder.encode(["a b", "c", "a b"])
+    np.testing.assert_array_equal(encoder.encode({"text": "a b"}), vector)
+    np.testing.assert_array_equal(encoder.encode([{"text": "c"}, "a b"]), rows)
+
+
+def test_what_has_an_order_is_taken(encoder):
+    expected = encoder.encode(["a", "b c"])
+    for texts in (("a", "b c"), iter(["a", "b c"]), np.array(["a", "b c"]), np.array(["a", "b c"], object)):
+        np.testing.assert_array_equal(encoder.encode(texts), expected)
+    np.testing.assert_array_equal(encoder.encode({1: "a", 2: "b c"}.values()), expected)
 
 
 @pytest.mark.parametrize("texts", [["a", ""], ["a", " "], ["b", "", "a"]])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_bert
+from no_texts import NO_TEXTS
 from safetensors.numpy import load_file, save_file
 
 from mp_core.checkpoint import RequestError, convert
@@ -234,7 +235,8 @@ def test_a_file_that_changes_meanwhile_is_an_error(client, model, tmp_path):
     [
         ("one text", TypeError, "`texts` must be an iterable of str or of paths; received str"),
         (Path("one"), TypeError, "`texts` must be an iterable of str or of paths; received PosixPath"),
-        (7, TypeError, "`texts` must be an iterable"),
+        *((texts, TypeError, f"`texts` must be an .* received {received}") for texts, received in NO_TEXTS.values()),
+        ({"a": "b"}, TypeError, "`texts` must be an .* received dict, which yields its keys"),
         (["a", 7], TypeError, r"`texts\[1\]` must be a str; received int"),
         ([Path("/dev/null"), "a"], TypeError, r"`texts\[1\]` must be a path, as `texts\[0\]` is; received str"),
         (["a", Path("/dev/null")], TypeError, r"`texts\[1\]` must be a str; received PosixPath"),

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from mp_core.checkpoint.output import naming
 from mp_core.interop.manifest import digest
-from mp_core.models.texts import list_of_texts
+from mp_core.models.texts import in_order, list_of_texts
 
 __all__ = ["FilePiece", "ListPiece", "pieces", "text_of"]
 
@@ -89,9 +89,7 @@ def pieces(texts: Iterable[str] | Iterable[PathLike[str]], most: int) -> Sequenc
     TypeError, ValueError
         `texts` is a single text or path, or holds something else than texts or paths, or both.
     """
-    if isinstance(texts, str | bytes | PathLike) or not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` must be an iterable of str or of paths; received {type(texts).__name__}")
-    given: list[Any] = list(texts)
+    given: list[Any] = list(in_order(texts, "texts", "an iterable of str or of paths"))
     if given and isinstance(given[0], PathLike):
         return _of_files(given, most) or [ListPiece([], 0)]
     given = list_of_texts(given, "texts")

@@ -15,7 +15,7 @@ from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
-from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
+from mp_core.models.texts import Text, TextModel, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["BertEncoder", "TextError"]
@@ -110,13 +110,13 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         folder = path_of(path, "path")
         return cls(folder, read_modules(folder), policy)
 
-    def __call__(self, texts: str | Iterable[str]) -> Array:
+    def __call__(self, texts: Text | Iterable[Text]) -> Array:
         """Return :meth:`encode` of `texts`."""
         return self.encode(texts)
 
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: Text | Iterable[Text],
         batch_size: int = 32,
         normalize: bool | None = None,
         show_progress: bool = False,
@@ -133,6 +133,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         ----------
         texts : str or iterable of str
             Texts are cut off at `max_length` tokens. An empty text is a text if the tokenizer adds special tokens.
+            ``{"text": "..."}`` is a text too, as in sentence-transformers. Whatever has no order of its own, or yields
+            its keys or columns, is refused: sets, other dicts, tables.
         batch_size : int
             Texts of similar length that go through the network at once; no result depends on it.
         normalize : bool, optional
@@ -162,7 +164,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, a switch is no bool, or an argument unknown.
+            A text or the prompt is not a str, `texts` are no texts in an order, a switch is no bool, or an argument
+            unknown.
         ValueError
             `batch_size` or `truncate_dim` is no positive integer; there is no prompt of that name, or one beside
             `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has another value
@@ -193,7 +196,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
                 pooled = unit(pooled)
             pooled = pooled[:, :dim]
             embeddings[batch] = unit(pooled) if normalize else pooled
-        asked: Array = as_asked(embeddings[0] if isinstance(texts, str) else embeddings, options)
+        asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
         return asked
 
     def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
@@ -274,8 +277,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
-            return one_text(prompt, "prompt")
+            return encodable(prompt, "prompt")
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
-        return "" if name is None else one_text(self.prompts[name], f"prompts[{name!r}]")
+        return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")
