@@ -292,6 +292,21 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
         assert message in err and "Errno" not in err and err.count("\n") == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="reads a device without an end")
+def test_a_line_without_an_end_is_refused(model, texts):
+    done = mp_core("embed", "--model", model, "/dev/zero")
+    message = b"mp-core: error: /dev/zero, line 1 has more than 67108864 bytes\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", message)
+
+
+def test_lines_from_a_pipe_are_embedded(model, texts, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = subprocess.Popen(["cp", texts, tmp_path / "pipe"])
+    done = mp_core("embed", "--model", model, tmp_path / "pipe")
+    assert writer.wait(60) == 0
+    assert (done.returncode, done.stdout) == (0, mp_core("embed", "--model", model, texts).stdout)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_under_standard_output_is_named(unbuffered):

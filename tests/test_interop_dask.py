@@ -19,6 +19,7 @@ from mp_core.config import get_num_threads
 from mp_core.core import cpu
 from mp_core.interop import cluster, dask, tasks
 from mp_core.interop.dask import PartError, convert_shards, embed
+from mp_core.interop.manifest import Manifest
 from mp_core.models import BertEncoder
 
 TEXTS = [" ".join("abcdefgh"[place % 7 : place % 7 + 1 + place % 5]) for place in range(50)]
@@ -228,6 +229,23 @@ def test_a_file_that_changes_meanwhile_is_an_error(client, model, tmp_path):
     path.write_text("b\n")
     with pytest.raises(ValueError, match=r"texts\.txt has changed since the job began"):
         piece.read()
+
+
+def test_what_is_read_twice_is_a_regular_file_with_lines_that_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is not a regular file"):
+        dask.pieces([tmp_path / "pipe"], 8)
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match="sparse, line 1 has more than 67108864 bytes"):
+        dask.pieces([tmp_path / "sparse"], 8)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_a_journal_that_never_ends_is_refused(tmp_path, make):
+    make(tmp_path / ".mp_core_manifest.jsonl")
+    with pytest.raises(ValueError, match=r"mp_core_manifest\.jsonl is not a regular file"):
+        Manifest(tmp_path, {}, force=False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import random_models
+import tiny_bert
 from tokenizers import Tokenizer, processors
 
 from mp_core.models import BertEncoder, Reranker
@@ -53,3 +54,42 @@ def test_a_network_of_one_position_is_refused(name, tmp_path):
     for kind in (BertEncoder, Reranker):
         with pytest.raises(ValueError, match=rf"config\.json: max_position_embeddings is {positions}; expected an int"):
             kind.from_folder(tmp_path / name)
+
+
+FILES = (
+    "config.json", "modules.json", "1_Pooling/config.json", "tokenizer.json", "tokenizer_config.json",
+    "sentence_bert_config.json", "config_sentence_transformers.json", "model.safetensors.index.json",
+    "model.safetensors",
+)  # fmt: skip
+PLANTED = {
+    "device": ("os.symlink('/dev/zero', path)", "is not a regular file"),
+    "pipe": ("os.mkfifo(path)", "is not a regular file"),
+    "huge": ("open(path, 'wb').truncate(1 << 40)", "has more than|not a valid safetensors file"),
+}
+LOADS = """
+import os, re, resource, shutil, sys
+from mp_core.models import BertEncoder
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+whole, room, message, *names = sys.argv[1:]
+for name in names:
+    folder = shutil.copytree(whole, os.path.join(room, name.replace("/", "_")))
+    path = os.path.join(folder, name)
+    if os.path.exists(path):
+        os.remove(path)
+    {plant}
+    try:
+        BertEncoder.from_folder(folder)
+    except (OSError, ValueError) as error:
+        assert re.search(f"{{re.escape(name)}}.*({{message}})", str(error)), error
+    else:
+        raise AssertionError(name)
+"""
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_is_no_file_of_bounded_size_is_refused_by_name(kind, tmp_path):
+    plant, message = PLANTED[kind]
+    folder = tiny_bert.write(tmp_path / "whole")
+    program = [sys.executable, "-c", LOADS.format(plant=plant), folder, tmp_path, message, *FILES]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import config
+from mp_core.checkpoint.reading import read_file
 
 __all__ = ["Record", "Report", "library", "records_of"]
 
@@ -114,7 +115,7 @@ class Report:
     @classmethod
     def load(cls, path: str | Path) -> "Report":
         """Read a report from a JSON file."""
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(read_file(path))
         return cls(**{**found, "records": [Record(**record) for record in found["records"]]})
 
     def save(self, path: str | Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
 from mp_core.models.folder import read_object, read_text
 from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
@@ -185,7 +186,7 @@ def _read(path: Path, vocab_size: int) -> Any:
     if words.exists() and not path.exists():
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
         raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}")
-    text = read_text(path)
+    text = read_text(path, MAX_JSON)
     with _refusing(f"{path} is not a valid tokenizer"):
         tokenizer = Tokenizer.from_str(text)
         around = tokenizer.encode("").ids
