@@ -192,10 +192,8 @@ def _convert(arguments: argparse.Namespace) -> int:
             undo = "convert --policy float32 makes numbers of them"
             print(f"{report['codes']} tensors are codes that mp_core alone reads: {undo}")
         if (kind := _unknown_network(Path(arguments.source))) is not None:
-            runs = f"embed, choose and the models of mp_core run {', '.join(ARCHITECTURES)} only"
-            print(
-                f"no network for model_type {printable(kind)} here: {runs}; checkpoint.open_tensors reads the tensors"
-            )
+            runs = f"embed, choose and its models run {', '.join(ARCHITECTURES)}"
+            print(f"mp_core has no network for model_type {printable(kind)}: {runs}")
     if arguments.report is not None:
         write_json(arguments.report, report)
     return _judged(report)
