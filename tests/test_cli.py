@@ -293,6 +293,21 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
         assert message in err and "Errno" not in err and err.count("\n") == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="reads a device without an end")
+def test_a_line_without_an_end_is_refused(model, texts):
+    done = mp_core("embed", "--model", model, "/dev/zero")
+    message = b"mp-core: error: /dev/zero, line 1 has more than 67108864 bytes\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", message)
+
+
+def test_lines_from_a_pipe_are_embedded(model, texts, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = subprocess.Popen(["cp", texts, tmp_path / "pipe"])
+    done = mp_core("embed", "--model", model, tmp_path / "pipe")
+    assert writer.wait(60) == 0
+    assert (done.returncode, done.stdout) == (0, mp_core("embed", "--model", model, texts).stdout)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["info", "--version", "--help", "embed --help"])
@@ -509,7 +524,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
 def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 3
-    assert "needs shtab: install it, or the extra `cli`" in capsys.readouterr().err
+    assert "needs the package shtab: pip install shtab" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
@@ -547,7 +562,7 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
     out, error = capsys.readouterr()
-    assert out == "" and "install mp-core[plot]" in error
+    assert out == "" and "needs the package matplotlib: pip install matplotlib" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])

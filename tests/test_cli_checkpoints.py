@@ -33,6 +33,28 @@ def out(tmp_path):
     return str(tmp_path / "out.safetensors")
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ('{"model_type": "llama"}', "llama"),
+        ('{"model_type": ["bert"]}', "['bert']"),
+        ('{"model_type": "a\\nb"}', "'a\\nb'"),
+        ('{"model_type": "bert"}', None),
+        ("{}", None),
+        ("no JSON", None),
+    ],
+)
+def test_a_conversion_says_if_nothing_here_runs_the_network(capsys, model, tmp_path, content, kind):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    Path(model).rename(folder / "model.safetensors")
+    (folder / "config.json").write_text(content)
+    assert cli.main(["convert", str(folder), "-o", str(tmp_path / "small"), "--policy", "int8"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "model_type" in line]
+    expected = f"mp_core has no network for model_type {kind}: embed, choose and its models run bert, roberta, "
+    assert [line.startswith(expected) for line in said] == ([] if kind is None else [True])
+
+
 def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(model)

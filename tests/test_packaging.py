@@ -37,7 +37,7 @@ def test_a_missing_or_old_compiler_is_one_clear_line(compiler, message, tmp_path
 
 def test_no_message_advises_to_install_this_package_from_an_index():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("mp_core/**/*.py")]
-    assert not [path for path in pages if re.search(r"pip install ['\"]?mp[-_]core", path.read_text())]
+    assert not [path for path in pages if re.search(r"pip install ['\"]?mp[-_]core|mp[-_]core\[", path.read_text())]
 
 
 def test_the_wheel_is_small_and_holds_no_sources_but_those_for_compilers(wheel):

@@ -74,6 +74,22 @@ def test_ragged_pooling_is_that_of_padded_texts(dtype, pooling, skipped):
     np.testing.assert_array_equal(ops.ragged_pool(x, offsets, pooling, skipped), expected)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "lengths", "message"),
+    [
+        (11, [11], "`lengths` must be from 1 to 10; received 11 to 11"),
+        (3, [3, 0], "`lengths` must be from 1 to 10; received 0 to 3"),
+        (3, [4, -1], "`lengths` must be from 1 to 10; received -1 to 4"),
+        (4, [3], "`lengths` must have the sum 4, the number of `ids`, and at most 2147483647; received the sum 3"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused_before_a_plan_runs(folder, tokens, lengths, message):
+    encoder = BertEncoder.from_folder(folder)
+    texts = encoder._plans.vectors(encoder.model, ("mean",), 0)
+    with pytest.raises(ValueError, match=message):
+        texts(np.broadcast_to(np.int32(4), tokens), lengths)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])
 def test_passes_have_all_texts_once_and_similar_sizes(threads):
     for lengths in (

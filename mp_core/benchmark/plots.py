@@ -76,7 +76,7 @@ def check_plots() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise ImportError("a plot needs matplotlib: install mp-core[plot]") from error
+        raise ImportError("a plot needs the package matplotlib: pip install matplotlib") from error
 
 
 def plot(report: Report, path: str | Path) -> None:

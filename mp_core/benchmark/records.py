@@ -15,6 +15,7 @@ from typing import Any
 
 from mp_core import config
 from mp_core.arguments import path_of
+from mp_core.checkpoint.reading import read_file
 
 __all__ = ["Record", "Report", "library", "records_of"]
 
@@ -115,7 +116,7 @@ class Report:
     @classmethod
     def load(cls, path: str | Path) -> "Report":
         """Read a report from a JSON file."""
-        found = json.loads(path_of(path, "path").read_text(encoding="utf-8"))
+        found = json.loads(read_file(path_of(path, "path")))
         return cls(**{**found, "records": [Record(**record) for record in found["records"]]})
 
     def save(self, path: str | Path) -> None:

@@ -24,7 +24,7 @@ def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
     try:
         import shtab
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("mp-core completion needs shtab: install it, or the extra `cli`") from None
+        raise ModuleNotFoundError("mp-core completion needs the package shtab: pip install shtab") from None
     for action in actions_of(parser):
         if is_path(action):
             action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIR  # type: ignore[attr-defined]

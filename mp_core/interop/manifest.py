@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from mp_core.checkpoint.output import naming, new_file
+from mp_core.checkpoint.reading import read_file
 from mp_core.system import lock_folder
 
 __all__ = ["Manifest", "Part", "digest", "digest_of_files"]
 
 _NAME = ".mp_core_manifest.jsonl"  # hidden: whoever reads all files of the folder reads none but the output
+_MOST = 1 << 30  # bytes of it: those of some million parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Manifest:
             if found is not None:
                 raise FileExistsError(f"{self.folder} holds {found.name!r} and is the output of no job")
             return {}
-        lines = [_parsed(line) for line in self._path.read_bytes().splitlines()]
+        lines = [_parsed(line) for line in read_file(self._path, _MOST).splitlines()]
         job, records = lines[0] if lines else None, [line for line in lines[1:] if line and "part" in line]
         if job != self._job:
             if not force:
