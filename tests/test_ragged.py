@@ -93,6 +93,12 @@ def test_pooling_of_no_sequence_is_empty():
     assert ops.ragged_pool(ROWS, ENDS[:1]).shape == (0, 3)
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_takes_no_memory_for_lengths_that_no_sequence_has(pooling):
+    expected = ops.ragged_pool(ROWS, ENDS, pooling)
+    np.testing.assert_array_equal(ops.ragged_pool(ROWS, ENDS, pooling, longest=2**62), expected)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("skipped", [0, 2])

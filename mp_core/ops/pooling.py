@@ -9,7 +9,7 @@ from mp_core.arguments import integer, kind_of
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
 from mp_core.core import pooling as _pooling
 from mp_core.ops.attention import RAGGED, checked_offsets, with_offsets
-from mp_core.recorded import constant, recordable
+from mp_core.recorded import constant, recordable, under_way
 
 __all__ = ["ragged_pool"]
 
@@ -34,7 +34,7 @@ def ragged_pool(
     skipped : int
         How many rows at the beginning of each sequence do not count.
     longest : int, optional
-        At least the length of the longest sequence. Default: the number of tokens.
+        At least the length of the longest sequence, of all runs of a plan. Default: the number of tokens.
 
     Returns
     -------
@@ -75,7 +75,10 @@ def ragged_pool(
 
 
 def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | None) -> int:
-    """Return how many rows a sequence has at most; raise unless each has some that count, and at most `longest`."""
+    """Return how many rows a sequence has at most, in a recording in any run of the plan.
+
+    Raises unless each sequence has some that count, and at most `longest`.
+    """
     found = checked_offsets(offsets, tokens)
     most = tokens if longest is None else integer(longest, "longest")
     if most < found:
@@ -85,7 +88,7 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
     shortest = np.diff(offsets).min(initial=2**31 - 1)
     if shortest <= skipped:
         raise ValueError(f"`offsets` must give each sequence more than the {skipped} rows skipped; one has {shortest}")
-    return most
+    return found if under_way() is None else most
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:
