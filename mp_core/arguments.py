@@ -9,6 +9,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 __all__ = [
@@ -16,7 +17,10 @@ __all__ = [
     "axis_of",
     "axis_or_axes",
     "boolean",
+    "float_of",
     "integer",
+    "is_number",
+    "kind_of",
     "number",
     "path_of",
     "positive",
@@ -27,11 +31,24 @@ __all__ = [
 ]
 
 
+_SCALARS = (Real, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number of Python's, NumPy's or ml_dtypes', which no array is."""
+    return isinstance(value, _SCALARS)
+
+
+def kind_of(x: Any) -> Any:
+    """Return the dtype of an ndarray, and of everything else the name of its type: what an error says was received."""
+    return x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+
+
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
     """Return `value` as a float; raise ValueError unless it is a number of at least `least`."""
     if type(value) is float and value >= least:  # in the time of a small operation
         return value
-    found = _float(value)
+    found = float_of(value)
     if not found >= least:
         bound = f" of at least {least:g}" if least > -math.inf else ""
         raise ValueError(f"`{argument}` must be a number{bound}; received {argument}={value!r}")
@@ -40,7 +57,7 @@ def number(value: Any, argument: str, least: float = -math.inf) -> float:
 
 def positive(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a finite number above 0."""
-    found = _float(value)
+    found = float_of(value)
     if not 0 < found < math.inf:
         raise ValueError(f"`{argument}` must be a finite number above 0; received {argument}={value!r}")
     return found
@@ -48,16 +65,16 @@ def positive(value: Any, argument: str) -> float:
 
 def share(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a number from 0 to 1."""
-    found = _float(value)
+    found = float_of(value)
     if not 0 <= found <= 1:
         raise ValueError(f"`{argument}` must be a number from 0 to 1; received {argument}={value!r}")
     return found
 
 
-def _float(value: Any) -> float:
+def float_of(value: Any) -> float:
     """Return a number as a float, NaN for everything else and beyond float64."""
     try:
-        return float(value) if isinstance(value, Real) else math.nan
+        return float(value) if is_number(value) else math.nan
     except OverflowError:
         return math.nan
 

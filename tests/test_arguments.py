@@ -542,3 +542,19 @@ EMPTY = {
 def test_arrays_without_elements_cost_nothing_however_many_there_are(name):
     """Each would take hours, or terabytes."""
     assert EMPTY[name]().size == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [("bfloat16", "V2"), ("float8_e4m3fn", "V1")])
+def test_what_a_file_of_numpy_gives_back_is_named_with_its_way_back(name, kind, tmp_path):
+    x = mp.cast(np.arange(6.0).reshape(2, 3), name)
+    np.save(tmp_path / "x.npy", x)
+    back = np.load(tmp_path / "x.npy")
+    assert back.dtype == kind
+    for call in (mp.relu, mp.quantize, lambda x: mp.matmul(x, x.T), lambda x: mp.cast(x, "float32"), layers.Dense(2)):
+        with pytest.raises(
+            TypeError, match=rf"received dtype \|{kind}.*saved as {name}.*`\.view\(ml_dtypes\.{name}\)`"
+        ):
+            call(back)
+    np.testing.assert_array_equal(back.view(getattr(ml_dtypes, name)), x)
+    with pytest.raises(TypeError, match=r"received dtype \|V3$"):
+        mp.relu(np.zeros(2, "V3"))

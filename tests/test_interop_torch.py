@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from oracles import assert_same_bits, rows_of_every_size
 from torch import nn
 
 import mp_core as mp
@@ -75,6 +76,16 @@ def test_the_bits_are_those_of_mp_core(dtype):
     product = mp.dynamic_matmul if dtype == "int8" else mp.matmul
     expected = product(a, packed, bias=layer.bias.numpy(), out_dtype="float32")
     np.testing.assert_array_equal(PackedLinear(layer, dtype)(x).numpy(), expected)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_row_of_any_size_has_the_codes_that_quantize_gives_it(kind, rng):
+    layer = linear()
+    x = rows_of_every_size(rng, str(kind).removeprefix("torch."), 40)
+    packed = mp.pack(mp.quantize(layer.weight.numpy().T, axis=1))
+    expected = mp.matmul(mp.quantize(x, axis=0), packed, bias=layer.bias.numpy(), out_dtype=x.dtype)
+    given = torch.from_numpy(x.view(np.int16) if kind is torch.bfloat16 else x).view(kind)
+    assert_same_bits(array_of(PackedLinear(layer, "int8")(given)), expected)
 
 
 @pytest.mark.parametrize("make", [
