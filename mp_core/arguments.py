@@ -5,9 +5,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
+from os import fspath
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 __all__ = [
@@ -15,7 +17,10 @@ __all__ = [
     "axis_of",
     "axis_or_axes",
     "boolean",
+    "float_of",
     "integer",
+    "is_number",
+    "kind_of",
     "number",
     "path_of",
     "positive",
@@ -26,11 +31,24 @@ __all__ = [
 ]
 
 
+_SCALARS = (Real, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number of Python's, NumPy's or ml_dtypes', which no array is."""
+    return isinstance(value, _SCALARS)
+
+
+def kind_of(x: Any) -> Any:
+    """Return the dtype of an ndarray, and of everything else the name of its type: what an error says was received."""
+    return x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+
+
 def number(value: Any, argument: str, least: float = -math.inf) -> float:
     """Return `value` as a float; raise ValueError unless it is a number of at least `least`."""
     if type(value) is float and value >= least:  # in the time of a small operation
         return value
-    found = _float(value)
+    found = float_of(value)
     if not found >= least:
         bound = f" of at least {least:g}" if least > -math.inf else ""
         raise ValueError(f"`{argument}` must be a number{bound}; received {argument}={value!r}")
@@ -39,7 +57,7 @@ def number(value: Any, argument: str, least: float = -math.inf) -> float:
 
 def positive(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a finite number above 0."""
-    found = _float(value)
+    found = float_of(value)
     if not 0 < found < math.inf:
         raise ValueError(f"`{argument}` must be a finite number above 0; received {argument}={value!r}")
     return found
@@ -47,16 +65,16 @@ def positive(value: Any, argument: str) -> float:
 
 def share(value: Any, argument: str) -> float:
     """Return `value` as a float; raise ValueError unless it is a number from 0 to 1."""
-    found = _float(value)
+    found = float_of(value)
     if not 0 <= found <= 1:
         raise ValueError(f"`{argument}` must be a number from 0 to 1; received {argument}={value!r}")
     return found
 
 
-def _float(value: Any) -> float:
+def float_of(value: Any) -> float:
     """Return a number as a float, NaN for everything else and beyond float64."""
     try:
-        return float(value) if isinstance(value, Real) else math.nan
+        return float(value) if is_number(value) else math.nan
     except OverflowError:
         return math.nan
 
@@ -142,8 +160,12 @@ def state_of(state: Any, kinds: Mapping[str, Any], owner: str) -> dict[str, Any]
 
 
 def path_of(value: Any, argument: str) -> Path:
-    """Return a path given as a str or an object with ``__fspath__``; bytes are none."""
+    """Return a path given as a str or an object with ``__fspath__``; raise TypeError for bytes, ValueError for ""."""
     try:
-        return Path(value)
+        text = fspath(value)
+        path = Path(text)
     except TypeError:
         raise TypeError(f"`{argument}` must be a path, a str or an os.PathLike of str; received {value!r}") from None
+    if not text:  # pathlib takes it for the working directory
+        raise ValueError(f"`{argument}` must not be empty; the working directory is '.'")
+    return path

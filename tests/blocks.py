@@ -17,6 +17,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import processes
+
 PYTHON, SHELL = ("python", "pycon"), ("console", "bash")
 OPTIONAL = {"distributed", "jax", "keras", "sentence_transformers", "sklearn", "tensorflow", "tf_keras", "torch"}
 """Packages without which a page may be built: blocks that import an absent one are skipped."""
@@ -85,7 +87,7 @@ class Shell:
 
     def __enter__(self):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.process = subprocess.Popen(
+        self.process = processes.Process(
             ["bash"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -93,6 +95,7 @@ class Shell:
             text=True,
             env={**os.environ, "PATH": path},
             start_new_session=True,
+            limit=processes.LONG,
         )
         return self
 

@@ -1,11 +1,11 @@
 import importlib.util
 import itertools
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from tensors import TENSORS
 
@@ -66,11 +66,13 @@ def target(tmp_path):
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """The wheel of this checkout, built anew."""
-    folder = tmp_path_factory.mktemp("wheel")
+    """The wheel of this checkout, of what was compiled for its editable installation, or else compiled anew."""
+    root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("wheel")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
-    subprocess.run([*command, "."], cwd=Path(__file__).parents[1], env=environment, check=True)
+    compiled = root / "build/editable"
+    command += [f"-Cbuild-dir={compiled}"] if compiled.exists() else []
+    processes.run([*command, "."], cwd=root, env=environment, check=True, timeout=processes.LONG)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -89,5 +91,5 @@ def run_with_keras(script, folder, backend):
     """Run a script of this folder in a process of its own."""
     command = [sys.executable, "-W", "ignore", Path(__file__).with_name(script), folder]
     environment = os.environ | {"KERAS_BACKEND": backend}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    run = processes.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -120,6 +120,19 @@ def values(rng, shape, dtype, exponents=4):
 # ---- activations
 
 
+def rows_of_every_size(rng, dtype, k):
+    """Rows whose largest magnitudes are all powers of two of float32 and its largest number, each beside ordinary ones.
+
+    They are cast to `dtype`, what is beyond it to its largest number.
+    """
+    largest = np.append(2.0 ** np.arange(-149, 128), np.finfo(np.float32).max)[:, None]
+    rows = rng.uniform(-1, 1, (largest.size, k))
+    rows[np.arange(largest.size), rng.integers(k, size=largest.size)] = rng.choice([-1, 1], largest.size)
+    extreme, ordinary = rows * largest, rng.standard_normal((largest.size, k))
+    limit = float(ml_dtypes.finfo(dtype).max)
+    return np.stack([extreme, ordinary], axis=1).reshape(-1, k).clip(-limit, limit).astype(np.float32).astype(dtype)
+
+
 def sigmoid(x):
     e = np.exp(-np.abs(x))
     return np.where(x < 0, e, 1) / (1 + e)

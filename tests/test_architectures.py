@@ -155,7 +155,7 @@ def test_names_of_old_files_are_understood_and_their_buffers_ignored(tmp_path):
         ("roberta", {"is_decoder": True}, "is_decoder is True; expected False"),
         ("roberta", {"is_decoder": 0}, "is_decoder is 0; expected False"),
         ("roberta", {"pad_token_id": -1}, "pad_token_id is -1; expected an int from 0 to"),
-        ("roberta", {"pad_token_id": 39}, "max_position_embeddings is 40; expected room for a token"),
+        ("roberta", {"pad_token_id": 39}, "max_position_embeddings is 40; expected an int from 42 to"),
         ("distilbert", {"activation": "mish"}, "activation is 'mish'; expected 'gelu' or"),
         ("distilbert", {"n_heads": 5}, "dim is 32; expected a multiple of n_heads, 5"),
         ("distilbert", {"sinusoidal_pos_embds": "yes"}, "sinusoidal_pos_embds is 'yes'; expected False or True"),
@@ -169,6 +169,25 @@ def test_what_is_not_computed_is_refused_by_entry_and_file(tmp_path, name, entri
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
     with pytest.raises(ValueError, match=rf"config\.json: .*{message}"):
         BertEncoder.from_folder(folder)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_what_a_configuration_does_not_say_is_what_transformers_takes(kind):
+    said = random_models.library().AutoConfig.for_model(kind).to_dict()
+    assert ARCHITECTURES[kind].read({"model_type": kind}, "") == ARCHITECTURES[kind].read(said, "")
+
+
+def test_the_names_of_bert_are_taken_of_distilbert_too_as_in_transformers():
+    said = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8}
+    expected = random_models.library().AutoConfig.for_model("distilbert", **said)
+    found = ARCHITECTURES["distilbert"].read(said, "")
+    assert (found.hidden_size, found.num_hidden_layers, found.num_attention_heads) == (
+        expected.dim,
+        expected.n_layers,
+        expected.n_heads,
+    )
+    with pytest.raises(ValueError, match="num_attention_heads is 0; expected a positive int"):
+        ARCHITECTURES["distilbert"].read({"num_attention_heads": 0}, "")
 
 
 def test_a_block_that_is_left_over_is_named(tmp_path):

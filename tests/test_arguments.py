@@ -1,11 +1,13 @@
 """Wrong arguments of public functions are named, with what came and what is allowed."""
 
+import os
 import pickle
 from typing import Union, get_args, get_origin
 
 import ml_dtypes
 import numpy as np
 import pytest
+import tiny_bert
 from oracles import assert_same_bits
 
 import mp_core as mp
@@ -13,6 +15,7 @@ from mp_core import layers, tf_keras
 from mp_core.codes import CODES
 from mp_core.core import names
 from mp_core.formats import PANELS
+from mp_core.interop.keras import load_keras
 from mp_core.loss_scale import DynamicLossScale
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.quantizers import abs_max_quantize
@@ -21,6 +24,38 @@ from mp_core.tf_keras.mixed_precision import experimental
 X = np.ones((2, 3), np.float32)
 PACKED = mp.pack(mp.quantize(np.ones((3, 2)), axis=1))
 GROUPED, STEPS = mp.pack(mp.quantize(np.ones((64, 2)), axis=1, group_size=32)), np.ones(64, np.float32)
+
+
+class Nowhere(os.PathLike):
+    def __fspath__(self):
+        return ""
+
+
+@pytest.mark.parametrize("empty", ["", Nowhere()], ids=["str", "PathLike"])
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("path", lambda empty: mp.checkpoint.open_tensors(empty)),
+        ("path", lambda empty: mp.checkpoint.stored_policies(empty)),
+        ("path", lambda empty: mp.checkpoint.inspect(empty)),
+        ("a", lambda empty: mp.checkpoint.verify(empty, ".")),
+        ("b", lambda empty: mp.checkpoint.verify(".", empty)),
+        ("source", lambda empty: mp.checkpoint.convert(empty, "x", "int8")),
+        ("target", lambda empty: mp.checkpoint.convert("x", empty, "int8")),
+        ("path", lambda empty: mp.checkpoint.save_tensors(empty, {"x": X}, policy="float32")),
+        ("source", lambda empty: mp.checkpoint.save_folder(empty, "x", {"x": X}, policy="float32")),
+        ("target", lambda empty: mp.checkpoint.save_folder(".", empty, {"x": X}, policy="float32")),
+        ("path", lambda empty: mp.models.BertEncoder.from_folder(empty)),
+        ("path", lambda empty: mp.models.Reranker.from_folder(empty)),
+        ("path", lambda empty: load_keras(empty)),
+        ("path", lambda empty: mp.benchmark.Report.load(empty)),
+        ("path", lambda empty: mp.benchmark.Report.here("a test").save(empty)),
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_refused_everywhere(tmp_path, monkeypatch, argument, call, empty):
+    monkeypatch.chdir(tiny_bert.write(tmp_path / "model"))  # where each of these would find something
+    with pytest.raises(ValueError, match=f"^`{argument}` must not be empty; the working directory is '.'$"):
+        call(empty)
 
 
 @pytest.mark.parametrize(
@@ -507,3 +542,19 @@ EMPTY = {
 def test_arrays_without_elements_cost_nothing_however_many_there_are(name):
     """Each would take hours, or terabytes."""
     assert EMPTY[name]().size == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [("bfloat16", "V2"), ("float8_e4m3fn", "V1")])
+def test_what_a_file_of_numpy_gives_back_is_named_with_its_way_back(name, kind, tmp_path):
+    x = mp.cast(np.arange(6.0).reshape(2, 3), name)
+    np.save(tmp_path / "x.npy", x)
+    back = np.load(tmp_path / "x.npy")
+    assert back.dtype == kind
+    for call in (mp.relu, mp.quantize, lambda x: mp.matmul(x, x.T), lambda x: mp.cast(x, "float32"), layers.Dense(2)):
+        with pytest.raises(
+            TypeError, match=rf"received dtype \|{kind}.*saved as {name}.*`\.view\(ml_dtypes\.{name}\)`"
+        ):
+            call(back)
+    np.testing.assert_array_equal(back.view(getattr(ml_dtypes, name)), x)
+    with pytest.raises(TypeError, match=r"received dtype \|V3$"):
+        mp.relu(np.zeros(2, "V3"))

@@ -5,7 +5,6 @@ import copy
 import operator
 import pickle
 import re
-import subprocess
 import sys
 import threading
 from array import array
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 from writes import ARRAYS, written
 
@@ -238,7 +238,7 @@ def test_nothing_in_numpy_writes_into_a_variable(dtype):
 
 def test_nothing_in_numpy_writes_into_mapped_weights(tmp_path):
     program = Path(__file__).with_name("writes.py")  # a write to the map would end the process
-    result = subprocess.run([sys.executable, program, tmp_path / "w"], capture_output=True, text=True, check=False)
+    result = processes.run([sys.executable, program, tmp_path / "w"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.split(), result.stderr) == (0, [], "")
 
 

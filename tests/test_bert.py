@@ -11,16 +11,20 @@ import json
 import math
 import os
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_bert
+from no_texts import MAPPINGS, NO_TEXTS
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, processors
 
 from mp_core import config
 from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.forward import eager
 from mp_core.models import BertEncoder, tokenizer
 
 POLICIES = ["float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16"]
@@ -178,13 +182,45 @@ def test_without_tqdm_there_is_no_bar_and_no_failure(encoder, capsys, monkeypatc
     [
         (["a", 3], r"`texts\[1\]` must be a str; received int"),
         ([None], r"`texts\[0\]` must be a str; received NoneType"),
-        (b"ab", r"`texts\[0\]` must be a str; received int"),
-        (None, "`texts` must be a str or an iterable of str; received NoneType"),
+        (np.zeros(2), r"`texts\[0\]` must be a str; received float64"),
+        (np.array([["a", "b"]]), r"`texts\[0\]` must be a str; received ndarray"),
+        (np.array([b"a"]), r"`texts\[0\]` must be a str; received bytes"),
+        ([("a", "b")], r"`texts\[0\]` must be a str; received tuple"),
+        (["a", {"text": "a", "title": "b"}], r"`texts\[1\]` must be a str or \{'text': str\}; .* keys 'text', 'title'"),
+        ({"text": ["a", "b"]}, r"`texts\['text'\]` must be a str; received list"),
+        ([{"text": 3}], r"`texts\[0\]\['text'\]` must be a str; received int"),
     ],
 )
 def test_what_is_no_text_is_named(encoder, texts, message):
     with pytest.raises(TypeError, match=message):
         encoder.encode(texts)
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_what_yields_something_else_than_texts_is_refused_by_name(encoder, kind):
+    texts, received = NO_TEXTS[kind]
+    for function in (encoder, encoder.encode, encoder.encode_query, encoder.encode_document):
+        with pytest.raises(TypeError, match=f"`texts` must be a str or an iterable of str; received {received}"):
+            function(texts)
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_a_mapping_is_no_texts_but_for_one_text(encoder, kind):
+    with pytest.raises(TypeError, match=r"`texts` must be a str or \{'text': str\}; received a dict with the keys"):
+        encoder.encode(MAPPINGS[kind])
+
+
+def test_a_text_in_a_dict_is_that_text_as_in_sentence_transformers(encoder):
+    vector, *rows = encoder.encode(["a b", "c", "a b"])
+    np.testing.assert_array_equal(encoder.encode({"text": "a b"}), vector)
+    np.testing.assert_array_equal(encoder.encode([{"text": "c"}, "a b"]), rows)
+
+
+def test_what_has_an_order_is_taken(encoder):
+    expected = encoder.encode(["a", "b c"])
+    for texts in (("a", "b c"), iter(["a", "b c"]), np.array(["a", "b c"]), np.array(["a", "b c"], object)):
+        np.testing.assert_array_equal(encoder.encode(texts), expected)
+    np.testing.assert_array_equal(encoder.encode({1: "a", 2: "b c"}.values()), expected)
 
 
 @pytest.mark.parametrize("texts", [["a", ""], ["a", " "], ["b", "", "a"]])
@@ -303,6 +339,32 @@ def edit_tensor(name, change):
     return edit
 
 
+def without(name, *entries):
+    def edit(folder):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({key: content[key] for key in content if key not in entries}))
+
+    return edit
+
+
+def template(folder, single, special=("[CLS]", "[SEP]")):
+    """Have the tokenizer of a folder put a text between other tokens."""
+    path = str(folder / "tokenizer.json")
+    known = Tokenizer.from_file(path)
+    ends = [(word, tiny_bert.WORDS.index(word)) for word in special]
+    known.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)
+    known.save(path)
+
+
+def special_tokens(**entries):
+    def edit(folder):
+        template(folder, "[CLS] [CLS] $A [SEP]")
+        edit_json("sentence_bert_config.json", max_seq_length=2)(folder)
+        edit_json("config.json", **entries)(folder)
+
+    return edit
+
+
 def remove(name):
     return lambda folder: (folder / name).unlink()
 
@@ -382,6 +444,61 @@ BROKEN = {
         edit_json("config.json", layer_norm_eps=math.inf),
         ValueError,
         r"config\.json: layer_norm_eps is inf; expected a positive, finite float",
+    ),
+    "no architecture": (
+        without("config.json", "model_type"),
+        ValueError,
+        r"config\.json: model_type is absent; expected 'bert' or",
+    ),
+    "one position": (
+        edit_json("config.json", max_position_embeddings=1),
+        ValueError,
+        r"config\.json: max_position_embeddings is 1; expected an int from 2 to 1048576",
+    ),
+    "more positions than memory": (
+        edit_json("config.json", max_position_embeddings=2**30),
+        ValueError,
+        r"config\.json: max_position_embeddings is 1073741824; expected an int from 2 to 1048576",
+    ),
+    "blocks that are not there": (
+        edit_json("config.json", num_hidden_layers=2**31 - 1),
+        ValueError,
+        r"model\.safetensors has tensors of 2 blocks; expected num_hidden_layers=2147483647",
+    ),
+    "vocabulary beyond the tensor": (
+        edit_json("config.json", vocab_size=2**31 - 1),
+        ValueError,
+        r"word_embeddings\.weight has shape \(12, 16\); .* of vocab_size=2147483647, hidden_size=16$",
+    ),
+    "perceptron beyond the tensor": (
+        edit_json("config.json", intermediate_size=2**31 - 1),
+        ValueError,
+        r"output\.dense\.weight has shape \(16, 24\); .* of hidden_size=16, intermediate_size=2147483647$",
+    ),
+    "positions beyond the tensor": (
+        edit_json("config.json", max_position_embeddings=11),
+        ValueError,
+        r"position_embeddings\.weight has shape \(10, 16\); .* of max_position_embeddings=11, hidden_size=16$",
+    ),
+    "types beyond the tensor": (
+        edit_json("config.json", type_vocab_size=3),
+        ValueError,
+        r"token_type_embeddings\.weight has shape \(2, 16\); .* of type_vocab_size=3, hidden_size=16$",
+    ),
+    "a width that is the default": (
+        without("config.json", "hidden_size", "num_attention_heads"),
+        ValueError,
+        r"of vocab_size=12, hidden_size=768; config\.json does not have hidden_size, and this is the default",
+    ),
+    "fewer positions than special tokens": (
+        special_tokens(max_position_embeddings=2),
+        ValueError,
+        r"tokenizer\.json: the number of special tokens of a text is 3; expected at most 2, what max_position_embedd",
+    ),
+    "a limit below the special tokens": (
+        special_tokens(),
+        ValueError,
+        r"special tokens of a text is 3; expected at most 2, what max_seq_length or model_max_length leaves to a text",
     ),
     "heads": (
         edit_json("config.json", num_attention_heads=3),
@@ -470,6 +587,24 @@ def test_a_tokenizer_without_a_token_for_unknown_words_refuses_them(folder):
     assert len(encoder.encode(["a"])) == 1
     with pytest.raises(ValueError, match="tokenizer cannot take a text: WordLevel error"):
         encoder.encode(["a", "b"])
+
+
+@pytest.mark.parametrize("mode", [nullcontext, eager])
+def test_a_text_with_more_tokens_than_positions_is_named(folder, mode):
+    template(folder, "[CLS] $A $A [SEP]")
+    encoder = BertEncoder.from_folder(folder)
+    with mode(), pytest.raises(ValueError, match=r"`texts\[1\]` must have at most 10 tokens; .* gives it 12"):
+        encoder.encode(["a", "a b c d e"])
+
+
+def test_a_limit_that_is_refused_changes_nothing(folder):
+    template(folder, "[CLS] [CLS] $A [SEP]")
+    encoder = BertEncoder.from_folder(folder)
+    expected = encoder.encode(["a b c"])
+    with pytest.raises(ValueError, match="the number of special tokens of a text is 3; expected at most 2"):
+        encoder.max_seq_length = 2
+    assert encoder.max_seq_length == 10
+    np.testing.assert_array_equal(encoder.encode(["a b c"]), expected)
 
 
 def test_what_is_no_path_is_named():

@@ -4,14 +4,15 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
 
+import c_functions as c
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 
 import mp_core as mp
@@ -24,7 +25,9 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def run(*command, **options):
-    found = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
+    found = processes.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=processes.LONG, **options
+    )
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
 
@@ -168,7 +171,7 @@ def test_cython_gives_the_bits_of_python(module, rng):
 
 def numbers_of(program, x, weights):
     (m, k), n = x.shape, weights.shape[1]
-    found = subprocess.run(
+    found = processes.run(
         [program, str(m), str(k), str(n), "2"], input=x.tobytes() + weights.tobytes(), capture_output=True, check=True
     )
     return np.frombuffer(found.stdout, np.float32).reshape(m, n)
@@ -180,7 +183,7 @@ def test_cpp_without_python_gives_the_bits_of_python(build, rng):
     x, weights = rng.standard_normal((33, 200), np.float32), rng.standard_normal((200, 130), np.float32)
     expected = mp.dynamic_matmul(x, mp.pack(mp.quantize(weights, axis=1)))
     np.testing.assert_array_equal(numbers_of(program, x, weights), expected)
-    refused = subprocess.run([program, "1", "0", "4", "0"], input=b"", capture_output=True, check=False)
+    refused = processes.run([program, "1", "0", "4", "0"], input=b"", capture_output=True, check=False)
     assert refused.returncode == 1 and b"an argument is not allowed" in refused.stderr
 
 
@@ -231,6 +234,7 @@ except ImportError as error:
 # ---- the plain library
 
 
+@pytest.mark.compiles
 def test_the_plain_library_passes_its_tests_in_c(tmp_path):
     environment = os.environ | {"PATH": TOOLS}
     folder = tmp_path / "build"
@@ -258,3 +262,98 @@ def test_header_and_declarations_for_cython_name_the_same():
     table = header.split("typedef struct mp_core_table {")[1].split("}")[0]
     functions = re.compile(r"\(\*(\w+)\)\(")
     assert functions.findall(table) == functions.findall(declared)
+
+
+# ---- counts and strides
+
+BEYOND = 2**50 + 1  # elements: more than any call takes
+HOSTILE = [-1, -(2**63), BEYOND, 2**61, 2**62, 2**63 - 1]
+X, OUT = np.ones((4, 6), np.float32), np.zeros((4, 6), np.float32)
+KEEP, CODES, SCALES = np.ones((4, 6), np.uint8), np.zeros((4, 6), np.int8), np.zeros(24, np.float32)
+
+
+def rows(**changed):
+    return c.described(c.Rows, **{"rows": 4, "n": 6, "type": 0, "x": X, "ldx": 6, "out": OUT, "ldo": 6} | changed)
+
+
+def softmax(keep_stride=6, **changed):
+    return c.call("softmax", rows(**changed), 1.0, KEEP, keep_stride, 1)
+
+
+def product(**changed):
+    fields = {"m": 4, "n": 6, "k": 4, "a": X, "lda": 4, "b": X, "b_rs": 6, "b_cs": 1, "out": OUT, "ldo": 6}
+    return c.described(c.Product, **fields | {"residual": X, "ldr": 6} | changed)
+
+
+def multiply(**changed):
+    return c.call("multiply", product(**changed), None, 1)
+
+
+def quantization(name):
+    def called(**changed):
+        fields = {"rows": 4, "cols": 6, "x_type": 0, "q_type": c.TYPES["int8"], "x": X, "q": CODES, "scale": SCALES}
+        return c.call(name, c.described(c.Quantization, scales=1, **fields | changed), 1)
+
+    return called
+
+
+def pack(k=4, n=6, rs=6, cs=1):
+    return c.call("pack", 0, k, n, X, rs, cs, PACKED, 1)
+
+
+PACKED = np.zeros(c.call("packed_bytes", 0, 4, 6), np.uint8)
+COUNTED = {
+    "softmax": (softmax, ["rows", "n", "ldx", "ldo", "keep_stride"]),
+    "layer_norm": (
+        lambda **to: c.call("layer_norm", rows(**to), None, None, None, 1.0, 1),
+        ["rows", "n", "ldx", "ldo"],
+    ),
+    "rms_norm": (lambda **to: c.call("rms_norm", rows(**to), None, 1.0, 1), ["rows", "n", "ldx", "ldo"]),
+    "activate": (lambda **to: c.call("activate", rows(**to), 1, 1), ["rows", "n", "ldx", "ldo"]),
+    "multiply": (multiply, ["m", "n", "k", "lda", "ldo", "ldr", "b_rs", "b_cs"]),
+    "product_scratch": (
+        lambda **to: c.call("product_scratch", product(**to), 1),
+        ["m", "n", "k", "lda", "ldo", "ldr", "b_rs", "b_cs"],
+    ),
+    "quantize": (quantization("quantize"), ["rows", "cols"]),
+    "dequantize": (quantization("dequantize"), ["rows", "cols"]),
+    "pack": (pack, ["k", "n", "rs", "cs"]),
+    "packed_bytes": (lambda k=4, n=6: c.call("packed_bytes", 0, k, n), ["k", "n"]),
+    "cast": (lambda n=6: c.call("cast", n, 0, X, 1, OUT, 0, 1), ["n"]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_and_strides_that_cannot_be_are_refused_before_anything_is_written(name):
+    call, fields = COUNTED[name]
+    refusal = -1 if name in ("product_scratch", "packed_bytes") else c.INVALID
+    assert call() != refusal
+    before = [part.copy() for part in (OUT, CODES, SCALES, PACKED)]
+    for field in fields:
+        may_go_back = field in ("rs", "cs", "b_rs", "b_cs")
+        for value in HOSTILE[may_go_back:]:
+            assert call(**{field: value}) == refusal, (field, value)
+    for part, kept in zip((OUT, CODES, SCALES, PACKED), before, strict=True):
+        np.testing.assert_array_equal(part, kept)
+
+
+def test_strides_count_with_their_rows():
+    """Each is below the largest count, and their product is not."""
+    for name in ("softmax", "layer_norm", "rms_norm", "activate"):
+        call, fields = COUNTED[name]
+        for field in (field for field in fields if field.endswith(("ldx", "ldo", "stride"))):
+            assert call(**{field: 2**49}) == c.INVALID
+    for field in ("lda", "ldo", "ldr", "b_rs"):
+        assert multiply(**{field: 2**49}) == c.INVALID
+    assert quantization("quantize")(rows=2**26, cols=2**26) == c.INVALID
+
+
+def test_counts_of_nothing_write_nothing():
+    for name, field in (
+        ("softmax", "rows"),
+        ("rms_norm", "n"),
+        ("activate", "rows"),
+        ("quantize", "rows"),
+        ("cast", "n"),
+    ):
+        assert COUNTED[name][0](**{field: 0}) == c.OK

@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
+import processes
 import pytest
 from oracles import NARROW, assert_same_bits, bits, exactly
 
@@ -57,7 +58,7 @@ def test_all_float32(dtype):
     starts = range(0, 256, 16)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(wrong_chunks, dtype, start, start + 16) for start in starts]
-        assert not [wrong for job in jobs for wrong in job.result()]
+        assert not [wrong for job in jobs for wrong in job.result(processes.LONG)]
 
 
 def test_more_than_2_31_elements():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import processes
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,8 @@ def charts():
         module = importlib.import_module("charts")
         if module.chromium() is None or shutil.which("npm") is None:
             pytest.skip("opening pages needs Chromium, and npm for their libraries")
-        shallow = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"], text=True)
+        command = ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"]
+        shallow = processes.run(command, check=True, capture_output=True, text=True).stdout
         if shallow.strip() == "true":
             pytest.skip("asv needs the whole history, and this is a shallow clone")
         importlib.import_module("history").publish()

@@ -11,6 +11,7 @@ import time
 
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 from safetensors.numpy import save_file
 from tensors import LINE, TENSORS, normal, raw
@@ -83,7 +84,7 @@ def test_a_new_file_is_whole_or_not_there(tmp_path):
 
 def test_a_new_file_may_be_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+    with processes.Process(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
         with new_file(tmp_path / "pipe", force=False) as stream:
             stream.write(b"content")
         assert reader.communicate()[0] == b"content"
@@ -180,7 +181,7 @@ def test_a_signal_removes_what_was_begun_unless_it_is_ignored(tmp_path, number, 
     program = "import sys, mp_core.cli as c; print(flush=True); sys.exit(c.main(sys.argv[1:]))"
     arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8"]
     command = [*["nohup"] * ignored, sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with processes.Process(command, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         while process.poll() is None and len(os.listdir(tmp_path)) < 2:
             pass

@@ -9,7 +9,8 @@ import tiny_bert
 from safetensors.numpy import load_file, save_file
 from tensors import normal, raw, safetensors
 
-from mp_core.checkpoint import convert
+from mp_core import cli
+from mp_core.checkpoint import convert, open_tensors, save_folder
 from mp_core.models import BertEncoder
 
 PLAIN = ("float32", "float16", "bfloat16")
@@ -102,6 +103,121 @@ def test_what_is_no_configuration_is_copied(tmp_path, content):
     convert(folder, tmp_path / "out", "int8")
     written = (tmp_path / "out" / "config.json").read_bytes()
     assert written == content or b"mp_core" in written
+
+
+# ---- the dtype in config.json, by which transformers makes the model
+
+
+@pytest.mark.parametrize("before", PLAIN)
+@pytest.mark.parametrize("policy", PLAIN)
+def test_transformers_opens_what_is_written_with_the_bits_of_the_file(bert, tmp_path, before, policy):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    model = transformers.BertModel.from_pretrained(bert[0], dtype=before)
+    model.save_pretrained(tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "new", policy)
+    loaded = transformers.BertModel.from_pretrained(tmp_path / "new")
+    assert loaded.dtype is getattr(torch, policy)
+    state, written = loaded.state_dict(), load_file(tmp_path / "new" / "model.safetensors")
+    assert written
+    for name, tensor in written.items():
+        assert torch.equal(state[name].float(), torch.from_numpy(tensor.astype(np.float32))), name
+
+
+def configuration(path):
+    return json.loads((path / "config.json").read_text())
+
+
+def named(dtype):
+    """A configuration with dtypes in all places where one may be, and in some where none is."""
+    return {
+        "dtype": dtype,
+        "torch_dtype": dtype,
+        "text_config": {"torch_dtype": dtype, "inner": {"dtype": dtype}},
+        "vision_config": {"dtype": {"": dtype, "tower": dtype, "depth": None}},
+        "quantization_config": {"quant_method": "fp8", "dtype": "float8_e4m3fn"},
+        "vocabulary": {"dtype": 3},
+        "other": {"dtype": "int64", "torch_dtype": None, "float32": "float32"},
+    }
+
+
+@pytest.mark.parametrize("spelling", ["bfloat16", "float16", "half", "torch.float16", "double", "float8_e4m3fn"])
+def test_every_configuration_in_the_configuration_gets_the_new_dtype(tmp_path, spelling):
+    (tmp_path / "model").mkdir()
+    save_file({"w": normal(4, 8, dtype="float16")}, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_text(json.dumps(named(spelling)))
+    convert(tmp_path / "model", tmp_path / "new", "float32")
+    assert configuration(tmp_path / "new") == named("float32")
+    save_folder(tmp_path / "model", tmp_path / "saved", {"w": normal(4, 8)}, policy="float32")
+    expected = named("float32")
+    del expected["quantization_config"]
+    assert configuration(tmp_path / "saved") == expected
+
+
+@pytest.mark.parametrize("spelling", ["float32", "float", "torch.float32"])
+def test_a_configuration_that_names_the_dtype_is_copied(tmp_path, spelling):
+    (tmp_path / "model").mkdir()
+    save_file({"w": normal(4, 8, dtype="float16")}, tmp_path / "model" / "model.safetensors")
+    content = json.dumps({"torch_dtype": spelling, "x": 1.50e0})
+    (tmp_path / "model" / "config.json").write_text(content)
+    convert(tmp_path / "model", tmp_path / "new", "float32")
+    assert (tmp_path / "new" / "config.json").read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("policy", "keep", "expected"),
+    [
+        ("float16", ["large"], "bfloat16"),  # most numbers are bfloat16
+        ("float16", ["small"], "float16"),
+        ("float32", ["ids"], "float32"),  # integers do not count
+        ("int8", [], "float16"),  # nor do codes and their scales
+        ("int8", ["norm"], "float16"),
+        ("int8", ["large"], "bfloat16"),
+    ],
+)
+def test_the_dtype_is_that_of_most_numbers(tmp_path, policy, keep, expected):
+    (tmp_path / "model").mkdir()
+    large, small = normal(32, 8, dtype=ml_dtypes.bfloat16), normal(8, 8, dtype=ml_dtypes.bfloat16)
+    norm, ids = normal(8, dtype="float16"), np.arange(1000)
+    tensors = {"large": large, "small": small, "norm": norm, "ids": ids}
+    save_file(tensors, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"dtype": "float64"}))
+    convert(tmp_path / "model", tmp_path / "new", policy, keep=keep)
+    assert configuration(tmp_path / "new")["dtype"] == expected
+
+
+def test_codes_without_numbers_have_the_dtype_of_their_scales_and_integers_none(tmp_path):
+    for name, tensors in (("codes", {"w": normal(8, 8)}), ("integers", {"ids": np.arange(4)})):
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text('{"dtype": "bfloat16"}')
+        convert(tmp_path / name, tmp_path / f"{name}-new", "int8")
+    assert configuration(tmp_path / "codes-new")["dtype"] == "float32"
+    assert configuration(tmp_path / "integers-new") == {"dtype": "bfloat16"}
+
+
+def test_the_dtype_in_an_index_is_that_of_its_shards(tmp_path):
+    (tmp_path / "model").mkdir()
+    for part in "ab":
+        save_file({part: normal(8, 8)}, tmp_path / "model" / f"{part}.safetensors")
+    index = {"metadata": {"total_size": 512, "dtype": "float32"}, "weight_map": {x: f"{x}.safetensors" for x in "ab"}}
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+    convert(tmp_path / "model", tmp_path / "new", "bfloat16")
+    written = json.loads((tmp_path / "new" / "model.safetensors.index.json").read_text())
+    assert written["metadata"] == {"total_size": 256, "dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float32", "mixed_bfloat16", "int8_from_mixed_bfloat16"])
+def test_encoders_and_choices_are_saved_with_the_dtype_of_their_weights(tmp_path, capsys, policy):
+    folder = tiny_bert.write(tmp_path / "model", dtype="float64", text_config={"torch_dtype": "float64"})
+    BertEncoder.from_folder(folder, policy).save(tmp_path / "saved")
+    (tmp_path / "texts").write_text("a b c\nd e\n")
+    choice = ["choose", folder, "--texts", tmp_path / "texts", "--max-error", "1", "--policies", policy]
+    assert cli.main([*map(str, choice), "--output", str(tmp_path / "chosen")]) == 0
+    for path in (tmp_path / "saved", tmp_path / "chosen"):
+        norm = open_tensors(path / "model.safetensors")["embeddings.LayerNorm.weight"]
+        config = configuration(path)
+        assert (config["dtype"], config["text_config"]) == (norm.dtype.name, {"torch_dtype": norm.dtype.name})
+    capsys.readouterr()
 
 
 # ---- a model

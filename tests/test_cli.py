@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from command import usage_error
@@ -38,7 +39,7 @@ def texts(tmp_path):
 
 
 def mp_core(*arguments, **options):
-    return subprocess.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
+    return processes.run([sys.executable, "-m", "mp_core", *arguments], capture_output=True, check=False, **options)
 
 
 # ---- info
@@ -204,7 +205,7 @@ def test_an_output_that_is_an_input_is_refused_even_with_force(capsys, tmp_path,
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_an_ended_process_leaves_no_part_of_an_output(model, tmp_path, number):
     arguments = [sys.executable, "-m", "mp_core", "embed", "--model", model, "--output", str(tmp_path / "out.npy")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with processes.Process(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not os.listdir(tmp_path):
             assert process.poll() is None
             time.sleep(0.01)
@@ -292,13 +293,29 @@ def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
         assert message in err and "Errno" not in err and err.count("\n") == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="reads a device without an end")
+def test_a_line_without_an_end_is_refused(model, texts):
+    done = mp_core("embed", "--model", model, "/dev/zero")
+    message = b"mp-core: error: /dev/zero, line 1 has more than 67108864 bytes\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", message)
+
+
+def test_lines_from_a_pipe_are_embedded(model, texts, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = subprocess.Popen(["cp", texts, tmp_path / "pipe"])
+    done = mp_core("embed", "--model", model, tmp_path / "pipe")
+    assert writer.wait(60) == 0
+    assert (done.returncode, done.stdout) == (0, mp_core("embed", "--model", model, texts).stdout)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to a device that is full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_under_standard_output_is_named(unbuffered):
+@pytest.mark.parametrize("command", ["info", "--version", "--help", "embed --help"])
+def test_a_full_disk_under_standard_output_is_named(command, unbuffered):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "mp_core", "info"],
+        done = processes.run(
+            [sys.executable, "-m", "mp_core", *command.split()],
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment,
@@ -315,7 +332,7 @@ def test_npy_on_a_terminal_is_refused(capsys, model, monkeypatch):
 def test_a_closed_pipe_ends_quietly(model, tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("a b c\n" * 3000)
-    with subprocess.Popen(
+    with processes.Process(
         [sys.executable, "-m", "mp_core", "embed", "--model", model, str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -326,9 +343,50 @@ def test_a_closed_pipe_ends_quietly(model, tmp_path):
         assert process.wait() == 141
 
 
-def test_a_closed_standard_output_ends_quietly():
-    done = subprocess.run(["sh", "-c", '"$0" -m mp_core info >&-', sys.executable], stderr=subprocess.PIPE, check=False)
+@pytest.mark.parametrize("command", ["info", "--version", "embed --help"])
+def test_a_closed_standard_output_ends_quietly(command):
+    shell = ["sh", "-c", f'"$0" -m mp_core {command} >&-', sys.executable]
+    done = processes.run(shell, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="reads a file that fails at once")
+def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(capsys, tmp_path):
+    named = "mp-core: error: /proc/self/mem: Input/output error\n"
+    for arguments in (["inspect"], ["verify", "/proc/self/mem"], ["convert", "-o", tmp_path / "x", "--policy", "int8"]):
+        assert cli.main([*map(str, arguments), "/proc/self/mem"]) == 3
+        assert capsys.readouterr() == ("", named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["embed", "--model", "", "f"], "--model"),
+        (["embed", "--model", "m", ""], "FILE"),
+        (["embed", "--model", "m", "--output", "", "f"], "--output"),
+        (["embed", "--model", "m", "--map", "", "f"], "--map"),
+        (["choose", "", "--texts", "f", "--max-error", "1"], "DIR"),
+        (["choose", "m", "--texts", "f", "", "--max-error", "1"], "--texts"),
+        (["choose", "m", "--texts", "f", "--max-error", "1", "--output", ""], "--output"),
+        (["profile", "--model", ""], "--model"),
+        (["profile", "--model", "m", "--json", ""], "--json"),
+        (["profile", "--model", "m", "--plot", ""], "--plot"),
+        (["convert", "", "-o", "x", "--policy", "int8"], "IN"),
+        (["convert", "x", "-o", "", "--policy", "int8"], "-o/--output"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--report", ""], "--report"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--calibrate", ""], "--calibrate"),
+        (["inspect", ""], "FILE"),
+        (["verify", "", "x"], "A"),
+        (["verify", "x", ""], "B"),
+        (["demo", "--json", ""], "--json"),
+        (["bench", "--json", ""], "--json"),
+        (["bench", "--plot", ""], "--plot"),
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(capsys, monkeypatch, model, arguments, name):
+    monkeypatch.chdir(model)  # where each of these would find something
+    message = f"error: argument {name}: must not be empty; the working directory is . (see"
+    assert message in usage_error(capsys, *arguments)
 
 
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):
@@ -401,7 +459,7 @@ def test_what_fails_during_imports_is_no_traceback(module, error, code, said):
         from mp_core.__main__ import main
         sys.exit(main())
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    done = processes.run([sys.executable, "-c", program], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", said)
 
 
@@ -456,7 +514,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
     def completed(*words):
         line = f"source {script}; COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mp_core"
         command = [bash, "-c", f'{line}; echo "${{COMPREPLY[@]}}"']
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
+        return processes.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
 
     assert completed("mp-core", "con") == ["convert"]
     assert completed("mp-core", "info", "--dtype", "bf") == ["bfloat16"]
@@ -466,12 +524,12 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
 def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 3
-    assert "needs shtab: install it, or the extra `cli`" in capsys.readouterr().err
+    assert "needs the package shtab: pip install shtab" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
     code = "import sys, mp_core; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    loaded = processes.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
     assert not {"mp_core.models", "mp_core.cli", "tokenizers", "safetensors", "tqdm"} & set(loaded)
 
 
@@ -504,13 +562,13 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
     out, error = capsys.readouterr()
-    assert out == "" and "install mp-core[plot]" in error
+    assert out == "" and "needs the package matplotlib: pip install matplotlib" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])
 def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
     absent = tmp_path / "absent"
-    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder"), ("", "is a folder")
+    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder")
     for path, reason in (*cases, (f"{tmp_path}/t.json/", "is a folder")):
         with pytest.raises(SystemExit) as stopped:
             cli.main([command, "--json", str(path)])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from command import usage_error
@@ -30,6 +31,28 @@ def model(tmp_path):
 @pytest.fixture
 def out(tmp_path):
     return str(tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ('{"model_type": "llama"}', "llama"),
+        ('{"model_type": ["bert"]}', "['bert']"),
+        ('{"model_type": "a\\nb"}', "'a\\nb'"),
+        ('{"model_type": "bert"}', None),
+        ("{}", None),
+        ("no JSON", None),
+    ],
+)
+def test_a_conversion_says_if_nothing_here_runs_the_network(capsys, model, tmp_path, content, kind):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    Path(model).rename(folder / "model.safetensors")
+    (folder / "config.json").write_text(content)
+    assert cli.main(["convert", str(folder), "-o", str(tmp_path / "small"), "--policy", "int8"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "model_type" in line]
+    expected = f"mp_core has no network for model_type {kind}: embed, choose and its models run bert, roberta, "
+    assert [line.startswith(expected) for line in said] == ([] if kind is None else [True])
 
 
 def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
@@ -195,18 +218,18 @@ def test_memory_stays_below_the_limit(tmp_path, shape):
         file.truncate(8 + len(header) + size)
     code = "import sys; from mp_core import cli, demo; assert not cli.main(sys.argv[1:]); print(demo.peak_rss_bytes())"
     arguments = ["convert", path, "-o", tmp_path / "out", "--policy", "int8", "--quiet", "--max-memory", "96MiB"]
-    peak = int(subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
+    peak = int(processes.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True).stdout)
     assert peak < 96 * 2**20 < size
 
 
 def run(*arguments, **options):
     command = [sys.executable, "-m", "mp_core", *arguments]
-    return subprocess.run(command, capture_output=True, **options)
+    return processes.run(command, capture_output=True, **options)
 
 
 def test_a_closed_standard_error_is_no_failure(model):
     command = f"{sys.executable} -m mp_core inspect {model} 2>&-"
-    assert subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
+    assert processes.run(["sh", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
 
 
 def test_names_that_standard_output_cannot_show(tmp_path):
@@ -228,4 +251,3 @@ def test_a_report_beside_an_index_is_in_the_model(capsys, tmp_path, model, out):
     report = str(tmp_path / "new.json")
     err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", "--report", report)
     assert "argument --report: " in err and not Path(out).exists()
-    assert "is a folder" in usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", "")

@@ -97,6 +97,14 @@ def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
     assert "none: No such file or directory" in capsys.readouterr().err
 
 
+def test_a_map_larger_than_any_is_refused_before_it_is_read(capsys, model, texts, tmp_path):
+    path = tmp_path / "map.json"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    assert cli.main(["embed", "--model", model, "--map", str(path), texts]) == BAD_INPUT
+    assert capsys.readouterr().err == f"mp-core: error: {path} has more than 100000000 bytes\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,10 +1,10 @@
 """`make bench-compare`: which slowdowns count, which files are suspected, and what a build is made from."""
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -128,7 +128,7 @@ def test_laying_sources_touches_only_what_differs(trees, tmp_path):
 
 def command(*arguments):
     script = [sys.executable, str(ROOT / "asv_bench/compare.py"), *arguments]
-    return subprocess.run(script, capture_output=True, text=True)
+    return processes.run(script, capture_output=True, text=True)
 
 
 def test_a_base_that_is_missing_passes_a_short_comparison_only():
@@ -138,7 +138,7 @@ def test_a_base_that_is_missing_passes_a_short_comparison_only():
 
 
 def test_a_revision_has_the_sources_of_itself(trees):
-    if subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True).returncode:
+    if processes.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True).returncode:
         pytest.skip("not a git checkout")
     run = command("HEAD", "HEAD")
     assert (run.returncode, run.stdout) == (0, "the sources are those of HEAD: nothing to compare\n")

@@ -1,7 +1,6 @@
 """Eight Python threads at once: each gets the bits that it gets alone, and leaves nothing behind."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -9,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from oracles import assert_same_bits
 
@@ -246,4 +246,4 @@ def test_the_lock_stays_off():
     modules = [".".join(path.relative_to(root).parts) for path in paths]
     code = f"import sys, {', '.join(modules)}; sys.exit(sys._is_gil_enabled())"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHON_GIL"}
-    assert subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment).returncode == 0
+    assert processes.run([sys.executable, "-W", "error", "-c", code], env=environment).returncode == 0

@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tomllib
 from pathlib import Path
 
 import blocks
+import processes
 import pytest
 
 import mp_core
@@ -64,7 +64,7 @@ def run_page(page, folder):
     warnings = ["-Werror", "-Wignore::DeprecationWarning", "-Wignore::FutureWarning"]
     command = [sys.executable, *warnings, ROOT / "tests/blocks.py", page]
     backend = {"KERAS_BACKEND": "numpy"} | os.environ  # what Keras takes by itself is TensorFlow
-    return subprocess.run(command, cwd=folder, env=backend, capture_output=True, text=True, timeout=300)
+    return processes.run(command, cwd=folder, env=backend, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_place)
@@ -108,7 +108,7 @@ def test_c_blocks_compile(tmp_path):
         if block.language == "c" and not block.excuse:
             (tmp_path / "block.c").write_text(block.text)
             command = ["cc", "-std=c11", "-fsyntax-only", *includes, tmp_path / "block.c"]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = processes.run(command, capture_output=True, text=True)
             assert done.returncode == 0, f"{where(page, block)}\n{done.stderr}"
 
 

@@ -4,11 +4,11 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 
 import mp_core as mp
@@ -96,12 +96,12 @@ def test_the_example_in_c_compiles_and_computes(tmp_path):
     (tmp_path / "example.c").write_text(re.search(r"```c\n(.*?)```", page("c_api"), re.DOTALL)[1])
     flags = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{mp.get_include()}", f"-L{folder}", "-lmp_core"]
     command = [compiler, "example.c", "-o", "example", *flags, f"-Wl,-rpath,{folder}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = processes.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    printed = subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout
+    printed = processes.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout
     x, w = np.arange(64) % 7 - 3, (np.arange(64 * 32) % 5 - 2).reshape(64, 32)
     assert [float(line) for line in printed.split()] == np.maximum(x @ w + np.arange(32), 0).tolist()
-    failed = subprocess.run(
+    failed = processes.run(
         [tmp_path / "example"], capture_output=True, text=True, check=False, env=os.environ | {"MP_CORE_ISA": "turbo"}
     )
     assert (failed.returncode, failed.stdout) == (1, "")

@@ -200,8 +200,7 @@ def test_float8_policy_compares_its_history_length():
     assert policy != QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16", amax_history_length=512)
     assert policy != QuantizedDTypePolicy("float8", "mixed_bfloat16")
     other = QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16", amax_history_length=512)
-    assert repr(policy) == f'<QuantizedFloat8DTypePolicy "{policy}">'
-    assert repr(other) == f'<QuantizedFloat8DTypePolicy "{policy}", amax_history_length=512>'
+    assert repr(policy) == repr(other) == f'<QuantizedFloat8DTypePolicy "{policy}">'  # as in Keras
 
 
 QUANTIZED_NAMES = [  # name, class, quantization_mode, name after parsing

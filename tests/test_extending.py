@@ -3,10 +3,10 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 from mp_core.core import cpu
@@ -86,7 +86,8 @@ def extended(tmp_path_factory):
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
 
     def run(command, **options):
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, **options)
+        options |= {"cwd": tree, "env": environment, "timeout": processes.LONG}
+        done = processes.run(command, capture_output=True, text=True, **options)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
 
     for diff in examples().values():
@@ -97,9 +98,10 @@ def extended(tmp_path_factory):
     return next(out.rglob("mp_core")).parent
 
 
+@pytest.mark.compiles
 def test_the_examples_build_and_do_what_the_page_says(extended, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MP_CORE_")}
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-W", "error", "-c", USE],
         cwd=tmp_path, env=environment | {"PYTHONPATH": str(extended)}, capture_output=True, text=True,
     )  # fmt: skip

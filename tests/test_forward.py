@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -339,6 +340,7 @@ def test_a_child_of_a_fork_runs_plans_too():
         for _ in range(10):
             child = os.fork()
             if child == 0:
+                signal.alarm(60)  # ends a child that hangs
                 os._exit(0 if np.array_equal(plan(x), expected) else 1)
             assert os.waitpid(child, 0)[1] == 0
             np.testing.assert_array_equal(plan(x), expected)

@@ -2,12 +2,12 @@
 
 import copy
 import gc
-import subprocess
 import sys
 import threading
 import tracemalloc
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 
@@ -54,7 +54,7 @@ def refused_or_right(function, example=(X,), inputs=(Y,)):
 
 def script(code, timeout=60):
     """Run code in a process of its own, since it may crash or hang."""
-    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=timeout)
+    done = processes.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-500:]}"
     return done.stdout
 

@@ -1,9 +1,13 @@
-"""Imports go down only, in Cython's files too: .ci/lint_imports.py finds those that do not."""
+"""Imports go down only, in Cython's files too (.ci/lint_imports.py finds those that do not); libraries come late."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
+import processes
 import pytest
+
+import mp_core as mp
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("lint_imports", ROOT / ".ci" / "lint_imports.py")
@@ -39,3 +43,50 @@ def test_the_check_finds_an_upward_import(tmp_path, line):
     assert not lint_imports.upward(path, tmp_path)
     path.write_text(allowed + line)
     assert lint_imports.upward(path, tmp_path)
+
+
+# ---- doors to other programs
+
+DOORS = {
+    "arrays": ("numpy", "to_torch"),
+    "dask": ("distributed", "embed"),
+    "keras": ("h5py", "from_keras"),
+    "sklearn": ("sklearn", "TextEmbedder"),
+    "threads": ("threadpoolctl", "register"),
+    "torch": ("torch", "from_torch"),
+}
+LIBRARIES = {"dask", "distributed", "h5py", "jax", "keras", "sklearn", "threadpoolctl", "torch", "transformers"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_needs_no_import_of_its_own_and_imports_its_library_at_the_first_use(door):
+    library, name = DOORS[door]
+    importlib.util.find_spec(library) or pytest.skip(f"{library} is not installed")
+    code = f"""if True:
+        import sys
+        import mp_core as mp
+        assert "mp_core.interop" not in sys.modules
+        mp.interop
+        found = {LIBRARIES} & set(sys.modules)
+        assert not found, found
+        print(mp.interop.{door}.{name}.__name__, mp.interop.{door} is sys.modules["mp_core.interop.{door}"])
+    """
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{name} True\n", "")
+
+
+def test_who_reads_all_of_the_doors_imports_no_library():
+    code = f"""if True:
+        import inspect, sys
+        import mp_core as mp
+        from mp_core.interop import *
+        inspect.getmembers(mp.interop)
+        print({LIBRARIES} & set(sys.modules))
+    """
+    assert processes.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
+
+
+def test_another_name_is_no_door():
+    with pytest.raises(AttributeError, match=r"module 'mp_core\.interop' has no attribute 'onnx'"):
+        mp.interop.onnx  # noqa: B018
+    assert not hasattr(mp.interop, "onnx")

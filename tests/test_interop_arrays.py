@@ -3,12 +3,12 @@
 import ctypes
 import gc
 import os
-import subprocess
 import sys
 import weakref
 
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 import torch
 from oracles import assert_same_bits
@@ -234,7 +234,7 @@ def test_tensors_may_outlive_the_interpreter():
         "t = mp.interop.to_torch(numpy.ones(9, ml_dtypes.bfloat16))\n"
         "torch.keep = t, mp.interop.dlpack(numpy.ones(9, ml_dtypes.bfloat16)).__dlpack__()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert (done.returncode, done.stderr) == (0, "")
 
 

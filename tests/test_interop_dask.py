@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_bert
+from no_texts import NO_TEXTS
 from safetensors.numpy import load_file, save_file
 
 from mp_core.checkpoint import RequestError, convert
@@ -18,6 +19,7 @@ from mp_core.config import get_num_threads
 from mp_core.core import cpu
 from mp_core.interop import cluster, dask, tasks
 from mp_core.interop.dask import PartError, convert_shards, embed
+from mp_core.interop.manifest import Manifest
 from mp_core.models import BertEncoder
 
 TEXTS = [" ".join("abcdefgh"[place % 7 : place % 7 + 1 + place % 5]) for place in range(50)]
@@ -193,6 +195,37 @@ def test_a_job_that_was_broken_off_goes_on(job, expected, monkeypatch, tmp_path)
     assert not list((tmp_path / "out").glob(".*.tmp"))
 
 
+@pytest.mark.parametrize("size", [0, 1, -1, 4096])
+def test_a_part_that_is_cut_off_or_grew_on_the_disk_is_done_again(job, expected, size):
+    files = [Path(file) for file in job()["files"]]
+    os.truncate(files[2], size if size >= 0 else files[2].stat().st_size + size)
+    files[4].unlink()
+    report = job()
+    assert (report["done"], report["kept"]) == (2, 5)
+    np.testing.assert_array_equal(joined(report), expected)
+    assert job()["done"] == 0
+
+
+def test_a_part_without_a_size_is_done_again(job, expected, tmp_path):
+    job()
+    manifest = tmp_path / "out" / ".mp_core_manifest.jsonl"
+    records = [json.loads(line) for line in manifest.read_text().splitlines()]
+    del records[3]["size"]  # as versions before wrote them
+    manifest.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    report = job()
+    assert (report["done"], report["kept"]) == (1, 6)
+    np.testing.assert_array_equal(joined(report), expected)
+
+
+def test_a_shard_that_is_cut_off_on_the_disk_is_converted_again(client, shards, tmp_path):
+    first = convert_shards(client, shards, tmp_path / "out", "bfloat16")
+    file = tmp_path / "out" / first["tensors"][0]["file"]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    report = convert_shards(client, shards, tmp_path / "out", "bfloat16")
+    assert (report["done"], file.read_bytes()) == (1, whole)
+
+
 def test_a_part_that_fails_for_a_while_is_tried_again(client, tmp_path):
     parts = [cluster.Part(f"{place}", f"{place}", (fails_at_first,)) for place in range(3)]
     with cluster.Manifest(tmp_path / "out", {}, force=False) as manifest:
@@ -206,6 +239,7 @@ def fails_at_first(path):
     tried.write_text("x" * (count + 1))
     if count < 2:
         raise OSError("the network is gone")
+    Path(path).touch()
     return {"tries": count + 1}
 
 
@@ -229,12 +263,30 @@ def test_a_file_that_changes_meanwhile_is_an_error(client, model, tmp_path):
         piece.read()
 
 
+def test_what_is_read_twice_is_a_regular_file_with_lines_that_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is not a regular file"):
+        dask.pieces([tmp_path / "pipe"], 8)
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match="sparse, line 1 has more than 67108864 bytes"):
+        dask.pieces([tmp_path / "sparse"], 8)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_a_journal_that_never_ends_is_refused(tmp_path, make):
+    make(tmp_path / ".mp_core_manifest.jsonl")
+    with pytest.raises(ValueError, match=r"mp_core_manifest\.jsonl is not a regular file"):
+        Manifest(tmp_path, {}, force=False)
+
+
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
         ("one text", TypeError, "`texts` must be an iterable of str or of paths; received str"),
         (Path("one"), TypeError, "`texts` must be an iterable of str or of paths; received PosixPath"),
-        (7, TypeError, "`texts` must be an iterable"),
+        *((texts, TypeError, f"`texts` must be an .* received {received}") for texts, received in NO_TEXTS.values()),
+        ({"a": "b"}, TypeError, "`texts` must be an .* received dict, which yields its keys"),
         (["a", 7], TypeError, r"`texts\[1\]` must be a str; received int"),
         ([Path("/dev/null"), "a"], TypeError, r"`texts\[1\]` must be a path, as `texts\[0\]` is; received str"),
         (["a", Path("/dev/null")], TypeError, r"`texts\[1\]` must be a str; received PosixPath"),

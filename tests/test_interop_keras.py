@@ -3,11 +3,11 @@
 import io
 import json
 import pickle
-import subprocess
 import sys
 import zipfile
 
 import numpy as np
+import processes
 import pytest
 
 import mp_core as mp
@@ -80,7 +80,7 @@ def test_files_are_read_without_keras(folder):
         f"load_keras({str(folder / 'digits.keras')!r}); "
         "assert not {'keras', 'torch', 'jax', 'tensorflow'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    processes.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_trained_model_is_right_in_every_policy(folder):

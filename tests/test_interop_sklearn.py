@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import tiny_bert
+from no_texts import NO_TEXTS
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -138,17 +139,25 @@ def test_check_estimator_finds_no_failure(embedder):
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        ("one text", TypeError, "`X` must be an iterable of str; received a single str"),
+        ("one text", TypeError, "`X` must be an iterable of str; received str"),
+        ({"text": "one text"}, TypeError, "`X` must be an iterable of str; received dict, which yields its keys"),
         (["a", None], TypeError, r"`X\[1\]` must be a str; received NoneType"),
         ([["a"]], TypeError, r"`X\[0\]` must be a str; received list"),
-        (np.zeros((2, 2)), TypeError, r"`X\[0\]` must be a str"),
-        (3, TypeError, "`X` must be a str or an iterable"),
+        (np.zeros(2), TypeError, r"`X\[0\]` must be a str"),
         (["\ud800"], ValueError, r"`X\[0\]` must be text that UTF-8 can encode"),
     ],
 )
 def test_what_is_no_text_is_refused(embedder, texts, error, message):
     with pytest.raises(error, match=message):
         embedder.fit(TEXTS).transform(texts)
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_what_yields_something_else_than_texts_is_refused_by_name(embedder, kind):
+    texts, received = NO_TEXTS[kind]
+    for function in (embedder.fit, embedder.fit(TEXTS).transform, embedder.fit_transform):
+        with pytest.raises(TypeError, match=f"`X` must be an iterable of str; received {received}"):
+            function(texts)
 
 
 @pytest.mark.parametrize(

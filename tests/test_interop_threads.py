@@ -1,12 +1,12 @@
 """Other programs' threads and processes: threadpoolctl, fork, spawn, joblib."""
 
 import multiprocessing
-import subprocess
 import sys
 from pathlib import Path
 
 import joblib
 import numpy as np
+import processes
 import pytest
 from oracles import assert_same_bits
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -151,7 +151,7 @@ for caller in callers:
 
 @pytest.mark.parametrize(("forks", "callers"), [(100, 0), (50, 2)], ids=["after calls", "during calls"])
 def test_forks_in_a_row_have_the_right_bits_and_do_not_hang(forks, callers):
-    run = subprocess.run([sys.executable, "-c", FORKS, str(forks), str(callers)], capture_output=True, text=True)
+    run = processes.run([sys.executable, "-c", FORKS, str(forks), str(callers)], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
 
 
@@ -189,7 +189,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_child_does_not_wait_awake_for_a_call_of_its_parent():
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", AWAKE], capture_output=True, text=True)
+    run = processes.run([sys.executable, "-W", "ignore", "-c", AWAKE], capture_output=True, text=True)
     assert run.stderr == "" and int(run.stdout) < 100
 
 

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from oracles import assert_same_bits, rows_of_every_size
 from torch import nn
 
 import mp_core as mp
@@ -75,6 +76,16 @@ def test_the_bits_are_those_of_mp_core(dtype):
     product = mp.dynamic_matmul if dtype == "int8" else mp.matmul
     expected = product(a, packed, bias=layer.bias.numpy(), out_dtype="float32")
     np.testing.assert_array_equal(PackedLinear(layer, dtype)(x).numpy(), expected)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_row_of_any_size_has_the_codes_that_quantize_gives_it(kind, rng):
+    layer = linear()
+    x = rows_of_every_size(rng, str(kind).removeprefix("torch."), 40)
+    packed = mp.pack(mp.quantize(layer.weight.numpy().T, axis=1))
+    expected = mp.matmul(mp.quantize(x, axis=0), packed, bias=layer.bias.numpy(), out_dtype=x.dtype)
+    given = torch.from_numpy(x.view(np.int16) if kind is torch.bfloat16 else x).view(kind)
+    assert_same_bits(array_of(PackedLinear(layer, "int8")(given)), expected)
 
 
 @pytest.mark.parametrize("make", [
@@ -144,6 +155,112 @@ def test_what_was_computed_with_goes_with_the_module():
     del layer
     gc.collect()
     assert len(_known) == before - 1 and storage() is None
+
+
+# ---- tensors that change between two calls
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def spread(layer, how):
+    """Give the layer a bias in the middle of nothing, call it, and then another one that begins at the same address."""
+    numbers = torch.randn(48)
+    layer.bias = numbers[:24]
+    layer(torch.ones(40))
+    layer.bias = how(numbers)
+    assert layer.bias.data_ptr() == numbers.data_ptr()
+
+
+def assign(name, make):
+    return lambda layer: setattr(layer, name, make(getattr(layer, name)))
+
+
+def load(**arguments):
+    return lambda layer: layer.load_state_dict(PackedLinear(linear(), layer.dtype).state_dict(), **arguments)
+
+
+def take(layer, how):
+    """Take the weights, and all that belongs to them, of another layer."""
+    other = PackedLinear(linear(), layer.dtype)
+    for name in ("panels", "column_sums", "scale"):
+        if getattr(other, name) is not None:
+            how(layer, name, getattr(other, name))
+
+
+CHANGES = {
+    "nothing": lambda layer: None,
+    "in place": lambda layer: layer.bias.add_(1),
+    "a copy in place": lambda layer: layer.bias.copy_(torch.randn(24)),
+    "in place through numpy": lambda layer: layer.bias.numpy().fill(3),
+    "in place in inference mode": torch.inference_mode()(lambda layer: layer.bias.mul_(2)),
+    "another bias": assign("bias", torch.randn_like),
+    "no bias": assign("bias", lambda bias: None),
+    "a parameter": assign("bias", lambda bias: nn.Parameter(bias.flip(0))),
+    "a tensor of inference mode": torch.inference_mode()(assign("bias", torch.randn_like)),
+    "other strides": lambda layer: spread(layer, lambda numbers: numbers[::2]),
+    "one number for all": lambda layer: spread(layer, lambda numbers: numbers[:1].expand(24)),
+    "a column": lambda layer: spread(layer, lambda numbers: numbers.view(24, 2)[:, 0]),
+    "another type": lambda layer: spread(layer, lambda numbers: numbers.view(torch.bfloat16)[:24]),
+    "negative by a flag": assign("bias", torch._neg_view),
+    "other data": lambda layer: setattr(layer.bias, "data", torch.randn(24)),
+    "other data with strides": lambda layer: setattr(layer.bias, "data", torch.randn(48)[::2]),
+    "strides in place": lambda layer: layer.bias.as_strided_((24,), (0,)),
+    "another storage": lambda layer: layer.bias.set_(torch.randn(48).untyped_storage(), 3, (24,), (1,)),
+    "shared memory": lambda layer: layer.share_memory(),
+    "a parametrization": lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", Doubled()),
+    "to float64": lambda layer: layer.to(torch.float64),
+    "to half": lambda layer: layer.half(),
+    "to meta": lambda layer: layer.to("meta"),
+    "to empty": lambda layer: layer.to_empty(device="cpu"),
+    "a state": load(),
+    "a state that is assigned": load(assign=True),
+    "weights in place": lambda layer: take(layer, lambda layer, name, new: getattr(layer, name).copy_(new)),
+    "other weights": lambda layer: take(layer, setattr),
+    "weights as data": lambda layer: take(layer, lambda layer, name, new: setattr(getattr(layer, name), "data", new)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_call_sees_every_change_of_the_tensors(dtype, change):
+    layer, x = PackedLinear(linear(), dtype), torch.randn(3, 40)
+    layer(x)
+    change(layer)
+    for _ in range(2):
+        bias = torch.zeros(24) if layer.bias is None else layer.bias.clone().resolve_neg()
+        parts = [None if part is None else part.clone() for part in (layer.panels, layer.column_sums, layer.scale)]
+        expected = torch.ops.mp_core.linear(x, *parts, None, layer.shape, dtype) + bias.float()
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+        weight = torch.ops.mp_core.linear(torch.eye(40), *parts, None, layer.shape, dtype).T
+        torch.testing.assert_close(layer.weight, weight, rtol=0.01, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["panels", "column_sums", "scale"])
+@pytest.mark.parametrize("make", [
+    lambda part: part[None], lambda part: part[..., :1].expand(part.shape), lambda part: part.flatten()[:, None],
+])  # fmt: skip
+def test_a_part_of_other_strides_or_another_shape_is_refused_at_the_same_address(name, make):
+    layer = PackedLinear(linear(), "int8")
+    layer(torch.randn(2, 40))
+    setattr(layer, name, make(getattr(layer, name)))
+    with pytest.raises(ValueError, match=f"`{name.replace('panels', 'data')}` must be contiguous"):
+        layer(torch.randn(2, 40))
+
+
+@pytest.mark.parametrize("name", ["panels", "column_sums", "scale", "bias"])
+def test_numbers_do_not_come_of_tensors_without_memory(name):
+    layer, x = PackedLinear(linear(), "int8"), torch.randn(2, 40)
+    state = layer.state_dict()
+    assert layer(x.to("meta")).is_meta and layer(x.to("meta")).shape == (2, 24)
+    setattr(layer, name, state[name].to("meta"))
+    with pytest.raises(ValueError, match="on the meta device has no numbers"):
+        layer(x)
+    assert layer(x.to("meta")).is_meta
+    layer.load_state_dict(state, assign=True)
+    assert layer(x).isfinite().all()
 
 
 def test_packed_weights_can_be_read():

@@ -1,10 +1,10 @@
 """Every instruction set of the machine gives the same bits in the reproducible order; choosing one fails clearly."""
 
 import os
-import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 from oracles import NARROW, assert_same_bits, values
 
@@ -147,7 +147,7 @@ def test_an_unknown_isa_is_refused_with_the_choices():
 
 def import_with(**environment):
     code = "from mp_core import config; print(config.isa())"
-    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
+    return processes.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("name", cpu.available_isas())

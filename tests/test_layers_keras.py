@@ -1,5 +1,7 @@
 """What users of Keras bring along: nested layers, subclasses, configurations, arguments without use here."""
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -212,13 +214,25 @@ def test_add_weight_takes_what_keras_passes():
         layer.add_weight((2, 3), lambda shape, dtype: np.ones(3, dtype))
 
 
-def test_the_axis_of_layer_normalization_is_a_sorted_list_once_built():
-    for axis, shape, built in ((-1, (2, 3, 4), [-1]), ([1, -1], (2, 3, 4), [-1, 1]), ((1, 2), (2, 3, 4), [1, 2])):
-        layer = layers.LayerNormalization(axis=axis)
-        assert layer.axis == (axis if axis == -1 else list(axis))
-        layer.build(shape)
-        assert layer.axis == layer.get_config()["axis"] == built
-        layer(np.ones(shape, np.float32))
+@pytest.mark.parametrize(("axis", "given"), [(-1, [-1]), ([1, -1], [-1, 1]), ((1, 2), [1, 2]), (-2, [-2])])
+def test_the_axis_of_layer_normalization_is_a_sorted_list_from_the_front_once_built(axis, given):
+    x = np.random.default_rng(0).standard_normal((2, 3, 4), np.float32)
+    layer = layers.LayerNormalization(axis=axis)
+    assert layer.axis == (axis if isinstance(axis, int) else list(axis))
+    layer.build(x.shape)
+    assert layer.axis == sorted(place % 3 for place in given) and layer.get_config()["axis"] == given
+    again = layers.LayerNormalization.from_config(layer.get_config())
+    np.testing.assert_array_equal(again(x), layer(x))
+
+
+def test_the_last_axis_stays_that_of_inputs_with_any_number_of_axes(rng):
+    layer = layers.LayerNormalization()
+    layer(rng.standard_normal((2, 3, 4), np.float32))
+    same = pickle.loads(pickle.dumps(layer))
+    for shape in ((5, 4), (4,), (1, 2, 3, 4)):
+        x = rng.standard_normal(shape, np.float32)
+        np.testing.assert_array_equal(layer(x), layers.LayerNormalization.from_config(layer.get_config())(x))
+        np.testing.assert_array_equal(layer(x), same(x))
 
 
 # What Keras 3.15 gives for the same calls.

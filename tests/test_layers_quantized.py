@@ -19,6 +19,7 @@ from mp_core.dtype_policies import (
     QuantizedFloat8DTypePolicy,
     SchemeDTypePolicy,
 )
+from mp_core.loss_scale import SGD, LossScaleOptimizer
 from mp_core.quantizers import abs_max_quantize_grouped_with_zero_point, unpack_int4
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -298,6 +299,27 @@ def test_trap_14_float8_training_moves_the_scales_and_inference_does_not():
     layer(np.full((1, 4), np.nan, np.float32), training=True)
     layer(_x(1, 4), training=True)
     assert np.isfinite(layer.inputs_scale.numpy())
+
+
+@pytest.mark.parametrize("by_policy", [True, False])
+@pytest.mark.parametrize("make", [_dense, _einsum])
+def test_optimizers_overwrite_what_delayed_scaling_keeps(make, by_policy):
+    """Keras 3.15.1 marks these six of its eight variables, and neither scales nor subtracts their gradients."""
+    layer = make("float8_from_float32" if by_policy else "float32")
+    if not by_policy:
+        layer.quantize("float8")
+    parts = [f"{part}_{kept}" for part in ("inputs", "kernel", "outputs_grad") for kept in ("scale", "amax_history")]
+    variables = layer.trainable_variables
+    for some in (variables, copy.deepcopy(layer).trainable_variables):
+        assert [v.name for v in some if v.overwrite_with_gradient] == parts and len(some) == 8
+    expected = {v.name: v.numpy() for v in variables}
+    for optimizer in (SGD(0.5, loss_scale_factor=4.0), LossScaleOptimizer(SGD(0.5), initial_scale=4.0)):
+        optimizer.apply([np.full(v.shape, 8, np.float32) for v in variables], variables)
+        for v in variables:
+            expected[v.name] = np.full(v.shape, 8) if v.name in parts else expected[v.name] - np.float32(0.5 * 8 / 4)
+            np.testing.assert_array_equal(v.numpy(), expected[v.name])
+    optimizer.apply([np.full(v.shape, np.inf, np.float32) for v in variables], variables)
+    assert layer.inputs_scale.numpy() == 8 and optimizer.dynamic_scale == 2.0  # a step that is skipped
 
 
 def test_training_reaches_the_layers_of_a_stack():

@@ -22,6 +22,9 @@ from mp_core.loss_scale import (
 )
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer as TFLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision.experimental import DynamicLossScale as TFDynamicLossScale
+from mp_core.tf_keras.mixed_precision.experimental import FixedLossScale as TFFixedLossScale
+from mp_core.tf_keras.mixed_precision.experimental.loss_scale import get
+from mp_core.tf_keras.mixed_precision.experimental.optimizer import LossScaleOptimizerV1
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 MAX = float(np.finfo(np.float32).max)
@@ -57,6 +60,54 @@ def test_dynamic_scale_follows_the_tables(initial, period, factor, steps, scales
         state = state.adjust(finite == "T")
         assert mutable.update(gradients(finite)) == (None, finite == "T")
         assert state.loss_scale == mutable() == scale
+
+
+SCALARS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int16]
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+@pytest.mark.parametrize(("initial", "steps"), [(2**14, "TTTTTFFT"), (1, "FTF"), (100, "FFFFFFTTT")])
+def test_numpy_scalars_are_as_the_numbers_of_python(kind, initial, steps):
+    """Those of 16 bits would compute in 16 bits: 32768 * 2 is infinite in float16."""
+    numbers = {"loss_scale": float(initial), "factor": 2.0, "min_loss_scale": 1.0, "max_loss_scale": 2.0**14}
+    plain = DynamicLossScale(**numbers, period=1)
+    state = DynamicLossScale(**{key: kind(value) for key, value in numbers.items()}, period=np.int8(1))
+    assert state == plain and repr(state) == repr(plain)
+    makers = LossScaleOptimizer, TFLossScaleOptimizer
+    optimizer, tensorflow = (make(SGD(), initial_scale=kind(initial), dynamic_growth_steps=1) for make in makers)
+    twins = [make(SGD(), initial_scale=initial, dynamic_growth_steps=1) for make in makers]
+    for finite in steps:
+        state, plain = state.adjust(finite == "T"), plain.adjust(finite == "T")
+        assert state == plain and type(state.loss_scale) is float
+        for own, twin in zip((optimizer, tensorflow), twins, strict=True):
+            for each in (own, twin):
+                each.apply_gradients([(gradients(finite)[0], variable(1.0, 2.0))])
+        assert optimizer.dynamic_scale == twins[0].dynamic_scale and tensorflow.loss_scale == twins[1].loss_scale
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+def test_numpy_scalars_are_as_the_numbers_of_python_in_the_experimental_faces(kind):
+    assert TFFixedLossScale(kind(2)).get_config() == {"loss_scale_value": 2.0} == get(kind(2)).get_config()
+    dynamic = TFDynamicLossScale(kind(2**14), increment_period=1, multiplier=kind(2))
+    for expected in (2.0**15, 2.0**16):
+        dynamic.update(np.ones(1, np.float32))
+        assert dynamic() == expected
+    assert LossScaleOptimizerV1(SGD(), kind(8)).loss_scale == np.float32(8)
+
+
+def test_a_long_count_of_steps_does_not_overflow_a_narrow_integer():
+    state = DynamicLossScale(1.0, counter=np.int8(126), period=np.int16(200))
+    for _ in range(10):
+        state = state.adjust(True)
+    assert state.counter == 136
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_sgd_takes_a_narrow_learning_rate_that_was_set(kind):
+    optimizer, given = SGD(loss_scale_factor=2.0**15), variable(1.0)
+    optimizer.learning_rate = kind(2.0**-10)
+    optimizer.apply([np.full(1, 2.0**15, np.float32)], [given])
+    assert given.numpy() == 1 - 2.0**-10
 
 
 @pytest.mark.parametrize(("steps", "scales"), [(row[3], row[4]) for row in SEQUENCES if row[:3] == (4, 2, 2)])

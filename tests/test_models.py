@@ -168,6 +168,6 @@ def test_a_configuration_that_is_not_computed_is_refused_by_entry():
     with pytest.raises(ValueError, match="`config`: model_type is 't5'; expected 'bert'"):
         Model({"model_type": "t5"})
     with pytest.raises(ValueError, match="`config`: vocab_size is None; expected a positive int"):
-        Model({"model_type": "bert"})
+        Model({"model_type": "bert", "vocab_size": None})
     with pytest.raises(TypeError, match="`config` must be a dict; received 'bert'"):
         Model("bert")

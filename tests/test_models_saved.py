@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 
@@ -226,7 +226,7 @@ def test_opening_int8_minilm_takes_little_more_memory_than_its_file(folder, tmp_
     except ImportError:
         pytest.skip("the model of the demonstration is not installed")
     checkpoint.convert(source, tmp_path / "small", "int8")
-    output = subprocess.run(
+    output = processes.run(
         [sys.executable, "-c", _GROWTH, str(folder), str(tmp_path / "small")],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip

@@ -8,11 +8,11 @@ import asyncio
 import itertools
 import os
 import pickle
-import subprocess
 import sys
 import threading
 
 import numpy as np
+import processes
 import pytest
 from oracles import assert_same_bits, gamma
 from orders import ISAS, ORDERS, TILES, added, sets, sums
@@ -338,7 +338,7 @@ def test_only_true_and_false_are_settings(value):
 def reported(**environment):
     code = "from mp_core import config as c; print(c.is_reproducible(), c.show_config(as_dict=True)['order_reason'])"
     clean = {name: value for name, value in os.environ.items() if name != "MP_CORE_REPRODUCIBLE"}
-    return subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
+    return processes.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False)])

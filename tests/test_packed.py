@@ -1,11 +1,11 @@
 """Packed matrices: what they hold, weigh, refuse, and that they do not change."""
 
 import pickle
-import subprocess
 import sys
 
 import ml_dtypes
 import numpy as np
+import processes
 import pytest
 from oracles import FLOATS, assert_same_bits, integers, values
 
@@ -33,7 +33,7 @@ assert (np.ones((2, 8), np.float32) @ right == 8).all()
 @pytest.mark.parametrize("make", [mp.pack, lambda b: mp.quantize(b, axis=1)], ids=["packed", "quantized"])
 def test_the_first_thing_that_a_process_does_may_be_to_multiply_what_was_pickled(make):
     right = pickle.dumps(make(np.ones((8, 3), np.float32)))
-    subprocess.run([sys.executable, "-c", FIRST], input=right, check=True)
+    processes.run([sys.executable, "-c", FIRST], input=right, check=True)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])

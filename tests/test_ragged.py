@@ -60,6 +60,45 @@ def test_wrong_ragged_operands_are_named():
     assert ops.ragged_attention(x, x, x, np.array([0], np.int32)).shape == x.shape
 
 
+ROWS, ENDS = np.ones((9, 3), np.float32), np.array([0, 4, 9], np.int32)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"x": ROWS.tolist()}, TypeError, "`x` must be of float32, float16 or bfloat16; received list"),
+        ({"x": ROWS.astype(float)}, TypeError, "`x` must be of float32, float16 or bfloat16; received float64"),
+        ({"x": ROWS[0]}, ValueError, r"`x` must have shape \(tokens, width\); received \(3,\)"),
+        ({"x": ROWS[:5]}, ValueError, "`offsets` must ascend from 0 to at most the 5 tokens"),
+        ({"offsets": [0, 4, 9]}, TypeError, "`offsets` must be of int32; received list"),
+        ({"offsets": np.array([0, 9, 4], np.int32)}, ValueError, "`offsets` must ascend"),
+        ({"offsets": np.array([0, 4, 4, 9], np.int32)}, ValueError, "more than the 0 rows skipped; one has 0"),
+        ({"offsets": np.array([-5, 9], np.int32)}, ValueError, "`offsets` must ascend"),
+        ({"skipped": 4}, ValueError, "`offsets` must give each sequence more than the 4 rows skipped; one has 4"),
+        ({"skipped": 2**40}, ValueError, "rows skipped"),
+        ({"skipped": -1}, ValueError, "`skipped` must be at least 0; received -1"),
+        ({"skipped": 1.0}, TypeError, "`skipped` must be an integer"),
+        ({"longest": 4}, ValueError, "`longest` must be at least 5, the length of a sequence; received 4"),
+        ({"longest": -1}, ValueError, "`longest` must be at least 5"),
+        ({"longest": "9"}, TypeError, "`longest` must be an integer"),
+    ],
+)
+def test_wrong_poolings_are_named(pooling, changed, error, message):
+    with pytest.raises(error, match=message):
+        ops.ragged_pool(**{"x": ROWS, "offsets": ENDS, "pooling": pooling} | changed)
+
+
+def test_pooling_of_no_sequence_is_empty():
+    assert ops.ragged_pool(ROWS, ENDS[:1]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_takes_no_memory_for_lengths_that_no_sequence_has(pooling):
+    expected = ops.ragged_pool(ROWS, ENDS, pooling)
+    np.testing.assert_array_equal(ops.ragged_pool(ROWS, ENDS, pooling, longest=2**62), expected)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("skipped", [0, 2])
@@ -72,6 +111,22 @@ def test_ragged_pooling_is_that_of_padded_texts(dtype, pooling, skipped):
     padded[mask] = x
     expected = pool((pooling,), padded, mask, mask & (np.arange(70) >= skipped))
     np.testing.assert_array_equal(ops.ragged_pool(x, offsets, pooling, skipped), expected)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lengths", "message"),
+    [
+        (11, [11], "`lengths` must be from 1 to 10; received 11 to 11"),
+        (3, [3, 0], "`lengths` must be from 1 to 10; received 0 to 3"),
+        (3, [4, -1], "`lengths` must be from 1 to 10; received -1 to 4"),
+        (4, [3], "`lengths` must have the sum 4, the number of `ids`, and at most 2147483647; received the sum 3"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused_before_a_plan_runs(folder, tokens, lengths, message):
+    encoder = BertEncoder.from_folder(folder)
+    texts = encoder._plans.vectors(encoder.model, ("mean",), 0)
+    with pytest.raises(ValueError, match=message):
+        texts(np.broadcast_to(np.int32(4), tokens), lengths)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])

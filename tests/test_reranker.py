@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import random_models
+from no_texts import NO_TEXTS, Frame
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -142,6 +143,15 @@ def test_a_converted_and_a_saved_folder_score_with_the_same_bits(tmp_path):
     ("pairs", "error", "message"),
     [
         ("ab", TypeError, "`pairs` must be an iterable of pairs of str; received str"),
+        (
+            {("a", "b"): 1},
+            TypeError,
+            "`pairs` must be an iterable of pairs of str; received dict, which yields its keys",
+        ),
+        ({("a", "b")}, TypeError, "`pairs` must be an iterable of pairs of str; received set, which has no order"),
+        (Frame(), TypeError, "`pairs` must be an iterable of pairs of str; received Frame, a table, which yields"),
+        ([b"ab"], TypeError, r"`pairs\[0\]` must be a str or an iterable of str; received bytes"),
+        ([{"a": "b"}], TypeError, r"`pairs\[0\]` must be a pair of str; received dict"),
         (None, TypeError, "`pairs` must be an iterable of pairs of str; received NoneType"),
         (("a", "b"), TypeError, r"`pairs\[0\]` must be a pair of str; received str"),
         ([("a", "b"), None], TypeError, r"`pairs\[1\]` must be a pair of str; received NoneType"),
@@ -228,7 +238,7 @@ def test_more_types_of_tokens_than_the_network_has_are_refused(tmp_path):
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.post_processor = processors.TemplateProcessing("$A", "$A $B:1", [])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ValueError, match=r"types of tokens in a pair is 2; expected at most type_vocab_size, 1"):
+    with pytest.raises(ValueError, match=r"types of tokens in a pair is 2; expected at most 1; type_vocab_size is 1"):
         Reranker.from_folder(tmp_path)
 
 
@@ -291,6 +301,24 @@ def test_pairs_are_any_sequences_and_a_pair_without_a_token_is_named(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ValueError, match=r"`pairs\[1\]` must have a token; the model's tokenizer gives it none"):
         Reranker.from_folder(tmp_path).predict([("a", "b"), ("", "")])
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_documents_that_yield_something_else_are_refused_by_name(tmp_path, kind):
+    written(tmp_path)
+    documents, received = NO_TEXTS[kind]
+    with pytest.raises(TypeError, match=f"`documents` must be a str or an iterable of str; received {received}"):
+        Reranker.from_folder(tmp_path).rank("a", documents)
+
+
+def test_texts_in_dicts_are_ranked_and_scored_as_themselves(tmp_path):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path)
+    found = reranker.rank({"text": "a"}, [{"text": "b"}, "c d"])
+    assert found == reranker.rank("a", ["b", "c d"])
+    np.testing.assert_array_equal(reranker.predict([({"text": "a"}, "b")]), reranker.predict([("a", "b")]))
+    with pytest.raises(TypeError, match=r"`query` must be a str .* received a dict with the keys 'query'"):
+        reranker.rank({"query": "a"}, ["b"])
 
 
 def test_ranks_keep_the_order_of_equals_and_name_what_is_no_text(tmp_path):

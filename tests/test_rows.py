@@ -216,6 +216,42 @@ def test_norms_along_any_axis(axis, dtype, rng):
     assert_same_bits(out, mp.rms_norm(x, gamma, axis=axis))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("axes", [(1, 2), (0, 2), (-1, 0), (2, 0, 1), (1,)])
+def test_norms_along_several_axes_are_those_of_the_axes_joined(axes, dtype, rng):
+    shape, places = (3, 4, 5), sorted(axis % 3 for axis in axes)
+    x, r = values(rng, shape, dtype, 1), values(rng, shape, dtype, 1)
+    lengths, kept = [shape[axis] for axis in places], [axis for axis in range(3) if axis not in places]
+    gamma, beta = rng.standard_normal((2, *lengths))
+
+    def rows(array):
+        return array.transpose(*kept, *places).reshape(*(shape[axis] for axis in kept), -1).copy()
+
+    norm = mp.layer_norm(rows(x), gamma.ravel(), beta.ravel(), residual=rows(r))
+    y = mp.layer_norm(x, gamma, beta, axis=axes, residual=r)
+    assert_same_bits(rows(y), norm)
+    assert_same_bits(rows(mp.rms_norm(x, gamma, axis=axes)), mp.rms_norm(rows(x), gamma.ravel()))
+    in_place = x.copy()
+    for out in (np.zeros(shape, x.dtype), np.zeros((3, 4, 10), x.dtype)[..., ::2], in_place):
+        given = out if out is in_place else x
+        assert mp.layer_norm(given, gamma, beta, axis=list(axes), residual=r, out=out) is out
+        assert_same_bits(out, y)
+
+
+def test_norms_name_axes_that_cannot_be():
+    x = np.ones((2, 3, 4), np.float32)
+    for norm in (mp.layer_norm, mp.rms_norm):
+        for axes in ((), (0, 0), (1, -2)):
+            with pytest.raises(ValueError, match="`axis` must name axes, each once"):
+                norm(x, axis=axes)
+        with pytest.raises(ValueError, match=r"`axis` must lie in \[-3, 3\)"):
+            norm(x, axis=(0, 3))
+        with pytest.raises(TypeError, match="`axis` must be an int or a sequence of int"):
+            norm(x, axis=(0, 1.5))
+        with pytest.raises(ValueError, match=r"`gamma` must have shape \(2, 4\); received \(8,\)"):
+            norm(x, np.ones(8), axis=(0, 2))
+
+
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[-1]])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_layer_norm(isa, shape, dtype, rng):

@@ -1,10 +1,10 @@
 """asv_bench/same_code.py names the functions whose machine code differs, and no others."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "asv_bench" / "same_code.py"
@@ -22,8 +22,8 @@ def test_only_what_changed_is_named(tmp_path):
         folder.mkdir(parents=True)
         (folder / "rows.c").write_text("int second(const int *x);\n" + SOURCE % more)
         command = ["gcc", "-O1", "-fno-inline", "-c", "rows.c", "-o", "core_kernels_rows_rows.c.o"]
-        subprocess.run(command, cwd=folder, check=True)
+        processes.run(command, cwd=folder, check=True)
     for build, expected in (("same", "none"), ("new", "first")):
         command = [sys.executable, SCRIPT, tmp_path / "old", tmp_path / build]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        said = processes.run(command, capture_output=True, text=True, check=True).stdout
         assert said == f"avx2 rows: 3 functions; other code: {expected}\n"

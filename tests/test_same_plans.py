@@ -1,10 +1,10 @@
 """asv_bench/same_plans.py finds the plans in which two builds differ, and no others."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "asv_bench" / "same_plans.py"
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="an installed packag
 
 def test_a_build_has_the_plans_of_itself():
     command = [sys.executable, SCRIPT, sys.executable, sys.executable, "--cpu", "zen4", "--caches", "32768", "1048576"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    said = processes.run(command, capture_output=True, text=True, check=True).stdout
     assert said.startswith("0 of ") and said.count("\n") == 1
 
 

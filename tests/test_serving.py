@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import tiny_bert
 from oracles import assert_same_bits
@@ -32,7 +33,7 @@ class Server:
 
     def __init__(self, folder, *options):
         command = [sys.executable, SERVER, folder, "--port", "0", "--threads", "1", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = processes.Process(command, stdout=subprocess.PIPE, text=True, limit=processes.LONG)
         url = self.process.stdout.readline()
         assert url.startswith("http://127.0.0.1:"), "the server did not start"
         self.port = int(url.rpartition(":")[2])

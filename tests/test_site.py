@@ -3,12 +3,13 @@
 import email
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 from importlib import util
 from pathlib import Path
+
+import processes
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,7 +63,7 @@ def test_a_rewritten_wheel_has_one_description_and_its_digest(wheel, tmp_path):
     told = email.message_from_bytes(archive.read(name))
     assert told["Name"] == "mp-core"
     assert not relative_links(told.get_payload())
-    checked = subprocess.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "t", path])
+    checked = processes.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "t", path])
     assert checked.returncode == 0  # pip reads the digests in RECORD
     assert sorted(archive.namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 

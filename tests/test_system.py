@@ -1,11 +1,11 @@
 """What differs between operating systems: files, signals and memory, as Linux has them and without what others lack."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 
 from mp_core import system
@@ -50,13 +50,13 @@ def test_a_folder_is_held_until_its_descriptor_is_closed(tmp_path):
 
 def test_peak_memory_covers_what_was_written():
     code = "import numpy as np, mp_core.system as s; x = np.ones(25_000_000); print(s.peak_rss_bytes() - x.nbytes)"
-    beside = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    beside = int(processes.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert 0 < beside < 500e6
 
 
 def test_modules_that_fork_import_without_fork():
     code = "import os; vars(os).pop('register_at_fork', 0); import mp_core.forward, mp_core.arena"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    processes.run([sys.executable, "-c", code], check=True)
 
 
 def test_signals_that_end_a_process_exist():

@@ -4,13 +4,13 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import processes
 import pytest
 from oracles import assert_same_bits
 
@@ -111,7 +111,7 @@ def test_a_bad_count_is_refused(bad):
 def reported(**environment):
     clean = {key: value for key, value in os.environ.items() if key not in ("MP_CORE_NUM_THREADS", "OMP_NUM_THREADS")}
     code = "from mp_core.core.cpu import threads_and_reason as t; print(*t(), sep='|')"
-    return subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
+    return processes.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_default_follows_the_affinity():
         print(alone, get_num_threads() == before)
     """
     clean = {key: value for key, value in os.environ.items() if key not in ("MP_CORE_NUM_THREADS", "OMP_NUM_THREADS")}
-    run = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True)
+    run = processes.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True)
     assert run.stdout.split() == ["1", "True"], run.stderr
 
 
@@ -195,7 +195,7 @@ def test_a_forked_child_computes_instead_of_hanging(operands):
     child.start()
     assert receiver.poll(60), "the child hangs"
     assert_same_bits(receiver.recv(), expected)
-    child.join()
+    child.join(60)
     assert child.exitcode == 0
 
 

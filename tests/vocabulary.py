@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from test_guard_pages import PAGE
 
@@ -64,7 +65,7 @@ class Emulated:
 
     def __init__(self, program, library):
         command = [*EMULATOR, program, library]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = processes.Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=processes.LONG)
         self.conditions = self.process.stdout.read(256).rstrip(b"\0")
 
     def __getattr__(self, name):
@@ -153,6 +154,6 @@ def compiled(isa, to, source, *more):
     command, directory = COMMANDS[isa]
     quiet = ["-Wno-unused-parameter", "-Wno-unused-function", "-Wno-unused-variable"]
     whole = [*command, *quiet, Path(__file__).parent / source, "-o", to, *more]
-    done = subprocess.run(whole, cwd=directory, capture_output=True, text=True)
+    done = processes.run(whole, cwd=directory, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return to

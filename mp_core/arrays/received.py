@@ -15,6 +15,11 @@ Array = np.ndarray[Any, Any]
 _CANONICAL = {dtype: dtype for dtype in ALLOWED.values()}
 F32, F64 = ALLOWED["float32"], ALLOWED["float64"]
 _EXCHANGED = ALLOWED | STORED
+# The types as which NumPy's files give back those of ml_dtypes, whose names they do not hold.
+_NAMELESS = {
+    np.dtype(kind): f". If it was saved as {name}, the file has lost that: use `.view(ml_dtypes.{name})`"
+    for kind, name in (("V2", "bfloat16"), ("V1", "float8_e4m3fn"))
+}
 I8, U8, I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 
 
@@ -42,7 +47,8 @@ def asarray(x: Any, argument: str = "x") -> Array:
     if canonical is not None:  # equal, but from a pickle: from here on types are compared by identity
         return x.view(canonical)  # type: ignore[no-any-return]
     if x.dtype.name not in ALLOWED:
-        raise TypeError(f"`{argument}` must be an array of {', '.join(ALLOWED)}; received dtype {x.dtype}")
+        hint = _NAMELESS.get(x.dtype, "")
+        raise TypeError(f"`{argument}` must be an array of {', '.join(ALLOWED)}; received dtype {x.dtype}{hint}")
     return x.astype(ALLOWED[x.dtype.name])  # type: ignore[no-any-return]
 
 

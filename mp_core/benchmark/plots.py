@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from mp_core.arguments import path_of
 from mp_core.benchmark.records import Report, library
 
 __all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
@@ -75,7 +76,7 @@ def check_plots() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise ImportError("a plot needs matplotlib: install mp-core[plot]") from error
+        raise ImportError("a plot needs the package matplotlib: pip install matplotlib") from error
 
 
 def plot(report: Report, path: str | Path) -> None:
@@ -94,6 +95,7 @@ def plot(report: Report, path: str | Path) -> None:
         matplotlib is missing.
     """
     check_plots()
+    path = path_of(path, "path")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -113,8 +115,8 @@ def plot(report: Report, path: str | Path) -> None:
         threads = max((record.threads for record in report.records), default=1)
         title = f"{report.cpu}, {report.isa}, {threads} thread{'s' * (threads > 1)}, {report.date}"
         figure.legend(shown.values(), shown, loc="outside upper center", ncols=4, title=title)
-        if str(path).endswith(".svg"):
-            Path(path).write_bytes(as_svg(figure, title))
+        if path.suffix == ".svg":
+            path.write_bytes(as_svg(figure, title))
         else:
             figure.savefig(path, dpi=150)
 

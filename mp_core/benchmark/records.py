@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import config
+from mp_core.arguments import path_of
+from mp_core.checkpoint.reading import read_file
 
 __all__ = ["Record", "Report", "library", "records_of"]
 
@@ -114,7 +116,7 @@ class Report:
     @classmethod
     def load(cls, path: str | Path) -> "Report":
         """Read a report from a JSON file."""
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(read_file(path_of(path, "path")))
         return cls(**{**found, "records": [Record(**record) for record in found["records"]]})
 
     def save(self, path: str | Path) -> None:
@@ -122,7 +124,7 @@ class Report:
         head = self.as_dict()
         lines = ",\n".join("  " + json.dumps(record) for record in head.pop("records"))
         text = json.dumps({**head, "records": []}, indent=1).removesuffix("[]\n}")
-        Path(path).write_text(f"{text}[\n{lines}\n ]\n}}\n", encoding="utf-8")
+        path_of(path, "path").write_text(f"{text}[\n{lines}\n ]\n}}\n", encoding="utf-8")
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each record as a flat dict that needs no report beside it: with CPU, date, library and version."""

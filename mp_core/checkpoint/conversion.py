@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mp_core.checkpoint.errors import Sums, Threshold, failures
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
 from mp_core.checkpoint.header import Entry, write_header
 from mp_core.checkpoint.loading import policies_of
-from mp_core.checkpoint.mark import copy_files, marked
+from mp_core.checkpoint.mark import copy_files, dtype_of_most, marked, retype
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
@@ -297,18 +298,26 @@ def write_beside(checkpoint: Checkpoint, shards: Sequence[PlannedShard], folder:
 
 
 def _config(shards: Sequence[PlannedShard], policy: str, content: bytes) -> bytes:
-    """Return the configuration beside these shards, marked."""
+    """Return the configuration beside these shards, as it describes them."""
     plans = [plan for shard in shards for plan in shard.plans]
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
     codes = any(plan.new_coding is not None for plan in plans)
     policies = {name: own for shard in shards for name, own in shard.policies.items()}
-    return marked(content, policy, policies, codes=codes, decoded=decoded)
+    return marked(content, policy, policies, dtype=_dtype(shards), codes=codes, decoded=decoded)
+
+
+def _dtype(shards: Sequence[PlannedShard]) -> str | None:
+    """Return the dtype of most numbers in the new files, without codes and what belongs to them."""
+    plans = (plan for shard in shards for plan in shard.plans if not plan.gives_codes)
+    return dtype_of_most((plan.new_dtype, prod(plan.tensor.shape)) for plan in plans)
 
 
 def _index(index: Index, shards: Sequence[PlannedShard]) -> bytes:
     """Return the index of the new shards."""
     files = {name: Path(shard.source.name).name for shard in shards for name in shard.entries}
     size = sum(plan.nbytes for shard in shards for plan in shard.plans)
-    content = index.content | {"metadata": index.content["metadata"] | {"total_size": size}, "weight_map": files}
+    metadata = index.content["metadata"] | {"total_size": size}
+    retype(metadata, _dtype(shards))
+    content = index.content | {"metadata": metadata, "weight_map": files}
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 from mp_core.checkpoint.foreign import is_code, scale_names
 from mp_core.checkpoint.header import MAX_JSON, Header, load_json, open_regular, read_header
+from mp_core.checkpoint.output import naming
 from mp_core.checkpoint.tensors import Tensor, tensors_of
 
 __all__ = [
@@ -230,7 +231,7 @@ def _check_link(path: Path, folder: Path) -> None:
 
 def _index(folder: Path, name: str) -> Index:
     path = folder / name
-    with open(open_regular(path), "rb") as file:
+    with naming(path), open(open_regular(path), "rb") as file:
         content = file.read(MAX_JSON + 1)
     if len(content) > MAX_JSON:
         raise ValueError(f"{path} has more than {MAX_JSON} bytes")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.checkpoint.output import naming
 from mp_core.dtypes import dtype_of
 from mp_core.system import BINARY
 
@@ -162,7 +163,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     ValueError
         It is no safetensors file: truncated, corrupt, or with gaps, overlaps or types that the format does not have.
     """
-    with open(open_regular(path), "rb", buffering=0) as file:
+    with naming(path), open(open_regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_START)
         if start[8:9] != b"{":

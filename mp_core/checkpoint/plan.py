@@ -80,6 +80,11 @@ class Planned:
         return self.dtype is None and self.coding is None
 
     @property
+    def gives_codes(self) -> bool:
+        """Whether the new file holds codes: of mp_core, or copied ones of another tool."""
+        return (self.tensor.coding if self.is_copy else self.coding) is not None
+
+    @property
     def parts(self) -> dict[str, Kind]:
         """Types and shapes of the tensors in the file, by name."""
         name = self.tensor.name

@@ -15,7 +15,7 @@ from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.coding import BOX, Coding
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.header import CODES, Entry, Header, write_header
-from mp_core.checkpoint.mark import copy_files, marked
+from mp_core.checkpoint.mark import copy_files, dtype_of_most, marked
 from mp_core.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
 from mp_core.checkpoint.plan import RequestError, one_policy
 from mp_core.checkpoint.tensors import metadata_of, positive, tensors_of
@@ -101,8 +101,9 @@ def save_folder(
     """Write a folder like `source` whose model has other tensors.
 
     One ``model.safetensors``, written as by :func:`save_tensors`, takes the place of the files of `source` that hold
-    tensors of these names. Weights in another form are left out, ``config.json`` gets the policies of the codes, and
-    all other files are copied. `target` appears when everything is on the disk, and not at all otherwise.
+    tensors of these names. Weights in another form are left out, ``config.json`` gets the policies of the codes and the
+    dtype of the numbers, and all other files are copied. `target` appears when everything is on the disk, and not at
+    all otherwise.
 
     Parameters
     ----------
@@ -135,7 +136,14 @@ def save_folder(
     names = {*kept, (home / _WEIGHTS).as_posix()}
     check_free(place, names, checkpoint.paths, force=force)
     check_space(place.parent, content.size)
-    mark = partial(marked, policy=content.policy, policies=content.policies, codes=bool(content.codings), decoded=True)
+    mark = partial(
+        marked,
+        policy=content.policy,
+        policies=content.policies,
+        dtype=content.dtype,
+        codes=bool(content.codings),
+        decoded=True,
+    )
     with temporary_beside(place) as temporary:
         content.write(temporary / home / _WEIGHTS)
         copy_files(checkpoint.folder, temporary, kept, {(home / _CONFIG).as_posix(): mark})
@@ -198,6 +206,12 @@ class _Content:
             if name in codings and codings[name].fixed_inputs:
                 positive(arrays[f"{name}.inputs_scale"], f"tensor {name!r}: inputs_scale")
         return cls(head, entries, arrays, codings, default, named)
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of most numbers, without codes and what belongs to them."""
+        coded = {part for name, coding in self.codings.items() for part in coding.parts(name, coding.zeros)}
+        return dtype_of_most((x.dtype.name, x.size) for name, x in self.arrays.items() if name not in coded)
 
     @property
     def size(self) -> int:

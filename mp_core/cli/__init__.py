@@ -24,6 +24,7 @@ from mp_core.cli.common import (
     USAGE,
     as_json,
     check_output,
+    path,
     positive,
     printable,
     removable,
@@ -46,18 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments without the program's name; those of the process by default.
     """
     parser = _parser()
-    arguments = parser.parse_args(argv)
-    if sys.stdout is None:  # the process started with it closed
-        return CLOSED_PIPE
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of tensors may have characters that it cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = argparse.Namespace(parser=parser)
     try:
-        config.get_num_threads()
-    except ValueError as error:  # of MP_CORE_NUM_THREADS
-        parser.error(str(error))
-    try:
+        parser.parse_args(argv, arguments)
+        if sys.stdout is None:  # the process started with it closed
+            return CLOSED_PIPE
+        _check_threads(parser)
         with removable():
             code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -79,9 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _check_threads(parser: argparse.ArgumentParser) -> None:
+    """End with a usage error if the environment asks for a number of threads that cannot be."""
+    try:
+        config.get_num_threads()
+    except ValueError as error:
+        parser.error(str(error))
+
+
 def _discard_output() -> None:
     """Send stdout nowhere: the interpreter writes what is left once more when it ends, and would complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _message(error: BaseException) -> str:
@@ -93,10 +101,18 @@ def _message(error: BaseException) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors take one line."""
+    """An argument parser whose errors take one line, and which says if help or version cannot be written."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is None:  # standard output, with which the process started closed
+            raise BrokenPipeError
+        if file is sys.stdout:
+            print(message, end="", file=file, flush=True)
+        else:
+            super()._print_message(message, file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,6 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.set_defaults(run=_bench)
 
     completion.add_command(commands, parser)
+    for action in completion.actions_of(parser):
+        if completion.is_path(action) and action.type is None:
+            action.type = path
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     return parser

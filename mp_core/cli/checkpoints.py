@@ -18,6 +18,8 @@ from mp_core.cli.common import DONE, FAILED, as_json, check_output, positive, pr
 from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.dtype_policies import SPELLINGS
 from mp_core.dtypes import WIDE
+from mp_core.models.architectures import ARCHITECTURES
+from mp_core.models.folder import read_object
 from mp_core.patterns import matcher
 from mp_core.tables import aligned
 
@@ -189,9 +191,23 @@ def _convert(arguments: argparse.Namespace) -> int:
         if report["codes"]:
             undo = "convert --policy float32 makes numbers of them"
             print(f"{report['codes']} tensors are codes that mp_core alone reads: {undo}")
+        if (kind := _unknown_network(Path(arguments.source))) is not None:
+            runs = f"embed, choose and its models run {', '.join(ARCHITECTURES)}"
+            print(f"mp_core has no network for model_type {printable(kind)}: {runs}")
     if arguments.report is not None:
         write_json(arguments.report, report)
     return _judged(report)
+
+
+def _unknown_network(folder: Path) -> str | None:
+    """Return the architecture that the configuration in a folder names, if mp_core has no network of that name."""
+    path = folder / "config.json"
+    try:
+        config = read_object(path) if path.exists() else {}
+    except (OSError, ValueError):  # a conversion copies it, whatever it holds
+        return None
+    kind = config.get("model_type")
+    return None if kind is None or (isinstance(kind, str) and kind in ARCHITECTURES) else str(kind)
 
 
 def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from mp_core.checkpoint.output import new_file
 from mp_core.system import ENDING
 
-__all__ = ["as_json", "check_output", "positive", "printable", "removable", "write_json"]
+__all__ = ["as_json", "check_output", "path", "positive", "printable", "removable", "write_json"]
 
 DONE, FAILED, USAGE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 130, 141
 
@@ -42,16 +42,22 @@ def positive(text: str) -> int:
     return number
 
 
+def path(text: str) -> str:
+    """Take the name of a file or folder, but not the empty one, which pathlib takes for the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty; the working directory is .")
+    return text
+
+
 def check_output(option: str, output: str) -> None:
     """Raise before the work is done if what it gives could not be written here."""
-    path = Path(output)
-    real = Path(os.path.realpath(path))
-    if not (path.parent.is_dir() and real.parent.is_dir()):
-        raise argparse.ArgumentError(None, f"argument {option}: no folder {path.parent}")
+    parent, real = Path(output).parent, Path(os.path.realpath(output))
+    if not (parent.is_dir() and real.parent.is_dir()):
+        raise argparse.ArgumentError(None, f"argument {option}: no folder {parent}")
     if real.is_dir() or output.endswith(os.sep):
-        raise argparse.ArgumentError(None, f"argument {option}: {output or path} is a folder")
+        raise argparse.ArgumentError(None, f"argument {option}: {output} is a folder")
     if not os.access(real if real.exists() else real.parent, os.W_OK):
-        raise argparse.ArgumentError(None, f"argument {option}: {path} cannot be written")
+        raise argparse.ArgumentError(None, f"argument {option}: {output} cannot be written")
 
 
 def as_json(report: Mapping[str, Any]) -> str:

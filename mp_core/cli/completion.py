@@ -6,7 +6,7 @@ from typing import Any
 
 from mp_core.cli.common import DONE
 
-__all__ = ["add_command"]
+__all__ = ["actions_of", "add_command", "is_path"]
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 _FILES = {"FILE", "IN", "OUT", "A", "B", "REGEX=POLICY|FILE"}  # what the usage calls an argument that is a file
@@ -24,18 +24,23 @@ def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
     try:
         import shtab
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("mp-core completion needs shtab: install it, or the extra `cli`") from None
-    for action in _actions(parser):
-        if action.metavar in _FILES | _FOLDERS:
+        raise ModuleNotFoundError("mp-core completion needs the package shtab: pip install shtab") from None
+    for action in actions_of(parser):
+        if is_path(action):
             action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIR  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return DONE
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def is_path(action: argparse.Action) -> bool:
+    """Whether an argument is the name of a file or folder."""
+    return action.metavar in _FILES | _FOLDERS
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yield the arguments of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                yield from _actions(command)
+                yield from actions_of(command)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from mp_core.checkpoint.output import naming, new_file
+from mp_core.checkpoint.reading import lines_of
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.policies import policy, policy_map
 from mp_core.interop.sources import text_of
@@ -219,7 +220,7 @@ def _read_lines(names: list[str]) -> Iterator[_Line]:
         standard = name == "-"
         file = "standard input" if standard else name
         with naming(file), open(0 if standard else name, "rb", closefd=not standard) as stream:
-            for number, line in enumerate(stream, 1):
+            for number, line in enumerate(lines_of(stream, file), 1):
                 yield _Line(file, number, text_of(line, file, number))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from mp_core import dtype_policies
 from mp_core.checkpoint import stored_as
 from mp_core.checkpoint.header import load_json
-from mp_core.checkpoint.tensors import File
+from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import printable
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
@@ -56,8 +56,7 @@ def policy_map(path: str) -> DTypePolicyMap:
     ValueError
         It holds something else.
     """
-    with File(path) as file:
-        content: dict[str, Any] = load_json(file.bytes(0, file.size).tobytes(), f"{path} is not a map of policies")
+    content: dict[str, Any] = load_json(read_file(path), f"{path} is not a map of policies")
     try:
         found = dtype_policies.deserialize(content.get("map", content))
     except (TypeError, ValueError, AttributeError) as error:

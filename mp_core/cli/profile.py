@@ -95,7 +95,7 @@ def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("--plot needs matplotlib: install mp-core[plot]") from error
+        raise ImportError("--plot needs the package matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(8, 0.4 * len(rows) + 1.2), layout="constrained")
     axes = figure.add_subplot()
     names = [f"{row['operation']} x{row['times']}" for row in rows]

@@ -2,12 +2,11 @@
 
 import contextvars
 import logging
-import math
 import operator
 import os
 from contextlib import contextmanager
-from pathlib import Path
 
+from mp_core.core.cgroups import cpu_quota
 from mp_core.core.instructions import what_is_lost
 from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
 

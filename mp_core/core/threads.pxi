@@ -3,7 +3,7 @@
 _scoped = contextvars.ContextVar("mp_core.num_threads")  # (count, why)
 _unlimited = contextvars.ContextVar("mp_core.unlimited_threads", default=None)  # the count before limit_num_threads()
 _default = None  # (count, why) of set_num_threads() or the environment
-_quota = None    # what the control group of this process may use, in CPUs; read at the first use
+_quota = None    # what the control groups of this process may use, in CPUs; read at the first use
 
 
 def _count(value, argument):
@@ -15,21 +15,6 @@ def _count(value, argument):
     if not 1 <= count <= MP_MOST_THREADS:
         raise ValueError(f"`{argument}` must be an integer from 1 to {MP_MOST_THREADS}; received {value!r}")
     return count
-
-
-def _cgroup_quota():
-    """Return the CPU time this control group may use, in CPUs (cgroup v2, then v1); infinity without a limit."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text()
-            period = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()
-        except OSError:
-            return math.inf
-    if quota == "max" or int(quota) <= 0:
-        return math.inf
-    return int(quota) / int(period)
 
 
 def _decimal(text):
@@ -68,7 +53,7 @@ def _unscoped():
     global _default, _quota
     if _quota is None:
         _default = _default or _wanted()
-        _quota = _cgroup_quota()
+        _quota = cpu_quota()
     return _default or _offered()
 
 
@@ -76,8 +61,8 @@ def get_num_threads():
     """Return how many threads a large operation uses here and now.
 
     The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
-    ``OMP_NUM_THREADS``, then the CPUs on which the calling thread may run at this moment, bounded by the quota that the
-    control group of the process had at the first use.
+    ``OMP_NUM_THREADS``, then the CPUs on which the calling thread may run at this moment, bounded by the least quota
+    that the control group of the process, or one above it, had at the first use.
 
     Examples
     --------

@@ -126,11 +126,6 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
         """Return the arguments that construct an equal policy."""
         return super().get_config() | {"amax_history_length": self._amax_history_length}
 
-    def __repr__(self) -> str:
-        if self._amax_history_length == self.default_amax_history_length:
-            return super().__repr__()
-        return f'<{type(self).__name__} "{self.name}", amax_history_length={self._amax_history_length}>'
-
     def _key(self) -> tuple[Any, ...]:
         return (self.name, self._amax_history_length)
 

@@ -30,7 +30,7 @@ class Variable(NamedTuple):
     """A variable of a form before it is created.
 
     A dtype of None is the variable dtype of the policy. One that is `late` is created after the bias of the layer, as
-    Keras' files have it.
+    Keras' files have it. An optimizer takes the gradient of one that is `overwritten` for its new value.
     """
 
     shape: tuple[int, ...]
@@ -38,6 +38,7 @@ class Variable(NamedTuple):
     initializer: Any
     trainable: bool = False
     late: bool = False
+    overwritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,11 +183,12 @@ class Form:
         for name, variable in self.variables_of().items():
             if variable.late == late:
                 value = values.get(name)
-                self.variables[name] = add_weight(
+                self.variables[name] = added = add_weight(
                     shape=variable.shape, dtype=variable.dtype, trainable=variable.trainable, name=name,
                     initializer=_constant(value) if isinstance(value, np.ndarray) else variable.initializer or value,
                     autocast=variable.dtype is None,
                 )  # fmt: skip
+                added.overwrite_with_gradient = variable.overwritten  # tf.keras' method has no such argument
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:
         """Create the variables in place of the float variable of a layer."""

@@ -194,9 +194,10 @@ class KerasFloat8(Float):
         if length < 1:
             raise ValueError(f"`amax_history_length` must be positive; received {length}")
         variables = super().variables_of()
+        moved = {"trainable": True, "late": True, "overwritten": True}
         for part in ("inputs", "kernel", "outputs_grad"):
-            variables[f"{part}_scale"] = Variable((), "float32", "ones", trainable=True, late=True)
-            variables[f"{part}_amax_history"] = Variable((length,), "float32", "zeros", trainable=True, late=True)
+            variables[f"{part}_scale"] = Variable((), "float32", "ones", **moved)
+            variables[f"{part}_amax_history"] = Variable((length,), "float32", "zeros", **moved)
         return variables
 
     def check(self, floats: Array) -> None:

@@ -8,12 +8,14 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Self
 
-from mp_core.checkpoint.output import new_file
+from mp_core.checkpoint.output import naming, new_file
+from mp_core.checkpoint.reading import read_file
 from mp_core.system import lock_folder
 
 __all__ = ["Manifest", "Part", "digest", "digest_of_files"]
 
 _NAME = ".mp_core_manifest.jsonl"  # hidden: whoever reads all files of the folder reads none but the output
+_MOST = 1 << 30  # bytes of it: those of some million parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Manifest:
             if found is not None:
                 raise FileExistsError(f"{self.folder} holds {found.name!r} and is the output of no job")
             return {}
-        lines = [_parsed(line) for line in self._path.read_bytes().splitlines()]
+        lines = [_parsed(line) for line in read_file(self._path, _MOST).splitlines()]
         job, records = lines[0] if lines else None, [line for line in lines[1:] if line and "part" in line]
         if job != self._job:
             if not force:
@@ -104,7 +106,7 @@ class Manifest:
             path = self.folder / name
             if name not in known:
                 path.unlink(missing_ok=True)
-            elif record["key"] == known[name].key and path.exists():
+            elif record["key"] == known[name].key and path.exists() and path.stat().st_size == record.get("size"):
                 kept[name] = record
         for path in self.folder.glob(".*.tmp"):  # of workers that were killed
             path.unlink(missing_ok=True)
@@ -114,8 +116,9 @@ class Manifest:
         return [part for part in known.values() if part.name not in kept]
 
     def add(self, part: Part, result: Mapping[str, Any]) -> None:
-        """Record that a part is done."""
-        record = {"part": part.name, "key": part.key, **result}
+        """Record that a part is done, and how many bytes its file has: one that is cut off later is no output."""
+        size = (self.folder / part.name).stat().st_size
+        record = {"part": part.name, "key": part.key, "size": size, **result}
         with open(self._path, "ab") as stream:
             stream.write(_line(record))
             stream.flush()
@@ -150,6 +153,6 @@ def digest_of_files(folder: Path, names: Iterable[str]) -> str:
     """Return a digest of the names and the contents of files."""
     contents = []
     for name in sorted(names):
-        with open(folder / name, "rb") as file:
+        with naming(folder / name), open(folder / name, "rb") as file:
             contents += [name, file_digest(file, "sha256").hexdigest()]
     return digest(*contents)

@@ -13,10 +13,11 @@ from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.interop.threads import register
 from mp_core.models import BertEncoder
-from mp_core.models.texts import list_of_texts
+from mp_core.models.texts import in_order, list_of_texts
 
 __all__ = ["TextEmbedder"]
 
+_TEXTS = "an iterable of str"
 register()  # scikit-learn limits threads by threadpoolctl
 
 
@@ -74,7 +75,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : iterable of str
-            Not looked at, but that it is no single text.
+            Not looked at, but that it is neither a single text nor a table.
         y : object
             Not looked at.
 
@@ -83,7 +84,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         OSError, ValueError, TypeError
             As of :meth:`mp_core.models.BertEncoder.from_folder` and :meth:`mp_core.models.BertEncoder.encode`.
         """
-        _refuse_one(X)
+        in_order(X, "X", _TEXTS)
         self.encoder_ = BertEncoder.from_folder(self.model, self.policy)
         self._n_features_out = self._embedded([]).shape[1]
         return self
@@ -105,13 +106,12 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         sklearn.exceptions.NotFittedError
             `fit` was not called.
         TypeError
-            `X` is a single str, or something in it is none.
+            `X` is a single str, or yields no texts in an order, as a table does not; or something in it is no str.
         ValueError
             As of :meth:`mp_core.models.BertEncoder.encode`.
         """
         check_is_fitted(self)
-        _refuse_one(X)
-        return self._embedded(list_of_texts(X, "X"))
+        return self._embedded(list_of_texts(in_order(X, "X", _TEXTS), "X"))
 
     def _embedded(self, texts: list[str]) -> Array:
         with nullcontext() if self.n_threads is None else num_threads(self.n_threads):
@@ -130,8 +130,3 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         tags.input_tags.two_d_array = False
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _refuse_one(texts: Any) -> None:
-    if isinstance(texts, str):
-        raise TypeError("`X` must be an iterable of str; received a single str")

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any, BinaryIO
 
+from mp_core.arguments import path_of
+from mp_core.checkpoint.header import open_regular
 from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.reading import lines_of
 from mp_core.interop.manifest import digest
-from mp_core.models.texts import list_of_texts
+from mp_core.models.texts import in_order, list_of_texts
 
 __all__ = ["FilePiece", "ListPiece", "pieces", "text_of"]
 
@@ -55,7 +57,7 @@ class FilePiece:
 
     def read(self) -> list[str]:
         """Read the texts; raise ValueError if the file has changed, or is not UTF-8."""
-        with naming(self.file), open(self.file, "rb") as stream:
+        with naming(self.file), open(open_regular(self.file), "rb") as stream:
             stream.seek(self.start)
             content = stream.read(self.size)
         if sha256(content).hexdigest() != self.content:
@@ -87,11 +89,10 @@ def pieces(texts: Iterable[str] | Iterable[PathLike[str]], most: int) -> Sequenc
     OSError
         A file is missing or unreadable.
     TypeError, ValueError
-        `texts` is a single text or path, or holds something else than texts or paths, or both.
+        `texts` is a single text or path, a table, dict or set, or holds something else than texts or paths, or both; or
+        a file is a pipe or a device, or has a line of more than 64 MiB.
     """
-    if isinstance(texts, str | bytes | PathLike) or not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` must be an iterable of str or of paths; received {type(texts).__name__}")
-    given: list[Any] = list(texts)
+    given: list[Any] = list(in_order(texts, "texts", "an iterable of str or of paths"))
     if given and isinstance(given[0], PathLike):
         return _of_files(given, most) or [ListPiece([], 0)]
     given = list_of_texts(given, "texts")
@@ -102,10 +103,10 @@ def _of_files(files: Sequence[PathLike[str]], most: int) -> list[FilePiece]:
     for position, file in enumerate(files):
         if not isinstance(file, PathLike):
             raise TypeError(f"`texts[{position}]` must be a path, as `texts[0]` is; received {type(file).__name__}")
-    paths = [Path(fspath(file)).absolute() for file in files]
+    paths = [path_of(file, f"texts[{position}]").absolute() for position, file in enumerate(files)]
     found: list[FilePiece] = []
     for path in paths:
-        with naming(path), open(path, "rb") as stream:
+        with naming(path), open(open_regular(path), "rb") as stream:
             found += _of_stream(str(path), stream, most)
     return found
 
@@ -113,7 +114,7 @@ def _of_files(files: Sequence[PathLike[str]], most: int) -> list[FilePiece]:
 def _of_stream(file: str, stream: BinaryIO, most: int) -> Iterator[FilePiece]:
     start = size = lines = 0
     first, content = 1, sha256()
-    for line in stream:
+    for line in lines_of(stream, file):
         content.update(line)
         size, lines = size + len(line), lines + 1
         if lines == most or size >= _BYTES:

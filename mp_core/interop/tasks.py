@@ -16,7 +16,7 @@ from mp_core.checkpoint.output import new_file, replace, temporary_beside
 from mp_core.checkpoint.plan import Rules
 from mp_core.checkpoint.pool import Pool
 from mp_core.config import get_num_threads, num_threads
-from mp_core.dtype_policies import DTypePolicy
+from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
 from mp_core.models import BertEncoder
@@ -56,7 +56,8 @@ _opened: dict[str, BertEncoder] = {}
 
 def _encoder(task: Embedding) -> BertEncoder:
     """Return the model of a job: the one that this process has opened for it, if the job was here before."""
-    key = digest(task.model, task.files, repr(task.policy))
+    policy = None if task.policy is None else serialize(policy_of(task.policy))
+    key = digest(task.model, task.files, policy)
     with _opening:
         if key not in _opened:
             if digest_of_files(Path(task.model), task.names) != task.files:

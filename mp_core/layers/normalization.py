@@ -20,7 +20,9 @@ class LayerNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int
-        The axes that are normalized together. Once built, the attribute is a sorted list, as Keras' is.
+        The axes that are normalized together. Once built, the attribute is a sorted list of axes counted from the
+        front, as Keras' is; a configuration has them as they were given, so that -1 stays the last axis of inputs with
+        any number of axes.
     epsilon : float
     center, scale : bool
         Whether there is a beta, a gamma.
@@ -38,6 +40,7 @@ class LayerNormalization(Layer):
     _arrays = ("inputs",)
     supports_masking = True
     _told = ("axis",)
+    _given: list[int] | None = None  # the axes as they were before the layer was built
     _options = ("axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
 
     def __init__(
@@ -68,8 +71,7 @@ class LayerNormalization(Layer):
                 f"`axis` must name different ones of the {rank} axes of inputs of shape {input_shape}; "
                 f"received {self.axis!r}"
             )
-        self.axis = sorted(axes)
-        self._rank = rank
+        self._given, self.axis, self._rank = sorted(axes), self._axes, rank
         self._is_last = self._axes == [rank - 1]
         shape = tuple(input_shape[axis] for axis in self._axes)
         if None in shape:
@@ -84,7 +86,7 @@ class LayerNormalization(Layer):
     def call(self, inputs: Array, residual: Array | None = None) -> Array:
         """Return the normalized sum of `inputs` and, where given, `residual`, in the compute dtype."""
         shape = inputs.shape
-        if self.axis == [-1]:  # of inputs with any number of axes
+        if self._given == [-1]:  # of inputs with any number of axes
             fits = list(shape[-1:]) == self._lengths
         else:
             fits = len(shape) == self._rank and [shape[axis] for axis in self._axes] == self._lengths
@@ -104,6 +106,10 @@ class LayerNormalization(Layer):
         if outputs.dtype is not self._compute:
             outputs = ops.cast(outputs, self._compute)
         return outputs if self._is_last else from_last(outputs, self._axes, shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return super().get_config() | {"axis": self.axis if self._given is None else self._given}
 
 
 class RMSNormalization(Layer):

@@ -152,7 +152,7 @@ class SGD:
         """
         pairs = checked_pairs(grads_and_vars)
         updates = [(gradient, variable) for gradient, variable in map(_checked_update, pairs) if gradient is not None]
-        step = self.learning_rate / (self.loss_scale_factor or 1.0)
+        step = float(self.learning_rate) / float(self.loss_scale_factor or 1.0)  # either may have been set since
         for gradient, variable in updates:
             if variable.overwrite_with_gradient:
                 variable.assign(gradient)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arguments import number, positive, positive_integer
+from mp_core.arguments import number, positive, positive_integer, whole
 from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
 from mp_core.tree import leaves, map_leaves
@@ -127,8 +127,13 @@ class LossScale:
     loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.loss_scale != math.inf:  # to which Keras' scale may grow
-            scale_number(self.loss_scale, "loss_scale")
+        grown = self.loss_scale == math.inf  # as Keras' scale may
+        self._keep(loss_scale=math.inf if grown else scale_number(self.loss_scale, "loss_scale"))
+
+    def _keep(self, **numbers: float) -> None:
+        """Keep numbers as Python's: those of NumPy would compute, and overflow, in their own dtype."""
+        for name, value in numbers.items():
+            object.__setattr__(self, name, value)
 
     def scale(self, tree: Any) -> Any:
         """Return `tree` with its floating-point leaves multiplied by the factor, each in its own dtype."""
@@ -187,11 +192,14 @@ class DynamicLossScale(LossScale):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive_integer(self.period, "period")
-        number(self.counter, "counter", 0)
-        number(self.min_loss_scale, "min_loss_scale", 0)
-        number(self.max_loss_scale, "max_loss_scale", 0)
-        if not positive(self.factor, "factor") > 1:
+        self._keep(
+            counter=whole(number(self.counter, "counter", 0)),
+            period=positive_integer(self.period, "period"),
+            factor=positive(self.factor, "factor"),
+            min_loss_scale=number(self.min_loss_scale, "min_loss_scale", 0),
+            max_loss_scale=number(self.max_loss_scale, "max_loss_scale", 0),
+        )
+        if not self.factor > 1:
             raise ValueError(f"`factor` must be above 1; received factor={self.factor!r}")
 
     def adjust(self, grads_finite: bool) -> Self:

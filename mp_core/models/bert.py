@@ -14,7 +14,8 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
-from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
+from mp_core.models.settings import LEAST_TOKENS
+from mp_core.models.texts import Text, TextModel, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["BertEncoder", "TextError"]
@@ -109,13 +110,13 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         folder = path_of(path, "path")
         return cls(folder, read_modules(folder), policy)
 
-    def __call__(self, texts: str | Iterable[str]) -> Array:
+    def __call__(self, texts: Text | Iterable[Text]) -> Array:
         """Return :meth:`encode` of `texts`."""
         return self.encode(texts)
 
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: Text | Iterable[Text],
         batch_size: int = 32,
         normalize: bool | None = None,
         show_progress: bool = False,
@@ -132,6 +133,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         ----------
         texts : str or iterable of str
             Texts are cut off at `max_length` tokens. An empty text is a text if the tokenizer adds special tokens.
+            ``{"text": "..."}`` is a text too, as in sentence-transformers. Whatever has no order of its own, or yields
+            its keys or columns, is refused: sets, other dicts, tables.
         batch_size : int
             Texts of similar length that go through the network at once; no result depends on it.
         normalize : bool, optional
@@ -161,7 +164,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, a switch is no bool, or an argument unknown.
+            A text or the prompt is not a str, `texts` are no texts in an order, a switch is no bool, or an argument
+            unknown.
         ValueError
             `batch_size` or `truncate_dim` is no positive integer; there is no prompt of that name, or one beside
             `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has another value
@@ -182,10 +186,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         given = list_of_texts(texts, "texts")
         rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
         unpooled = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
-        for position, row in enumerate(rows):
-            if len(row) <= unpooled:
-                beyond = " beyond the prompt" if unpooled else ""
-                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
+        self._check_lengths(rows, unpooled)
         if cut and on_cut is not None:
             on_cut(cut)
         embeddings = np.empty((len(rows), dim), np.float32)
@@ -195,8 +196,19 @@ class BertEncoder(SentenceTransformerNames, TextModel):
                 pooled = unit(pooled)
             pooled = pooled[:, :dim]
             embeddings[batch] = unit(pooled) if normalize else pooled
-        asked: Array = as_asked(embeddings[0] if isinstance(texts, str) else embeddings, options)
+        asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
         return asked
+
+    def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
+        """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""
+        longest = self.model.settings.max_length
+        for position, row in enumerate(rows):
+            if len(row) <= unpooled:
+                beyond = " beyond the prompt" if unpooled else ""
+                raise TextError(position, f"must have a token{beyond}; the model's tokenizer gives it none")
+            if len(row) > longest:
+                tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
+                raise TextError(position, f"must have {tokens}")
 
     @property
     def max_seq_length(self) -> int:
@@ -206,11 +218,11 @@ class BertEncoder(SentenceTransformerNames, TextModel):
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
         length = positive_integer(length, "max_seq_length")
-        if not 2 <= length <= self.model.settings.max_length:
-            allowed = f"from 2 to {self.model.settings.max_length}"
+        if not LEAST_TOKENS <= length <= self.model.settings.max_length:
+            allowed = f"from {LEAST_TOKENS} to {self.model.settings.max_length}"
             raise ValueError(f"`max_seq_length` must be {allowed}; received {length}")
-        self._modules = replace(self._modules, max_length=length)
-        self._tokenizer = Tokenizer(self._modules)
+        modules = replace(self._modules, max_length=length)
+        self._tokenizer, self._modules = Tokenizer(modules), modules
 
     def embed_tokens(self, ids: Array, mask: Array | None = None) -> Array:
         """Embed texts that are tokens already.
@@ -265,8 +277,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")
-            return one_text(prompt, "prompt")
+            return encodable(prompt, "prompt")
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
             raise ValueError(f"`prompt_name` must be one of {', '.join(map(repr, self.prompts))}; received {name!r}")
-        return "" if name is None else one_text(self.prompts[name], f"prompts[{name!r}]")
+        return "" if name is None else encodable(self.prompts[name], f"prompts[{name!r}]")

@@ -6,17 +6,18 @@ from typing import Any
 
 from mp_core.checkpoint.folder import missing
 from mp_core.checkpoint.header import refuse_other
-from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.reading import read_file
 
 __all__ = ["read_list", "read_object", "read_text"]
 
+_MOST = 1 << 24  # bytes of a file of settings: some hundred times those of any that is known
 
-def read_text(path: Path) -> str:
+
+def read_text(path: Path, most: int = _MOST) -> str:
     """Return the text of a file; if it is missing, or something else than text, the error says what there is."""
     if not path.exists():
         raise missing(path)
-    with naming(path):
-        content = path.read_bytes()
+    content = read_file(path, most)
     refuse_other(content, path)
     try:
         return content.decode("utf-8")

@@ -45,7 +45,7 @@ class Head:
     @classmethod
     def of(cls, config: Mapping[str, Any], path: Any) -> "Head":
         """Return the head of a ``config.json``; raise ValueError, with its path, if mp_core does not compute it."""
-        head = _HEADS[config.get("model_type", "bert")]
+        head = _HEADS[config["model_type"]]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))
@@ -135,6 +135,11 @@ class Classifier(Model):
     def names(self, prefix: str) -> dict[str, str]:
         """Return the path of each layer -> how the names of its tensors begin; the head's are the same everywhere."""
         return super().names(prefix) | dict(self._head.tensors)
+
+    def shapes(self) -> dict[str, dict[str, int]]:
+        """Return what :meth:`Model.shapes` does, and the weights that hold the number of labels."""
+        entry = "id2label" if self.config.get("id2label") is not None else "num_labels"
+        return super().shapes() | {"head/output": {entry: self.labels, "hidden_size": self.settings.hidden_size}}
 
     @property
     def pooling(self) -> str:

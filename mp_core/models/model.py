@@ -92,6 +92,10 @@ class Model(Layer):
         """Return the path of each layer -> how the names of its tensors begin, in a checkpoint with this prefix."""
         return {path: prefix + name for path, name in self.architecture.names(self.settings).items()}
 
+    def shapes(self) -> dict[str, dict[str, int]]:
+        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        return self.architecture.shapes(self.settings, self.config)
+
     def call(
         self,
         ids: Array,

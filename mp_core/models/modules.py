@@ -12,7 +12,7 @@ from typing import Any
 from mp_core.models.architectures import architecture_of
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
-from mp_core.models.settings import Settings, choices
+from mp_core.models.settings import LEAST_TOKENS, Settings, choices
 
 __all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_cross", "read_modules", "token_limit"]
 
@@ -205,8 +205,8 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
     limit = settings.get(key)
     if limit is None:
         return None
-    if not (isinstance(limit, int | float) and limit >= 2 and limit % 1 == 0):
-        raise ValueError(f"{path}: {key} is {limit!r}; expected an integer of at least 2")
+    if not (isinstance(limit, int | float) and limit >= LEAST_TOKENS and limit % 1 == 0):
+        raise ValueError(f"{path}: {key} is {limit!r}; expected an integer of at least {LEAST_TOKENS}")
     return int(limit)
 
 

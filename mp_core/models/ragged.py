@@ -17,6 +17,7 @@ __all__ = ["Plans", "RaggedTexts", "cut"]
 
 _TOKENS = 512  # of a pass, if no text is longer: what lies between two products then stays in the L2 cache or near it
 _LEAST_TOKENS = 64  # of a pass beside others: with fewer for each thread, all threads share one pass
+_MOST_TOKENS = np.iinfo(np.int32).max  # of one call: offsets are of this type
 _PLANS = 8  # that an encoder keeps: one for each length of a prompt that it has
 _EXAMPLE = 17, 3  # tokens and texts of the example: numbers that no product of the network has as its rows otherwise
 
@@ -62,7 +63,7 @@ class RaggedTexts:
     """
 
     def __init__(self, model: Model, layer: Layer, width: int, shortest: int = 1) -> None:
-        self._model, self._width = model, width
+        self._model, self._width, self._shortest = model, width, shortest
         (tokens, texts), longest = _EXAMPLE, model.settings.max_length
         share = min(max(tokens // texts, shortest), longest)
         lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), shortest), longest)]
@@ -85,11 +86,13 @@ class RaggedTexts:
         Raises
         ------
         ValueError
-            A token is outside the vocabulary.
+            A text has fewer or more tokens than that, all texts together have not as many as there are or 2^31, or a
+            token is outside the vocabulary.
         """
         out = np.empty((len(lengths), self._width), np.float32)
         if not len(lengths):
             return out
+        self._check(lengths, len(ids))
         ids = self._model.checked(ids).astype(np.int32, copy=False)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -105,6 +108,16 @@ class RaggedTexts:
             passes.append((arrays, (int(end - begin), last - first), out[first:last]))
         self.plan.run_passes(passes)
         return out
+
+    def _check(self, lengths: Sequence[int], tokens: int) -> None:
+        """Raise ValueError for lengths that the steps of the plan do not check."""
+        longest = self._model.settings.max_length
+        if not self._shortest <= min(lengths) <= max(lengths) <= longest:
+            received = f"received {min(lengths)} to {max(lengths)}"
+            raise ValueError(f"`lengths` must be from {self._shortest} to {longest}; {received}")
+        if sum(lengths) != tokens or tokens > _MOST_TOKENS:
+            allowed = f"have the sum {tokens}, the number of `ids`, and at most {_MOST_TOKENS}"
+            raise ValueError(f"`lengths` must {allowed}; received the sum {sum(lengths)}")
 
 
 class Plans:

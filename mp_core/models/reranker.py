@@ -15,7 +15,7 @@ from mp_core.layers import activations
 from mp_core.models.heads import Classifier
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.settings import choices, unexpected
-from mp_core.models.texts import TextModel, batches, list_of_texts, one_text, pad
+from mp_core.models.texts import Text, TextModel, batches, in_order, list_of_texts, one_text, pad
 
 __all__ = ["Reranker"]
 
@@ -55,12 +55,11 @@ class Reranker(TextModel):
     def __init__(self, folder: Path, modules: Modules, said: Any, policy: str | DTypePolicy | None) -> None:
         Classifier.check(modules.config, modules.network / "config.json")
         super().__init__(folder, modules, policy)
-        given, known = self._tokenizer.types, modules.settings.type_vocab_size
-        if known and given > known:
+        given, known = self._tokenizer.types, min(modules.settings.type_vocab_size, 2)
+        if known and given > known:  # of more than two types, no network was trained on a third
             path = modules.network / "tokenizer.json"
-            raise unexpected(
-                path, "the number of types of tokens in a pair", given, f"at most type_vocab_size, {known}"
-            )
+            expected = f"at most {known}; type_vocab_size is {modules.settings.type_vocab_size}"
+            raise unexpected(path, "the number of types of tokens in a pair", given, expected)
         if said is not None and (not isinstance(said, str) or said not in _ACTIVATIONS):
             raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
         self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
@@ -130,7 +129,8 @@ class Reranker(TextModel):
         Raises
         ------
         TypeError
-            A pair is no sequence, or one of its texts no str.
+            `pairs` are no pairs in an order, such as a dict or a table; a pair is no sequence, or one of its texts no
+            str.
         ValueError
             `batch_size` is no positive integer; a pair does not have two texts, has no token, or a character that UTF-8
             cannot encode; `activation` does not exist.
@@ -157,13 +157,15 @@ class Reranker(TextModel):
         kinds = None if types is None else np.concatenate(types)
         return texts(np.concatenate(rows), [len(row) for row in rows], kinds)
 
-    def rank(self, query: str, documents: Iterable[str], top_k: int | None = None) -> list[tuple[int, float]]:
+    def rank(self, query: Text, documents: Iterable[Text], top_k: int | None = None) -> list[tuple[int, float]]:
         """Return the positions of documents and their scores for a query, the best first.
 
         Parameters
         ----------
         query : str
         documents : iterable of str
+            Each may be ``{"text": "..."}``, and sets, other dicts and tables are refused, as in
+            :meth:`mp_core.models.BertEncoder.encode`.
         top_k : int, optional
             How many documents to return; default: all.
 
@@ -175,7 +177,7 @@ class Reranker(TextModel):
         Raises
         ------
         TypeError
-            The query or a document is no str.
+            The query or a document is no str, or `documents` are no texts in an order.
         ValueError
             The model has several labels; `top_k` is no positive integer; a text has a character that UTF-8 cannot
             encode.
@@ -191,10 +193,8 @@ class Reranker(TextModel):
 
 def _list_of_pairs(pairs: Any) -> list[tuple[str, str]]:
     """Return the pairs as a list; raise unless all are two str that a tokenizer takes."""
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        raise TypeError(f"`pairs` must be an iterable of pairs of str; received {type(pairs).__name__}")
     found = []
-    for position, pair in enumerate(pairs):
+    for position, pair in enumerate(in_order(pairs, "pairs", "an iterable of pairs of str")):
         if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray):
             raise TypeError(f"`pairs[{position}]` must be a pair of str; received {type(pair).__name__}")
         if len(pair) != 2:

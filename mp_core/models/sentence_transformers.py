@@ -10,6 +10,7 @@ from mp_core import ops
 from mp_core.arguments import boolean
 from mp_core.arrays import Array, imported
 from mp_core.models.pooling import unit
+from mp_core.models.texts import Text
 
 __all__ = ["Options", "SentenceTransformerNames", "as_asked", "check_options"]
 
@@ -111,18 +112,18 @@ class SentenceTransformerNames:
     dim: int
     _similarity = "cosine"
 
-    def encode_query(self, texts: str | Iterable[str], **arguments: Any) -> Any:
+    def encode_query(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
         """Return ``encode(texts, **arguments)`` with the prompt ``"query"``, unless a prompt is named."""
         return self._encode_as("query", texts, arguments)
 
-    def encode_document(self, texts: str | Iterable[str], **arguments: Any) -> Any:
+    def encode_document(self, texts: Text | Iterable[Text], **arguments: Any) -> Any:
         """Return ``encode(texts, **arguments)`` with the first prompt of ``"document"``, ``"passage"``, ``"corpus"``.
 
         A prompt that is named takes precedence.
         """
         return self._encode_as("document", texts, arguments)
 
-    def _encode_as(self, task: str, texts: str | Iterable[str], arguments: dict[str, Any]) -> Any:
+    def _encode_as(self, task: str, texts: Text | Iterable[Text], arguments: dict[str, Any]) -> Any:
         if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
             arguments["prompt_name"] = next((name for name in _PROMPTS[task] if name in self.prompts), None)
         return self.encode(texts, **arguments)

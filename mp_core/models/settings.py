@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ACTIVATIONS", "KINDS", "Settings", "choices", "unexpected"]
+__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "Settings", "choices", "unexpected"]
+
+LEAST_TOKENS = 2
+"""How many tokens a text may have at least, whatever limits them: plans tell a text from a token by their numbers."""
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -1,6 +1,6 @@
 """What encoders and rerankers share: a network with its tokenizer, read from a folder and written to one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from copy import copy
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,10 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
 
-__all__ = ["TextModel", "batches", "list_of_texts", "one_text", "pad"]
+__all__ = ["Text", "TextModel", "batches", "encodable", "in_order", "is_one", "list_of_texts", "one_text", "pad"]
+
+Text = str | Mapping[str, str]
+"""A text: a str, or as sentence-transformers has it too a mapping of the one key ``"text"`` to a str."""
 
 
 class TextModel:
@@ -126,16 +129,57 @@ class TextModel:
         return (part for part in self.model.flatten() if isinstance(part, Layer))
 
 
-def list_of_texts(texts: str | Iterable[str], argument: str) -> list[str]:
-    """Return one text or several as a list; raise TypeError or ValueError unless all are str that UTF-8 can encode."""
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"`{argument}` must be a str or an iterable of str; received {type(texts).__name__}")
-    texts = [texts] if isinstance(texts, str) else texts
-    return [one_text(text, f"{argument}[{position}]") for position, text in enumerate(texts)]
+def list_of_texts(texts: Text | Iterable[Text], argument: str) -> list[str]:
+    """Return one text or several as a list; raise TypeError or ValueError unless all are text that UTF-8 can encode."""
+    if is_one(texts):
+        return [one_text(texts, argument)]
+    several = in_order(texts, argument, "a str or an iterable of str")
+    return [one_text(text, f"{argument}[{position}]") for position, text in enumerate(several)]
+
+
+def is_one(texts: Any) -> bool:
+    """Whether this is a single text: a str, or a mapping, which must be one."""
+    return isinstance(texts, str | Mapping)
+
+
+def in_order(several: Any, argument: str, allowed: str) -> Iterable[Any]:
+    """Return several things as they are; raise TypeError unless they are an iterable that yields them in an order.
+
+    A table yields the names of its columns and a mapping its keys: neither is what its owner means.
+    """
+    if not isinstance(several, Iterable) or isinstance(several, str):
+        raise TypeError(f"`{argument}` must be {allowed}; received {type(several).__name__}")
+    for is_kind, why in _NOT_IN_ORDER:
+        if is_kind(several):
+            raise TypeError(f"`{argument}` must be {allowed}; received {type(several).__name__}, {why}")
+    return several
+
+
+_NOT_IN_ORDER: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda several: isinstance(several, bytes | bytearray | memoryview), "which is to be decoded first"),
+    (lambda several: isinstance(several, Mapping), "which yields its keys: choose its values or one of its entries"),
+    (lambda several: isinstance(several, Set), "which has no order of its own: make it a list"),
+    (
+        lambda several: hasattr(several, "columns") or hasattr(several, "__dataframe__"),
+        "a table, which yields its columns: choose one of them, as table['text']",
+    ),
+    (lambda several: getattr(several, "ndim", 1) == 0, "an array without axes"),
+)
+"""What is iterable, and yields something else than its owner means, and why."""
 
 
 def one_text(text: Any, argument: str) -> str:
-    """Return a text; raise TypeError or ValueError unless it is a str that UTF-8 can encode."""
+    """Return a text, out of the mapping that it may be in; raise TypeError or ValueError as :func:`encodable`."""
+    if isinstance(text, Mapping):
+        if text.keys() != {"text"}:
+            keys = ", ".join(map(repr, [*text][:5]))
+            raise TypeError(f"`{argument}` must be a str or {{'text': str}}; received a dict with the keys {keys}")
+        return encodable(text["text"], f"{argument}['text']")
+    return encodable(text, argument)
+
+
+def encodable(text: Any, argument: str) -> str:
+    """Return a str; raise TypeError unless it is one, and ValueError unless UTF-8 can encode it."""
     if not isinstance(text, str):
         raise TypeError(f"`{argument}` must be a str; received {type(text).__name__}")
     try:

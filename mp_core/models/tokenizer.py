@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
 from mp_core.models.folder import read_object, read_text
 from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
+from mp_core.models.settings import unexpected
 
 __all__ = ["Tokenizer"]
 
@@ -88,7 +91,13 @@ class Tokenizer:
         stated = modules.max_length or token_limit(config_path, config, "model_max_length")
         longest = modules.settings.max_length
         self.max_length = min(stated or longest, longest)
-        self._tokenizer = _read(modules.network / "tokenizer.json", modules.settings.vocab_size)
+        path = modules.network / "tokenizer.json"
+        self._tokenizer = _read(path, modules.settings.vocab_size)
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        if special > self.max_length:  # the package would cut nothing
+            limit = "max_position_embeddings" if self.max_length == longest else "max_seq_length or model_max_length"
+            expected = f"at most {self.max_length}, what {limit} leaves to a text"
+            raise unexpected(path, "the number of special tokens of a text", special, expected)
         _set_normalizer(self._tokenizer, config, modules.lower_case)
         names = config.get("model_input_names")
         typed = config.get("tokenizer_class") in _TYPED if names is None else "token_type_ids" in names
@@ -151,15 +160,14 @@ class Tokenizer:
             yield from self._encode([self._shorten(text) for text in texts[start : start + at_once]], special)
 
     def _encode(self, texts: Sequence[str], special: bool) -> list[Any]:
-        try:
+        with _refusing("the model's tokenizer cannot take a text"):  # such as a word without a token
             encodings: list[Any] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=special)
-        except Exception as error:  # the package raises no narrower class, for a word without a token for example
-            raise ValueError(f"the model's tokenizer cannot take a text: {error}") from error
         return encodings
 
     def prompt_length(self, prompt: str) -> int:
         """Return how many tokens at the start of a text belong to a prompt that stands before it."""
-        encoding = self._tokenizer.encode(prompt)
+        with _refusing("the model's tokenizer cannot take the prompt"):
+            encoding = self._tokenizer.encode(prompt)
         length: int = len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
         return length
 
@@ -178,18 +186,25 @@ def _read(path: Path, vocab_size: int) -> Any:
     if words.exists() and not path.exists():
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
         raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}")
-    text = read_text(path)
-    try:
+    text = read_text(path, MAX_JSON)
+    with _refusing(f"{path} is not a valid tokenizer"):
         tokenizer = Tokenizer.from_str(text)
         around = tokenizer.encode("").ids
-    except BaseException as error:  # tokenizers raises Exception, and where its own code panics not even that
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(f"{path} is not a valid tokenizer: {error}") from error
     last = max([*tokenizer.get_vocab().values(), *around], default=0)
     if last >= vocab_size:
         raise ValueError(f"{path} has a token {last}; expected tokens below vocab_size, {vocab_size}")
     return tokenizer
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Raise ValueError, with these words before it, for an error of the tokenizers package."""
+    try:
+        yield
+    except BaseException as error:  # the package raises Exception, and where its own code panics not even that
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _set_normalizer(tokenizer: Any, config: dict[str, Any], lower_case: bool) -> None:
@@ -217,8 +232,9 @@ def _frame(tokenizer: Any, typed: bool) -> list[tuple[int | None, Array, int]]:
     """
     for word in itertools.chain(["a"], filter(None, map(tokenizer.id_to_token, range(100)))):
         try:
-            encoding = tokenizer.encode(word, word)
-        except Exception:  # a word that the tokenizer has no token for
+            with _refusing("no pair"):
+                encoding = tokenizer.encode(word, word)
+        except ValueError:  # a word that the tokenizer has no token for
             continue
         tokens = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
         parts = [

@@ -74,10 +74,14 @@ class Weights:
         tensors = open_tensors(path)
         entry, blocks = architecture.entry("num_hidden_layers"), settings.num_hidden_layers
         prefix = architecture.prefix if any(name.startswith(architecture.prefix) for name in tensors) else ""
+        last = -1
         for name in tensors:
             number = architecture.block_of(name.removeprefix(prefix))
             if number is not None and number >= blocks:
                 raise ValueError(f"{path}: tensor {name} is left over; expected {entry}={blocks}")
+            last = last if number is None else max(last, number)
+        if blocks > last + 1:
+            raise ValueError(f"{path} has tensors of {last + 1} blocks; expected {entry}={blocks}")
         names = {_today(name): name for name in tensors}
         return cls(architecture, path, tensors, prefix, names, stored_policies(path))
 
@@ -165,13 +169,29 @@ def read_model(folder: Path, config: Mapping[str, Any], policy: DTypePolicy | No
     architecture = architecture_of(config, folder / "config.json")
     settings = architecture.read(config, folder / "config.json")
     weights = Weights.open(folder, architecture, settings)
-    names = kind(config, dtype="float32").names(weights.prefix)
+    planned = kind(config, dtype="float32")
+    names = planned.names(weights.prefix)
+    _check_sizes(weights, names, planned.shapes(), config)
     model = kind(config, name="model", dtype=weights.policy(names) if policy is None else policy)
     model.build()
     for layer in layers_of(model):
         if type(layer) in _GIVERS:
             weights.give(layer, names[str(layer.path)])
     return model, weights
+
+
+def _check_sizes(
+    weights: Weights, names: Mapping[str, str], shapes: Mapping[str, Mapping[str, int]], config: Mapping[str, Any]
+) -> None:
+    """Raise unless tensors have the sizes that ``config.json`` says, before memory is taken for layers of these."""
+    for path, lengths in shapes.items():
+        try:
+            weights.find(f"{names[path]}.weight", *lengths.values())
+        except ValueError as error:
+            said = [f"{entry}={n}" for entry, n in lengths.items()]
+            absent = [entry for entry in lengths if entry not in config]
+            defaults = f"; config.json does not have {', '.join(absent)}, and this is the default" if absent else ""
+            raise ValueError(f"{error}, of {', '.join(said)}{defaults}") from None
 
 
 def layers_of(model: Model) -> list[Layer]:

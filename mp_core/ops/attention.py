@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import boolean, integer, number
+from mp_core.arguments import boolean, integer, kind_of, number
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
 from mp_core.dtypes import ALLOWED, result_type
@@ -166,14 +166,16 @@ def ragged_attention(
            [0.  , 0.64, 0.36],
            [0.  , 0.36, 0.64]], dtype=float32)
     """
-    if query.dtype not in RAGGED or {query.dtype, key.dtype, value.dtype} != {query.dtype}:
-        types = f"{query.dtype}, {key.dtype} and {value.dtype}"
+    kinds = [kind_of(x) for x in (query, key, value)]
+    if kinds[0] not in RAGGED or {*kinds} != {kinds[0]}:
+        types = "{}, {} and {}".format(*kinds)
         raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
     if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
         shapes = f"{query.shape}, {key.shape} and {value.shape}"
         raise ValueError(f"`query`, `key` and `value` must have one shape (tokens, heads, size); received {shapes}")
     longest = checked_offsets(offsets, len(query))
     heads, size = query.shape[1:]
+    bias = None if bias is None else as_float(bias, "bias")
     if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
         raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
     out = np.empty(query.shape, query.dtype)
@@ -194,8 +196,8 @@ RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
 
 def checked_offsets(offsets: Array, tokens: int) -> int:
     """Return the length of the longest sequence; raise unless offsets are int32 and ascend within so many tokens."""
-    if offsets.dtype != np.int32:
-        raise TypeError(f"`offsets` must be of int32; received {offsets.dtype}")
+    if kind_of(offsets) != np.int32:
+        raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")
     ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
     if not ascend or offsets[-1] > tokens:
         raise ValueError(f"`offsets` must ascend from 0 to at most the {tokens} tokens; received {offsets}")

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arguments import integer, kind_of
 from mp_core.arrays import FORMATS, Array, cast, contiguous
 from mp_core.codes import CODES
 from mp_core.core.lookup import count_places, gather, gather_numbers
-from mp_core.dtypes import name_of
+from mp_core.dtypes import ALLOWED, is_float, name_of
 from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.quantization.recipe import KINDS
 from mp_core.recorded import recordable
@@ -36,6 +37,11 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     ------
     IndexError
         An index is outside of the table.
+    TypeError
+        `table` is neither an array of floats nor quantized, `indices` are no ndarray of integers, or `dtype` is no
+        float type.
+    ValueError
+        `table` has not two axes.
 
     Examples
     --------
@@ -43,6 +49,13 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
+    _check_integers(indices, "indices")
+    if not isinstance(table, QuantizedArray) and not (isinstance(table, np.ndarray) and is_float(table.dtype)):
+        raise TypeError(f"`table` must be an ndarray of floats or a QuantizedArray; received {kind_of(table)}")
+    if len(table.shape) != 2:
+        raise ValueError(f"`table` must have shape (rows, columns); received {table.shape}")
+    if dtype not in _FLOATS:
+        raise TypeError(f"`dtype` must be a float type of mp_core.dtypes.ALLOWED; received {dtype!r}")
     shape = (*indices.shape, table.shape[1])
     places = indices if indices.dtype.char in _INDICES and indices.flags.c_contiguous else _as_indices(indices)
     is_wide = dtype.itemsize == 8
@@ -70,7 +83,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
 def _is_gathered(table: QuantizedArray) -> bool:
     """Whether the kernel reads the rows of a table: of 8 or 4 bits, with scales for all of it, its rows, or groups."""
-    return not CODES[name_of(table.dtype)].is_wide and table.axis in ((), (0,)) and len(table.shape) == 2
+    return not CODES[name_of(table.dtype)].is_wide and table.axis in ((), (0,))
 
 
 @recordable
@@ -87,18 +100,40 @@ def token_places(ids: Array, padding: int) -> Array:
     -------
     ndarray of int32, shape (n, length)
 
+    Raises
+    ------
+    TypeError
+        `ids` is no ndarray of integers, or `padding` no integer.
+    ValueError
+        `ids` has not two axes, or an id, `padding` or a position is not an int32.
+
     Examples
     --------
     >>> token_places(np.array([[5, 6, 1], [1, 7, 7]]), 1)
     array([[2, 3, 1],
            [1, 2, 3]], dtype=int32)
     """
+    _check_integers(ids, "ids")
+    if ids.ndim != 2:
+        raise ValueError(f"`ids` must have shape (n, length); received {ids.shape}")
+    if not -(2**31) <= integer(padding, "padding") < 2**31 - ids.shape[1]:
+        raise ValueError(
+            f"`padding` and all positions must be int32; received {padding} for a length of {ids.shape[1]}"
+        )
     tokens = contiguous(ids) if ids.dtype == np.int32 else np.ascontiguousarray(ids, np.int32)
+    if tokens is not ids and not np.array_equal(tokens, ids):
+        raise ValueError("`ids` must be int32; received some that are not")
     places = np.empty(ids.shape, np.int32)
     count_places(tokens, padding, places)
     return places
 
 
+def _check_integers(x: Any, argument: str) -> None:
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu":
+        raise TypeError(f"`{argument}` must be an ndarray of integers; received {kind_of(x)}")
+
+
+_FLOATS = frozenset(filter(is_float, ALLOWED.values()))
 _INDICES = frozenset(np.dtype(kind).char for kind in (np.int32, np.int64))
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from mp_core.arguments import integer, kind_of
 from mp_core.arrays import Array
 from mp_core.core.convert import copy_into, zeros
 from mp_core.recorded import recordable
@@ -25,14 +28,26 @@ def pad_zeros(x: Array, widths: Sequence[tuple[int, int]]) -> Array:
     ndarray
         A new array.
 
+    Raises
+    ------
+    TypeError
+        `x` is no ndarray, or a width no integer.
+    ValueError
+        `widths` are not two for each axis, from 0 on.
+
     Examples
     --------
     >>> import numpy as np
     >>> pad_zeros(np.array([1.0, 2.0]), [(1, 2)])
     array([0., 1., 2., 0., 0.])
     """
-    shape = tuple(before + length + behind for length, (before, behind) in zip(x.shape, widths, strict=True))
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"`x` must be an ndarray; received {kind_of(x)}")
+    pairs = [tuple(integer(width, "widths") for width in pair) for pair in widths]
+    if len(pairs) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
+        raise ValueError(f"`widths` must be two numbers from 0 on for each of {x.ndim} axes; received {widths}")
+    shape = tuple(before + length + behind for length, (before, behind) in zip(x.shape, pairs, strict=True))
     out: Array = zeros(shape, x.dtype)
-    inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, widths, strict=True))
+    inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, pairs, strict=True))
     copy_into(out[inner], x)
     return out

@@ -184,6 +184,7 @@ def rotary(x: Array, angles: Array) -> Array:
     array([[[ 1.,  2.],
             [-2.,  1.]]], dtype=float32)
     """
+    x = as_float(x)
     if x.ndim < 3:
         raise ValueError(f"`x` must have shape (n, length, ..., size); received {x.shape}")
     return _turned(x, angles, x.shape[:2], None)
@@ -220,6 +221,7 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
+    x = as_float(x)
     if x.ndim < 2:
         raise ValueError(f"`x` must have shape (tokens, ..., size); received {x.shape}")
     longest = checked_offsets(offsets, len(x))
@@ -230,7 +232,7 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
 
 def _turned(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None) -> Array:
     """Return the turned vectors of so many sequences, of which the longest has so many tokens."""
-    x, size = as_float(x), x.shape[-1]
+    size = x.shape[-1]
     wide = F64 if x.dtype is F64 else F32
     angles = angles if isinstance(angles, np.ndarray) and angles.dtype is wide else cast(angles, wide)
     if size % 2 or angles.ndim != 2 or angles.shape[1] != size or angles.shape[0] < sequences[1]:

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arguments import integer, kind_of
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
 from mp_core.core import pooling as _pooling
-from mp_core.ops.attention import RAGGED, with_offsets
-from mp_core.recorded import constant, recordable
+from mp_core.ops.attention import RAGGED, checked_offsets, with_offsets
+from mp_core.recorded import constant, recordable, under_way
 
 __all__ = ["ragged_pool"]
 
@@ -33,7 +34,7 @@ def ragged_pool(
     skipped : int
         How many rows at the beginning of each sequence do not count.
     longest : int, optional
-        At least the length of the longest sequence. Default: the number of tokens.
+        At least the length of the longest sequence, of all runs of a plan. Default: the number of tokens.
 
     Returns
     -------
@@ -42,9 +43,10 @@ def ragged_pool(
     Raises
     ------
     TypeError
-        `x` is of another type.
+        `x` is of another type, `offsets` not of int32, or `skipped` or `longest` no integer.
     ValueError
-        There is no such `pooling`.
+        There is no such `pooling`, `x` is no matrix, `offsets` do not ascend within its rows, `skipped` is negative, a
+        sequence has no more rows than those, or one has more than `longest`.
 
     Examples
     --------
@@ -52,21 +54,41 @@ def ragged_pool(
     array([[1.],
            [3.]], dtype=float32)
     """
-    if x.dtype not in RAGGED:
-        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {x.dtype}")
+    if kind_of(x) not in RAGGED:
+        raise TypeError(f"`x` must be of float32, float16 or bfloat16; received {kind_of(x)}")
+    if x.ndim != 2:
+        raise ValueError(f"`x` must have shape (tokens, width); received {x.shape}")
     names, width = [pooling] if isinstance(pooling, str) else list(pooling), x.shape[1]
     for name in names:
-        if name not in _pooling.POOLINGS:
+        if not isinstance(name, str) or name not in _pooling.POOLINGS:
             raise ValueError(f"`pooling` must be of {', '.join(map(repr, _pooling.POOLINGS))}; received {pooling!r}")
+    most = _checked_lengths(offsets, len(x), skipped, longest)
     out = np.empty((len(offsets) - 1, width * len(names)), F32)
     if out.size:
-        x, offsets, most = contiguous(x), contiguous(offsets), len(x) if longest is None else longest
+        x, offsets = contiguous(x), contiguous(offsets)
         for place, name in enumerate(names):
             rows = cast(x, F32) if name == "weightedmean" else x
             weights = constant(_weights(name, skipped, most, rows.dtype))
             how, fmt = _pooling.POOLINGS[name], FORMATS[rows.dtype]
             _pooling.pool(fmt, how, rows, offsets, weights, skipped, out, place * width)
     return out
+
+
+def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | None) -> int:
+    """Return how many rows a sequence has at most, in a recording in any run of the plan.
+
+    Raises unless each sequence has some that count, and at most `longest`.
+    """
+    found = checked_offsets(offsets, tokens)
+    most = tokens if longest is None else integer(longest, "longest")
+    if most < found:
+        raise ValueError(f"`longest` must be at least {found}, the length of a sequence; received {longest}")
+    if integer(skipped, "skipped") < 0:
+        raise ValueError(f"`skipped` must be at least 0; received {skipped}")
+    shortest = np.diff(offsets).min(initial=2**31 - 1)
+    if shortest <= skipped:
+        raise ValueError(f"`offsets` must give each sequence more than the {skipped} rows skipped; one has {shortest}")
+    return found if under_way() is None else most
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:

@@ -1,9 +1,13 @@
 """Rows and elements: softmax, layer and RMS normalization, activations."""
 
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import axis_of, boolean, integer, number
+from mp_core.arguments import axes_of, axis_of, boolean, integer, number
 from mp_core.arrays import (
     F32,
     F64,
@@ -12,6 +16,7 @@ from mp_core.arrays import (
     as_float,
     as_mask,
     as_vector,
+    asarray,
     cast,
     check_out,
     contiguous,
@@ -113,21 +118,21 @@ def layer_norm(
     gamma: ArrayLike | None = None,
     beta: ArrayLike | None = None,
     *,
-    axis: int = -1,
+    axis: int | Sequence[int] = -1,
     epsilon: float = 1e-3,
     residual: ArrayLike | None = None,
     out: Array | None = None,
 ) -> Array:
-    """Return `x` (+ `residual`) normalized along an axis: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+    """Return `x` (+ `residual`) normalized along axes: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
 
     Parameters
     ----------
     x : array-like
         Float, any shape with at least one axis.
     gamma, beta : array-like, optional
-        As many numbers as `axis` is long, float: scale and offset.
-    axis : int
-        The axis along which mean and variance are taken.
+        Scale and offset, float: of the lengths of the axes, in the order of `x`.
+    axis : int or sequence of int
+        The axes along which mean and variance are taken, of all of them together.
     epsilon : float
         Added to the variance, which is the mean of the squared deviations.
     residual : array-like, optional
@@ -143,22 +148,29 @@ def layer_norm(
     Raises
     ------
     TypeError
-        An argument is not numeric, `axis` no integer, or `out` of another type than `x`.
+        An argument is not numeric, `axis` no integer or sequence of them, or `out` of another type than `x`.
     ValueError
-        `axis` is out of range, shapes do not fit, or `epsilon` is no number of at least 0.
+        `axis` is out of range, names none or one twice, shapes do not fit, or `epsilon` is no number of at least 0.
 
     Examples
     --------
     >>> layer_norm(np.array([1, 3], np.float16), epsilon=0.0)
     array([-1.,  1.], dtype=float16)
+    >>> layer_norm(np.array([[1, 3], [3, 1]], np.float32), axis=(0, 1), epsilon=0.0)
+    array([[-1.,  1.],
+           [ 1., -1.]], dtype=float32)
     """
-    axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
+    axes, epsilon = _axes(axis), number(epsilon, "epsilon", 0.0)
     held = imported_out(out)
     x, gamma, beta, residual = imported_all(("x", "gamma", "beta", "residual"), x, gamma, beta, residual)
     x = as_float(x)
     if x.ndim == 0:
         raise ValueError("`x` must have at least 1 axis; received shape ()")
-    axis = axis_of(axis, x.ndim)
+    if type(axes) is tuple:
+        vectors = {"gamma": gamma, "beta": beta}
+        joined = _joined(layer_norm, x, axes, vectors, held, epsilon=epsilon, residual=residual)
+        return joined if out is None else out
+    axis = axis_of(axes, x.ndim)
     n = x.shape[axis]
     scale = None if gamma is None else as_vector(gamma, n, "gamma")
     offset = None if beta is None else as_vector(beta, n, "beta")
@@ -195,20 +207,20 @@ def rms_norm(
     x: ArrayLike,
     gamma: ArrayLike | None = None,
     *,
-    axis: int = -1,
+    axis: int | Sequence[int] = -1,
     epsilon: float = 1e-6,
     out: Array | None = None,
 ) -> Array:
-    """Return `x` divided by its root mean square along an axis: ``x / sqrt(mean(x**2) + epsilon) * gamma``.
+    """Return `x` divided by its root mean square along axes: ``x / sqrt(mean(x**2) + epsilon) * gamma``.
 
     Parameters
     ----------
     x : array-like
         Float, any shape with at least one axis.
     gamma : array-like, optional
-        As many numbers as `axis` is long, float: the scale.
-    axis : int
-        The axis along which the mean is taken.
+        The scale, float: of the lengths of the axes, in the order of `x`.
+    axis : int or sequence of int
+        The axes along which the mean is taken, of all of them together.
     epsilon : float
         Added to the mean of the squares.
     out : ndarray or tensor, optional
@@ -222,20 +234,23 @@ def rms_norm(
     Raises
     ------
     TypeError
-        An argument is not numeric, `axis` no integer, or `out` of another type than `x`.
+        An argument is not numeric, `axis` no integer or sequence of them, or `out` of another type than `x`.
     ValueError
-        `axis` is out of range, shapes do not fit, or `epsilon` is no number of at least 0.
+        `axis` is out of range, names none or one twice, shapes do not fit, or `epsilon` is no number of at least 0.
 
     Examples
     --------
     >>> rms_norm(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)
     array([0.2, 0.7], dtype=float16)
     """
-    axis, epsilon = integer(axis, "axis"), number(epsilon, "epsilon", 0.0)
+    axes, epsilon = _axes(axis), number(epsilon, "epsilon", 0.0)
     held = imported_out(out)
     x, gamma = imported_all(("x", "gamma"), x, gamma)
     x = as_float(x)
-    axis = axis_of(axis, x.ndim)
+    if type(axes) is tuple:
+        joined = _joined(rms_norm, x, axes, {"gamma": gamma}, held, epsilon=epsilon)
+        return joined if out is None else out
+    axis = axis_of(axes, x.ndim)
     scale = None if gamma is None else as_vector(gamma, x.shape[axis], "gamma", F64 if x.dtype is F64 else F32)
     result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     view = result
@@ -251,6 +266,53 @@ def rms_norm(
     if work is not view:
         copy_into(view, work)
     return result if out is None else out
+
+
+def _axes(axis: Any) -> int | tuple[int, ...]:
+    """Return the axes of a norm as Python's integers: one alone as itself."""
+    if isinstance(axis, int) or not isinstance(axis, Iterable):
+        return integer(axis, "axis")
+    axes = axes_of(axis)
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _joined(
+    norm: Callable[..., Array],
+    x: Array,
+    axes: tuple[int, ...],
+    vectors: dict[str, Any],
+    out: Array | None,
+    **others: Any,
+) -> Array:
+    """Return a norm along several axes, which become one row behind the other axes; into `out` if given."""
+    places = sorted(axis_of(axis, x.ndim) for axis in axes)
+    if not places or len(set(places)) < len(places):
+        raise ValueError(f"`axis` must name axes, each once, of an array with {x.ndim} axes; received {axes}")
+    order = [place for place in range(x.ndim) if place not in places] + places
+    lengths = tuple(x.shape[place] for place in places)
+    shape = *(x.shape[place] for place in order[: -len(places)]), math.prod(lengths)
+
+    def rows(array: Array) -> Array:
+        return contiguous(array.transpose(order)).reshape(shape)
+
+    for name, vector in vectors.items():
+        if vector is not None:
+            vector = asarray(vector, name)
+            if vector.shape != lengths:
+                raise ValueError(f"`{name}` must have shape {lengths}; received {vector.shape}")
+            vectors[name] = contiguous(vector).reshape(-1)
+    if others.get("residual") is not None:
+        residual = as_float(others["residual"], "residual")
+        if residual.shape != x.shape:
+            raise ValueError(f"`residual` must have shape {x.shape}; received {residual.shape}")
+        others["residual"] = rows(residual)
+    result = np.empty(x.shape, x.dtype) if out is None else check_out(out, x.shape, x.dtype)
+    moved = result.transpose(order)
+    target = moved.reshape(shape) if moved.flags.c_contiguous else np.empty(shape, x.dtype)
+    norm(rows(x), **vectors, **others, out=target)
+    if not moved.flags.c_contiguous:
+        copy_into(moved, target.reshape(moved.shape))
+    return result
 
 
 def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:

@@ -241,6 +241,11 @@ static void test_refusals(void) {
     CHECK(mp_core_packed_bytes(MP_CORE_FLOAT64, 1, 1) == -1);
     CHECK(mp_core_packed_bytes(MP_CORE_FLOAT32, (ptrdiff_t)1 << 50, (ptrdiff_t)1 << 50) == -1);
     CHECK(mp_core_cast(-1, 0, a, 1, out, 0, 1) == MP_CORE_INVALID);
+    mp_core_rows r = {.size = sizeof(r), .rows = M, .n = N, .type = MP_CORE_FLOAT32, .x = out, .ldx = N, .out = out};
+    r.ldo = (ptrdiff_t)1 << 61; /* times the rows and the bytes of an element it would begin anew at 0 */
+    CHECK(mp_core_activate(&r, MP_CORE_RELU, 1) == MP_CORE_INVALID);
+    r.ldo = N;
+    CHECK(mp_core_softmax(&r, 1, (const uint8_t *)out, PTRDIFF_MAX, 1) == MP_CORE_INVALID);
     CHECK(mp_core_set_isa("abacus") == MP_CORE_BAD_ISA && mp_core_isa());
     for (int status = -1; status < 9; status++) CHECK(strlen(mp_core_status_text(status)) > 5);
 }

@@ -230,16 +230,16 @@ typedef struct {
 /* Quantization. For each scale number s of the part (see mp_part), over its finite elements x:
  *     amax    amax[s] = max(amax[s], |x|)
  *     range   lo[s] = min(lo[s], x), hi[s] = max(hi[s], x), where lo[s] <= 0 <= hi[s] before
- * A scale is 1 where amax is 0, or where lo and hi are both 0. pack_nibbles puts n codes into (n + 1) / 2 bytes. */
+ * A scale is 1 where amax is 0, or where lo and hi are both 0. Ranges are read twice: scales must not overlap them. */
 typedef struct {
     void (*amax)(const mp_part *p, float *amax);
     void (*range)(const mp_part *p, float *lo, float *hi);
-    void (*symmetric_scales)(const float *amax, ptrdiff_t n, float largest, float *scale);
-    void (*asymmetric_scales)(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
-                              int32_t *zero_point);
+    void (*symmetric_scales)(const float *restrict amax, ptrdiff_t n, float largest, float *restrict scale);
+    void (*asymmetric_scales)(const float *restrict lo, const float *restrict hi, ptrdiff_t n, int32_t qmin, int32_t qmax,
+                              float *restrict scale, int32_t *restrict zero_point);
     void (*quantize[MP_CODES])(const mp_part *p);
     void (*dequantize[MP_CODES])(const mp_part *p);
-    void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst);
+    void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst); /* n codes into (n + 1) / 2 bytes */
     void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
 } mp_quantizers;
 

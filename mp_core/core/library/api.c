@@ -96,23 +96,23 @@ int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int dst_type, void 
 /* ---- rows */
 
 static int run_rows(const mp_core_rows *rows, mp_row_call *r, int threads) {
+    const ptrdiff_t keep_stride = r->mask.stride[0];
     r->kernels = mp_kernels_in_use();
     if (!r->kernels) return MP_CORE_BAD_ISA;
-    if (!rows || rows->size != sizeof(*rows) || !mp_is_float(rows->type) || !mp_is_count(rows->rows)
-        || !mp_is_count(rows->n) || rows->ldx < rows->n || rows->ldo < rows->n || !mp_are_threads(threads))
+    if (!rows || rows->size != sizeof(*rows) || !mp_is_float(rows->type) || !mp_are_rows(rows->rows, rows->n, rows->ldx)
+        || !mp_are_rows(rows->rows, rows->n, rows->ldo) || !mp_are_threads(threads))
         return MP_CORE_INVALID;
+    if (r->mask.keep && keep_stride && !mp_are_rows(rows->rows, rows->n, keep_stride)) return MP_CORE_INVALID;
     if (rows->rows == 0 || rows->n == 0) return MP_CORE_OK;
     if (!rows->x || !rows->out) return MP_CORE_INVALID;
     r->format = rows->type, r->size = (int)mp_element_bytes[rows->type];
     r->rows = rows->rows, r->length = rows->n, r->ldx = rows->ldx, r->ldo = rows->ldo;
-    r->x = rows->x, r->out = rows->out;
+    r->x = rows->x, r->out = rows->out, r->mask.shape[0] = rows->rows;
     return mp_do(&mp_operations[MP_OPERATION_ROWS], r, threads, 0) ? MP_CORE_NO_MEMORY : MP_CORE_OK;
 }
 
 int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, ptrdiff_t keep_stride, int threads) {
-    mp_row_call r = {.what = MP_SOFTMAX, .scale = scale, .mask = {.keep = keep, .axes = 1}};
-    if (!rows || (keep && keep_stride != 0 && keep_stride < rows->n)) return MP_CORE_INVALID;
-    r.mask.shape[0] = rows->rows, r.mask.stride[0] = keep_stride;
+    mp_row_call r = {.what = MP_SOFTMAX, .scale = scale, .mask = {.keep = keep, .axes = 1, .stride = {keep_stride}}};
     return run_rows(rows, &r, threads);
 }
 

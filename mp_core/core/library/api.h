@@ -19,7 +19,22 @@ _Static_assert((int)MP_CORE_RELU == MP_RELU && (int)MP_CORE_GELU == MP_GELU && (
 /* Whether it is a float type that kernels read and write, of those that C programs can name. (Then comes float64.) */
 static inline int mp_is_float(int type) { return type >= 0 && type <= MP_CORE_FLOAT8_E5M2; }
 
+/* ---- counts and strides: every one that a caller gives passes one of these checks */
+
 static inline int mp_is_count(ptrdiff_t n) { return n >= 0 && n <= MP_MOST; }
+
+/* Whether `count` pieces, and one if there is none, that lie `stride` elements apart, one way or the other, are within
+ * what can be counted. */
+static inline int mp_reaches(ptrdiff_t count, ptrdiff_t stride) {
+    ptrdiff_t elements;
+    return mp_is_count(count) && !__builtin_mul_overflow(mp_max(count, 1), stride, &elements) && elements >= -MP_MOST
+           && elements <= MP_MOST;
+}
+
+/* Whether that is so of `count` rows of n elements that lie `stride` elements apart without an overlap. */
+static inline int mp_are_rows(ptrdiff_t count, ptrdiff_t n, ptrdiff_t stride) {
+    return mp_is_count(n) && stride >= n && mp_reaches(count, stride);
+}
 
 static inline int mp_are_threads(int threads) { return threads >= 1 && threads <= MP_MOST_THREADS; }
 

@@ -8,12 +8,6 @@
 
 /* ---- packed matrices: the panels, MP_SLACK bytes, and the sums of the columns of int8 */
 
-/* Whether `count` pieces that lie `stride` elements apart, one way or the other, are within what can be counted. */
-static int reaches(ptrdiff_t count, ptrdiff_t stride) {
-    ptrdiff_t elements;
-    return !__builtin_mul_overflow(count, stride, &elements) && elements >= -MP_MOST && elements <= MP_MOST;
-}
-
 /* The format of panels of a type; -1 if it has none. */
 static int panel_format(int type) {
     return mp_is_float(type) ? type : type == MP_CORE_INT8 ? MP_I8 : type == MP_CORE_INT4 ? MP_I4 : -1;
@@ -37,8 +31,7 @@ int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs
     const ptrdiff_t bytes = mp_core_packed_bytes(type, k, n);
     mp_packed_matrix p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
     if (!p.kernels) return MP_CORE_BAD_ISA;
-    if (bytes < 0 || !packed || (!b && k && n) || !reaches(mp_max(k, 1), rs) || !reaches(mp_max(n, 1), cs)
-        || !mp_are_threads(threads))
+    if (bytes < 0 || !packed || (!b && k && n) || !mp_reaches(k, rs) || !mp_reaches(n, cs) || !mp_are_threads(threads))
         return MP_CORE_INVALID;
     const ptrdiff_t panels = panels_bytes(p.format, k, n), used = mp_column_bytes(p.format, k) * n;
     p.rs = rs * mp_element_bytes[p.format], p.cs = cs * mp_element_bytes[p.format];
@@ -60,10 +53,9 @@ static int types_are_known(const mp_core_product *q) {
 }
 
 static int sizes_are_allowed(const mp_core_product *q) {
-    return mp_is_count(q->m) && mp_is_count(q->n) && mp_is_count(q->k) && q->lda >= q->k && q->ldo >= q->n
-           && reaches(mp_max(q->m, 1), q->lda) && reaches(mp_max(q->m, 1), q->ldo) && reaches(q->k, q->n)
-           && (!q->residual || (q->ldr >= q->n && reaches(mp_max(q->m, 1), q->ldr)))
-           && (!q->b || (reaches(mp_max(q->k, 1), q->b_rs) && reaches(mp_max(q->n, 1), q->b_cs)));
+    return mp_are_rows(q->m, q->k, q->lda) && mp_are_rows(q->m, q->n, q->ldo) && mp_reaches(q->k, q->n)
+           && (!q->residual || mp_are_rows(q->m, q->n, q->ldr))
+           && (!q->b || (mp_reaches(q->k, q->b_rs) && mp_reaches(q->n, q->b_cs)));
 }
 
 /* Whether sizes, types and pointers are such that the product can be described. */

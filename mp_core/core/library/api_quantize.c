@@ -27,9 +27,7 @@ static const code_type *codes_of(int type) {
 static int is_valid(const mp_core_quantization *q, int back) {
     if (!q || q->size != sizeof(*q)) return 0;
     const code_type *codes = codes_of(q->q_type);
-    ptrdiff_t elements;
-    if (!codes || q->x_type < 0 || q->x_type > MP_CORE_BFLOAT16 || !mp_is_count(q->rows) || !mp_is_count(q->cols)
-        || __builtin_mul_overflow(q->rows, q->cols, &elements) || elements > MP_MOST || q->group < 0)
+    if (!codes || q->x_type < 0 || q->x_type > MP_CORE_BFLOAT16 || !mp_are_rows(q->rows, q->cols, q->cols) || q->group < 0)
         return 0;
     if (q->scales < MP_CORE_ONE_SCALE || q->scales > MP_CORE_COLUMN_SCALES) return 0;
     if (!back && (q->from < MP_CORE_SYMMETRIC || q->from > MP_CORE_GIVEN)) return 0;
@@ -37,7 +35,7 @@ static int is_valid(const mp_core_quantization *q, int back) {
     if (is_float && (q->zero_point || asymmetric)) return 0;
     if (asymmetric && !q->zero_point) return 0;
     if (codes->nibbles && (q->cols % 2 || (q->scales == MP_CORE_ROW_SCALES && q->group % 2))) return 0;
-    return elements == 0 || (q->x && q->q && q->scale);
+    return q->rows == 0 || q->cols == 0 || (q->x && q->q && q->scale);
 }
 
 /* See the comment of mp_scale_layout. */

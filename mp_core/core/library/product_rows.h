@@ -15,7 +15,7 @@ typedef struct {
 static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
     const mp_quantizers *quantizers = p->kernels->quantizers;
     const ptrdiff_t at_once = mp_max(1, QUANTIZED / mp_max(p->k, 1));
-    float *scales = (float *)g->epilogue.row_scale;
+    float *scales = (float *)g->epilogue.row_scale, amax[QUANTIZED];
     mp_part part = {.rows = rows, .cols = p->k, .x = (float *)a, .ldx = p->a.rs / 4, .q = (uint8_t *)to, .ldq = p->k,
                     .scale = scales, .by_row = g->epilogue.row_stride, .qmin = -128, .qmax = 127};
     if (p->a.format != MP_F32) {
@@ -30,11 +30,11 @@ static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, ch
         return;
     }
     part.qmin = -127, part.mode = MP_WITHIN;
-    memset(scales, 0, (size_t)rows * sizeof(float));
     for (ptrdiff_t first = 0; first < rows; first += part.rows) {
         part.rows = mp_min(rows - first, at_once), part.scale = scales + first, part.prefetch_distance = 0;
-        quantizers->amax(&part, scales + first);
-        quantizers->symmetric_scales(scales + first, part.rows, 127, scales + first);
+        memset(amax, 0, (size_t)part.rows * sizeof(float));
+        quantizers->amax(&part, amax);
+        quantizers->symmetric_scales(amax, part.rows, 127, scales + first);
         part.prefetch_distance = part.rows * part.ldx;
         quantizers->quantize[MP_CODE_I8](&part);
         part.x += part.rows * part.ldx;

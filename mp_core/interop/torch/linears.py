@@ -58,9 +58,14 @@ def _linear(
 
 
 def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]:
-    """Return matrix and bias of a call on the memory of its tensors: those of the last call, if that had the same."""
+    """Return matrix and bias of a call on the memory of its tensors: those of the last call, if that had the same.
+
+    They are views, so they show what is written into the tensors in place. The key is all that makes a view; its memory
+    is not freed, and so given to no other tensor, as long as the view is kept.
+    """
     *parts, shape, dtype = panels, *others
-    key = *shape, dtype, *(None if part is None else (part.data_ptr(), part.numel(), part.dtype) for part in parts)
+    views = [None if x is None else (x.data_ptr(), x.shape, x.stride(), x.dtype) for x in parts]
+    key = *shape, dtype, *views
     known = _known.get(panels)
     if known is None or known[0] != key:
         data, sums, scales, offset = (None if part is None else array_of(part.detach()) for part in parts)
@@ -70,7 +75,13 @@ def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]
 
 
 def _fake(x: Tensor, panels: Tensor, column_sums: Any, scale: Any, bias: Any, shape: list[int], dtype: str) -> Tensor:
-    """Return what torch.compile has to know of the result: its shape and type."""
+    """Return what torch.compile has to know of the result: its shape and type.
+
+    torch also comes here if one of the tensors is on the meta device. Then only a result without numbers is right.
+    """
+    parts = [part for part in (panels, column_sums, scale, bias) if part is not None]
+    if x.device.type != "meta" and any(part.device.type == "meta" for part in parts):
+        raise ValueError("a PackedLinear on the meta device has no numbers: load its state_dict with assign=True first")
     return _empty_result(x, shape)
 
 
@@ -162,7 +173,7 @@ class PackedLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         """What the packed weights stand for, float32, shape (out_features, in_features): a copy, made at every read."""
-        matrix, _ = _operands(self.panels, self.column_sums, self.scale, self.bias, self.shape, self.dtype)
+        matrix, _ = _operands(self.panels, self.column_sums, self.scale, None, self.shape, self.dtype)
         floats = ops.cast(matrix.unpack(), "float32")
         return torch.from_numpy(floats if self.scale is None else floats * array_of(self.scale)).T
 

@@ -7,13 +7,13 @@ from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
-from mp_core.models.architectures.roberta import ROBERTA
+from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
-_TABLES = BERT, ROBERTA, DISTILBERT, MPNET, MODERNBERT
+_TABLES = BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""
@@ -21,7 +21,9 @@ ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for n
 
 def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
     """Return the architecture of a ``config.json``; raise ValueError, with its path, if mp_core does not have it."""
-    kind = config.get("model_type", "bert")
+    if "model_type" not in config:
+        raise ValueError(f"{path}: model_type is absent; expected {choices(ARCHITECTURES)}")
+    kind = config["model_type"]
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise unexpected(path, "model_type", kind, choices(ARCHITECTURES))
     return ARCHITECTURES[kind]

@@ -6,7 +6,7 @@
 
 from mp_core.models.architectures.table import Architecture
 
-__all__ = ["ALLOWED", "BERT", "TENSORS"]
+__all__ = ["ALLOWED", "BERT", "DEFAULTS", "TENSORS"]
 
 TENSORS = {
     "embeddings/word": "embeddings.word_embeddings",
@@ -22,6 +22,17 @@ TENSORS = {
     "encoder/layer_{}/output": "encoder.layer.{}.output.dense",
     "encoder/layer_{}/output_norm": "encoder.layer.{}.output.LayerNorm",
 }
+DEFAULTS = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 2,
+}
 ALLOWED = {
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
@@ -33,6 +44,7 @@ BERT = Architecture(
     model_types=("bert",),
     prefix="bert.",
     tensors=TENSORS,
+    defaults=DEFAULTS,
     fixed={"padding_idx": None, "position_buckets": 0},
     allowed=ALLOWED,
 )

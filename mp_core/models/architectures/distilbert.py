@@ -4,6 +4,7 @@
    lighter", arXiv:1910.01108, 2019.
 """
 
+from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.table import Architecture
 
 __all__ = ["DISTILBERT"]
@@ -31,6 +32,8 @@ DISTILBERT = Architecture(
         "intermediate_size": "hidden_dim",
         "hidden_act": "activation",
     },
+    aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
+    defaults=DEFAULTS | {"num_hidden_layers": 6},
     fixed={"layer_norm_eps": 1e-12, "type_vocab_size": 0, "padding_idx": None, "position_buckets": 0},
     allowed={
         "sinusoidal_pos_embds": (False, True),  # the table of positions is in the file in both cases

@@ -227,6 +227,12 @@ MODERNBERT = ModernArchitecture(
     },
     entries={"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps"},
     defaults={
+        "vocab_size": 50368,
+        "hidden_size": 768,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 12,
+        "intermediate_size": 1152,
+        "max_position_embeddings": 8192,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-5,
         "local_attention": 128,

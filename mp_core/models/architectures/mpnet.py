@@ -4,6 +4,7 @@
    NeurIPS 2020.
 """
 
+from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.table import Architecture
 
 __all__ = ["MPNET"]
@@ -25,6 +26,8 @@ MPNET = Architecture(
         "encoder/layer_{}/output": "encoder.layer.{}.output.dense",
         "encoder/layer_{}/output_norm": "encoder.layer.{}.output.LayerNorm",
     },
+    defaults=DEFAULTS | {"vocab_size": 30527},
     fixed={"type_vocab_size": 0, "padding_idx": 1, "position_buckets": 32},
     allowed={"relative_attention_num_buckets": (32,), "pruned_heads": ({}, None)},  # the code of transformers has 32
+    most_positions=2**12,  # there is a bias for every two positions and head: 64 MB a head
 )

@@ -6,9 +6,17 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 from mp_core.models.blocks import Embeddings, Encoder
-from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
+from mp_core.models.settings import ACTIVATIONS, KINDS, LEAST_TOKENS, Settings, choices, unexpected
 
 __all__ = ["Architecture"]
+
+_AXES = {
+    "embeddings/word": ("vocab_size", "hidden_size"),
+    "embeddings/position": ("max_position_embeddings", "hidden_size"),
+    "embeddings/token_type": ("type_vocab_size", "hidden_size"),
+    "encoder/layer_{}/output": ("hidden_size", "intermediate_size"),
+}
+"""The path of a layer -> the settings that are the lengths of its weights' axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +34,16 @@ class Architecture:
         block. ``embeddings/token_type`` is a part of ``embeddings/position``.
     entries : mapping of str to str
         Setting -> its name in ``config.json``, where that is another one.
+    aliases : tuple of str
+        Settings whose own name ``config.json`` may have too, as `transformers` reads it.
     defaults : mapping of str to object
-        Setting -> its value where ``config.json`` says nothing.
+        Setting -> its value where ``config.json`` says nothing: that of `transformers`.
     fixed : mapping of str to object
         Setting -> its value, in architectures whose ``config.json`` has no entry for it.
     allowed : mapping of str to tuple
         Entry of ``config.json`` that would change the computation -> the values it may have, first the default.
+    most_positions : int
+        The most positions of a network. More than any has, but the tables made from this number fit into memory.
     settings, embeddings, encoder : type
         The classes of the settings and of the two parts of the network, where they are not those of BERT.
     """
@@ -40,9 +52,11 @@ class Architecture:
     prefix: str
     tensors: Mapping[str, str]
     entries: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    most_positions: int = 2**20
     settings: type[Settings] = Settings
     embeddings: type[Embeddings] = Embeddings
     encoder: type[Encoder] = Encoder
@@ -57,17 +71,32 @@ class Architecture:
         kinds = get_type_hints(self.settings)
         for setting in fields(self.settings):
             if setting.name not in values:
-                entry = self.entry(setting.name)
-                values[setting.name] = _checked(config.get(entry, self.defaults.get(setting.name)), entry,
+                entry = self._entry_in(config, setting.name)
+                values[setting.name] = _checked(config.get(entry, self.defaults[setting.name]), entry,
                     "activation" if setting.name == "hidden_act" else kinds[setting.name], path)  # fmt: skip
         settings = self.settings(**values)
         if settings.hidden_size % settings.num_attention_heads:
             width, heads = map(self.entry, ("hidden_size", "num_attention_heads"))
             expected = f"a multiple of {heads}, {settings.num_attention_heads}"
             raise unexpected(path, width, settings.hidden_size, expected)
-        if settings.max_length < 1:
-            raise unexpected(path, "max_position_embeddings", settings.max_position_embeddings, "room for a token")
+        unused = settings.max_position_embeddings - settings.max_length
+        if not LEAST_TOKENS + unused <= settings.max_position_embeddings <= self.most_positions:
+            expected = f"an int from {LEAST_TOKENS + unused} to {self.most_positions}"
+            raise unexpected(path, "max_position_embeddings", settings.max_position_embeddings, expected)
         return settings
+
+    def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
+        return {
+            path.format(0): {self._entry_in(config, name): getattr(settings, name) for name in names}
+            for path, names in _AXES.items()
+            if path in self.tensors
+        }
+
+    def _entry_in(self, config: Mapping[str, Any], setting: str) -> str:
+        """Return by which of its names ``config.json`` has a setting, if it has it."""
+        entry = self.entry(setting)
+        return setting if setting in self.aliases and entry not in config and setting in config else entry
 
     def entry(self, setting: str) -> str:
         """Return what ``config.json`` calls a setting."""

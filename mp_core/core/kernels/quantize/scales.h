@@ -4,7 +4,7 @@
  * The first pass assumes that all scales are normal numbers whose product with the largest code is finite. If one is
  * not, a second pass runs with `strict`, which moves scales to a neighbouring float: up, if the scale was rounded down
  * so far that an end of the range lies more than half a code beyond the codes; down, if its product with the largest
- * code is infinite (symmetric scales only). */
+ * code is infinite (symmetric scales only). The second pass reads the ranges again, so scales must lie elsewhere. */
 
 /* Bits of the smallest normal float; key_of_scale is at most ORDINARY for scales from there to 2^112, else larger. */
 enum { SMALLEST_NORMAL = 1 << 23, ORDINARY = 238 << 23 };
@@ -17,13 +17,13 @@ V vf32 positive(vf32 scale, vf32 range) {
     return select_f32(lt_f32(set_f32(0.0f), range), max_f32(scale, set_f32(0x1p-149f)), set_f32(1.0f));
 }
 
-V int symmetric_pass(const float *top, ptrdiff_t n, float largest, float *scale, const int strict) {
+V int symmetric_pass(const float *restrict amax, ptrdiff_t n, float largest, float *restrict scale, const int strict) {
     /* The largest quotient that is rounded to the largest code; a larger one would be clamped. */
     const float limit = largest + (largest == 448.0f ? 16.0f : largest == 57344.0f ? 4096.0f : 0.5f);
     vu32 key = set_u32(0);
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
         const ptrdiff_t left = at_most(n - j, MP_LANES);
-        const vf32 a = loadn_f32(top + j, left);
+        const vf32 a = loadn_f32(amax + j, left);
         vf32 s = positive(div_f32(a, set_f32(largest)), a);
         if (strict) {
             s = select_f32(lt_f32(set_f32(limit), div_f32(a, s)), next_float(s, 1), s);
@@ -35,8 +35,8 @@ V int symmetric_pass(const float *top, ptrdiff_t n, float largest, float *scale,
     return top_u32(key) > ORDINARY;
 }
 
-static void symmetric_scales(const float *top, ptrdiff_t n, float largest, float *scale) {
-    if (symmetric_pass(top, n, largest, scale, 0)) symmetric_pass(top, n, largest, scale, 1);
+static void symmetric_scales(const float *restrict amax, ptrdiff_t n, float largest, float *restrict scale) {
+    if (symmetric_pass(amax, n, largest, scale, 0)) symmetric_pass(amax, n, largest, scale, 1);
 }
 
 V vu32 zeros_of(vf32 lo, vf32 scale, vf32 low, vf32 high) {
@@ -45,8 +45,8 @@ V vu32 zeros_of(vf32 lo, vf32 scale, vf32 low, vf32 high) {
 
 /* scale = (hi - lo) / (qmax - qmin), zero_point = round(clamp(qmin - lo / scale)): ONNX DynamicQuantizeLinear. If hi -
  * lo overflows, hi and lo are divided first. */
-V int asymmetric_pass(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
-                       int32_t *zero_point, const int strict) {
+V int asymmetric_pass(const float *restrict lo, const float *restrict hi, ptrdiff_t n, int32_t qmin, int32_t qmax,
+                      float *restrict scale, int32_t *restrict zero_point, const int strict) {
     const vf32 low = set_f32((float)qmin), high = set_f32((float)qmax), codes = set_f32((float)(qmax - qmin));
     vu32 key = set_u32(0);
     for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
@@ -68,8 +68,8 @@ V int asymmetric_pass(const float *lo, const float *hi, ptrdiff_t n, int32_t qmi
     return top_u32(key) > ORDINARY;
 }
 
-static void asymmetric_scales(const float *lo, const float *hi, ptrdiff_t n, int32_t qmin, int32_t qmax, float *scale,
-                              int32_t *zero_point) {
+static void asymmetric_scales(const float *restrict lo, const float *restrict hi, ptrdiff_t n, int32_t qmin, int32_t qmax,
+                              float *restrict scale, int32_t *restrict zero_point) {
     if (asymmetric_pass(lo, hi, n, qmin, qmax, scale, zero_point, 0))
         asymmetric_pass(lo, hi, n, qmin, qmax, scale, zero_point, 1);
 }

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import loss_scale as states
-from mp_core.arguments import number, positive_integer, whole
+from mp_core.arguments import float_of, is_number, number, positive_integer, whole
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, own_config
 from mp_core.loss_scale.state import FLOAT32_MAX, are_finite, scale_number
 
@@ -65,13 +65,13 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float) -> None:
-        if not isinstance(loss_scale_value, (int, float)):
+        if not is_number(loss_scale_value):
             raise ValueError(f"loss_scale_value must be a Python int or float. Received: {loss_scale_value!r}")
-        if not 1 <= loss_scale_value <= FLOAT32_MAX:
+        self._value = float_of(loss_scale_value)
+        if not 1 <= self._value <= FLOAT32_MAX:
             raise ValueError(
                 f"loss_scale_value must be at least 1, and finite in float32. Received: {loss_scale_value}"
             )
-        self._value = float(loss_scale_value)
 
     def __call__(self) -> np.float32:
         """Return the value."""
@@ -163,7 +163,7 @@ def get(identifier: Any) -> LossScale | None:
     """
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
-    if isinstance(identifier, (int, float)):
+    if is_number(identifier):
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()

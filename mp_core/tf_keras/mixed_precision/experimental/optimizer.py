@@ -3,6 +3,7 @@
 from typing import Any
 
 from mp_core import loss_scale as states
+from mp_core.arguments import is_number
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.loss_scale import Optimizer
 from mp_core.loss_scale.optimizer import check_optimizer
@@ -42,7 +43,7 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
     """Return what the newer optimizer takes instead of a loss scale."""
-    if isinstance(loss_scale, (int, float)):
+    if is_number(loss_scale):
         return {"dynamic": False, "initial_scale": loss_scale}
     if isinstance(loss_scale, dict) or (isinstance(loss_scale, str) and loss_scale == "dynamic"):
         loss_scale = get(loss_scale)
