@@ -26,7 +26,7 @@ import mp_core as mp
 
 KERNELS = "mp_core/core/kernels"
 LIBRARY = "mp_core/core/library"
-PLAN, PRODUCT, LOOPS = f"{LIBRARY}/plan.c", f"{LIBRARY}/product.c", f"{LIBRARY}/product_loops.h"
+PLAN, PRODUCT = f"{LIBRARY}/plan.c", f"{LIBRARY}/product.c"
 PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
 MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
 KINDS_DEF = f"{KERNELS}/products/kinds.def"
@@ -75,7 +75,7 @@ CASES = (
         "prefetch packed",
         "The next range of a packed panel is prefetched while one is multiplied.",
         f"products {FEW} packed",
-        (Edit(LOOPS, NEXT, f"{NEXT}    if (p->b.packed) return;\n"),),
+        (Edit(PRODUCT, NEXT, f"{NEXT}    if (p->b.packed) return;\n"),),
     ),
     Case(
         "prefetch rows",
@@ -83,7 +83,7 @@ CASES = (
         f"products {FEW} kn",
         (
             Edit(
-                LOOPS,
+                PRODUCT,
                 NEXT,
                 f"{NEXT}    if (!p->b.packed && p->b.cs == mp_element_bytes[p->b.format]) return;\n",
             ),
@@ -101,7 +101,7 @@ CASES = (
         f"products {FEW} nk",
         (
             Edit(
-                LOOPS,
+                PRODUCT,
                 NEXT,
                 f"{NEXT}    if (!p->b.packed && p->b.cs != mp_element_bytes[p->b.format]) return;\n",
             ),
@@ -227,7 +227,7 @@ CASES = (
         "zero points first",
         "Accumulators of int8 begin at the zero points' share of the sums.",
         "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
-        (Edit(LOOPS, "if (!e->col_sum || p->a.row_zero ||", "if (1 || p->a.row_zero ||"),),
+        (Edit(PRODUCT, "if (!e->col_sum || p->a.row_zero ||", "if (1 || p->a.row_zero ||"),),
     ),
     Case(
         "streaming stores",

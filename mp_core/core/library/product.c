@@ -8,9 +8,208 @@
 
 #include "library/runtime.h"
 
-#include "library/product.h"
 #include "library/product_rows.h"
-#include "library/product_loops.h"
+
+/* ---- the loops of a task over columns and ranges of K, down to the calls of a kernel */
+
+/* Set g to the range of K that starts at `first`; return its length: KC, or what is left. */
+static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first) {
+    const ptrdiff_t before_tail = p->k - p->plan.tail, block = g->shape.k_block;
+    const ptrdiff_t length = mp_min((first < before_tail ? before_tail : p->k) - first, p->plan.kc);
+    g->shape.k = length, g->operands.a = a + first * mp_a_bytes(&p->plan);
+    g->accumulators.first = first < block, g->accumulators.last = first + length == p->k;
+    g->accumulators.resume = first % block != 0;
+    g->accumulators.suspend = !g->accumulators.last && (first + length) % block != 0;
+    return length;
+}
+
+/* Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on. */
+static const char *packed_range(const mp_product *p, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, ptrdiff_t n) {
+    const int format = p->b.format;
+    return at->b + column * mp_column_bytes(format, p->k) + first / mp_group[format] * mp_group_bytes[format] * n;
+}
+
+/* The columns that a task goes through at a time: NC, or what is left. */
+typedef struct {
+    ptrdiff_t first, last;
+} columns;
+
+/* Let g prefetch what follows the panel of `column`.
+ *
+ * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
+ * KC rows of the NC columns, of which each panel prefetches an equal part. */
+static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
+    const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
+    mp_prefetch *f = &g->prefetch;
+    first += g->shape.k;
+    if (first >= p->k) first = 0, column = c.last, c = (columns){c.last, 2 * c.last - c.first};
+    f->next = NULL;
+    if (column >= p->n) return;
+    const ptrdiff_t rows = mp_min(p->k - first, p->plan.kc);
+    if (p->b.packed) {
+        const ptrdiff_t width = mp_min(p->n - column, MP_PANEL);
+        f->next = packed_range(p, at, first, column, width);
+        f->rows = 1, f->row_bytes = f->row_stride = mp_column_bytes(p->b.format, rows) * width;
+    } else if (p->plan.way == MP_TRANSPOSED || p->b.cs != mp_element_bytes[p->b.format]) {
+        f->next = at->b + first * p->b.rs + column * p->b.cs;
+        f->rows = mp_min(p->n - column, MP_PANEL), f->row_bytes = rows * p->b.rs, f->row_stride = p->b.cs;
+    } else {
+        const ptrdiff_t begin = panel * rows / panels;
+        f->rows = (panel + 1) * rows / panels - begin;
+        if (f->rows <= 0) return;
+        f->next = at->b + (first + begin) * p->b.rs + c.first * p->b.cs;
+        f->row_bytes = (mp_min(c.last, p->n) - c.first) * p->b.cs, f->row_stride = p->b.rs;
+    }
+}
+
+/* Set the epilogue to the columns from `column` on. */
+static inline void set_columns(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column) {
+    mp_epilogue *e = &g->epilogue;
+    e->out = at->out + column * p->out.size;
+    e->residual = at->residual ? at->residual + column * p->residual.size : NULL;
+    e->bias = p->bias ? p->bias + column : NULL;
+    e->col_scale = p->b.scale ? p->b.scale + column : NULL;
+    e->col_zero = p->b.zero_point ? p->b.zero_point + column : NULL;
+    e->col_sum = at->sums ? at->sums + column : NULL;
+}
+
+/* Multiply NC columns of a row-major B in place: KC rows of B at a time, so that memory is read in order.
+ *
+ * The kernel reads whole vectors and groups, which may reach beyond the last column, into the next row. The last rows
+ * (`tail`) have no row after them, so they are copied into scratch first. */
+static void run_in_place(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c, char *work) {
+    const mp_task_scratch *parts = &p->plan.scratch;
+    const ptrdiff_t size = mp_element_bytes[p->b.format], all = c.last - c.first, group = mp_group[p->b.format];
+    const ptrdiff_t row_bytes = mp_round_up(all, MP_LANES) * size;
+    /* If several register blocks read the same columns, one panel of them stays in L1. */
+    const ptrdiff_t width = g->shape.m > MP_ROWS ? MP_PANEL : all;
+    char *copy = work + parts->accumulators + parts->partial_sums;
+    const char *b = at->b + c.first * size;
+    ptrdiff_t first = 0;
+    g->accumulators.ld = mp_round_up(all, MP_LANES), g->operands.b_stride = group * p->b.rs;
+    g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0; /* integers of b are read as b ^ 0x80 */
+    do {
+        const ptrdiff_t length = advance(p, g, at->a, first);
+        if (first == p->k - p->plan.tail) {
+            memset(copy, 0, (size_t)(group * row_bytes));
+            for (ptrdiff_t row = 0; row < p->plan.tail; row++)
+                memcpy(copy + row * row_bytes, b + (first + row) * p->b.rs, (size_t)(all * size));
+            b = copy - first * p->b.rs, g->operands.b_stride = group * row_bytes;
+        }
+        for (ptrdiff_t column = c.first; column < c.last; column += width) {
+            const ptrdiff_t done = column - c.first;
+            g->shape.n = mp_min(width, c.last - column);
+            g->accumulators.partial = work + (parts->partial_sums ? parts->accumulators : 0) + done * 4;
+            g->accumulators.sums = parts->accumulators ? work + done * 4 : g->accumulators.partial;
+            g->operands.b = b + first * p->b.rs + done * size;
+            set_columns(p, g, at, column);
+            if (g->shape.m > MP_ROWS) set_prefetch(p, g, at, first, column, c);
+            p->kernels->products[p->plan.arithmetic]->in_place[p->b.format](g);
+        }
+        first += length;
+    } while (first < p->k);
+}
+
+/* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
+static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, char *made,
+                      int32_t *own_sums) {
+    const ptrdiff_t k = g->shape.k, n = g->shape.n;
+    if (p->b.packed) {
+        g->operands.b = packed_range(p, at, first, column, n);
+        return;
+    }
+    g->operands.b = made;
+    p->kernels->packing->pack[p->b.format](k, n, at->b + first * p->b.rs + column * p->b.cs, p->b.rs, p->b.cs, made);
+    if (own_sums) p->kernels->products[MP_QUADS]->column_sums(k, n, made, own_sums);
+}
+
+/* Copy the scales of the K blocks from `first` on: kernels read whole vectors, beyond the last column too. */
+static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
+    const ptrdiff_t block = g->shape.k_block;
+    for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++)
+        memcpy(scales + group * MP_PANEL, p->b.group_scale + (first / block + group) * p->n + column,
+               (size_t)g->shape.n * sizeof(float));
+    g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = MP_PANEL;
+}
+
+/* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
+ * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^ 0x80. */
+static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init) {
+    mp_epilogue *e = &g->epilogue;
+    if (!e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
+    for (ptrdiff_t i = 0; i < g->shape.n; i++) init[i] = -e->a_zero * e->col_sum[i];
+    g->accumulators.init = init, e->col_sum = NULL;
+}
+
+/* Multiply the columns from `column` on: those of a panel's range of K, or of one micro-panel of it. */
+static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums) {
+    const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
+    int32_t init[MP_PANEL];
+    g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
+    set_columns(p, g, at, column);
+    if (own_sums) g->epilogue.col_sum = own_sums;
+    start_at_zero_points(p, g, init);
+    if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+    else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
+    else kernels->gemm[p->plan.format](g);
+}
+
+/* Decode a panel's range of K, and multiply one micro-panel after the other. */
+static void run_decoded(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums,
+                        char *decoded) {
+    const int recoded = mp_recoded(&p->plan);
+    const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
+    const ptrdiff_t n = g->shape.n, width = by->micro_panel;
+    mp_accumulators *const sums = &g->accumulators;
+    (recoded ? by->recode : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
+    g->operands.b = decoded;
+    for (ptrdiff_t first = 0; first < n; first += width) {
+        g->shape.n = mp_min(n - first, width);
+        run_kernel(p, g, at, column + first, own_sums ? own_sums + first : NULL);
+        g->operands.b = (const char *)g->operands.b + width * mp_multiplied_bytes(&p->plan, g->shape.k);
+        if (sums->sums) sums->sums = (float *)sums->sums + width;
+        if (sums->partial) sums->partial = (float *)sums->partial + width;
+        if (sums->block_scale) sums->block_scale += width;
+        g->prefetch.next = NULL; /* the first micro-panel has prefetched it */
+    }
+}
+
+/* Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary. */
+static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c, char *work) {
+    const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
+    const mp_task_scratch *parts = &p->plan.scratch;
+    const ptrdiff_t panel_sums = g->shape.m * MP_PANEL * 4;
+    char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *decoded = made + parts->made;
+    int32_t *const own_sums = parts->column_sums ? (int32_t *)(decoded + parts->decoded) : NULL;
+    float *scales = (float *)(decoded + parts->decoded + parts->column_sums);
+    ptrdiff_t first = 0;
+    if (own_sums) memset(own_sums, 0, (size_t)parts->column_sums);
+    g->accumulators.ld = MP_PANEL;
+    do {
+        const ptrdiff_t length = advance(p, g, at->a, first);
+        for (ptrdiff_t column = c.first, panel = 0; column < c.last; column += MP_PANEL, panel++) {
+            int32_t *const sums = own_sums ? own_sums + panel * MP_PANEL : NULL;
+            g->shape.n = mp_min(p->n - column, MP_PANEL);
+            g->accumulators.sums = parts->accumulators ? work + panel * panel_sums : NULL;
+            g->accumulators.partial = parts->partial_sums ? partial + panel * panel_sums : NULL;
+            if (p->plan.prefetch_next || p->plan.way == MP_TRANSPOSED) set_prefetch(p, g, at, first, column, c);
+            if (p->plan.way == MP_TRANSPOSED) {
+                set_columns(p, g, at, column);
+                g->operands.b = at->b + column * p->b.cs, g->operands.b_stride = p->b.cs;
+                g->epilogue.b_zero = mp_flips(p->kernels, &p->plan) ? 128 : 0;
+                kernels->transposed[p->b.format](g);
+                continue;
+            }
+            set_panel(p, g, at, first, column, made, sums);
+            if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
+            if (p->plan.decoded) run_decoded(p, g, at, column, sums, decoded);
+            else run_kernel(p, g, at, column, sums);
+        }
+        first += length;
+    } while (first < p->k);
+}
+
+/* ---- tasks */
 
 /* One task: MC rows of A by some panels of B, of one matrix of the batch; `work` has plan.scratch.total bytes. */
 static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
@@ -19,9 +218,9 @@ static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
     const ptrdiff_t row = rest % plan->row_tasks * plan->mc, matrix = rest / plan->row_tasks;
     const ptrdiff_t end = mp_min(p->n, (first_panel + plan->task_panels) * MP_PANEL), nc = plan->nc_panels * MP_PANEL;
     mp_gemm g = p->common;
-    task_place at = place_of(p, matrix, row);
+    mp_task_place at = mp_place_of(p, matrix, row);
     g.shape.m = mp_min(plan->mc, p->m - row);
-    work = prepare_rows(p, &g, &at, matrix * p->m + row, work);
+    work = mp_prepare_rows(p, &g, &at, matrix * p->m + row, work);
     for (ptrdiff_t column = first_panel * MP_PANEL; column < end; column += nc) {
         const columns c = {column, mp_min(column + nc, end)};
         if (plan->way == MP_IN_PLACE) run_in_place(p, &g, &at, c, work);
@@ -37,12 +236,12 @@ void mp_run_here(const mp_product *p, char *work) {
 /* A small plan: one task, one range of K, no accumulators in scratch. */
 static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
-    task_place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
+    mp_task_place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (!p->plan.direct) {
         at.a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
-        copy_rows(p, g, p->a.data, p->m, work);
+        mp_copy_rows(p, g, p->a.data, p->m, work);
         work += p->plan.scratch.a_copy + p->plan.scratch.a_narrow;
     }
     run_panels(p, g, &at, (columns){0, p->n}, work);

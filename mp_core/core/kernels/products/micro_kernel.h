@@ -6,7 +6,7 @@
  *    (bf16: groups of 2 along K)
  *              one vector: 16 columns                    task: MC rows of A by some panels of B           product.c
  *         k    |<------------->|                           NC columns: one panel, or several              product.c
- *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    product_loops.h
+ *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    product.c      
  *        2 3   b20 b30 b21 b31 ... | ... | ... | ...           MR x NR: a register block                  panel.h
  *        ...                                                     K block: where sums start at +0          micro_kernel
  *                                                                  group: load NR of b, broadcast each   multiply_group

@@ -1,0 +1,156 @@
+#include "library/product_rows.h"
+
+#include <string.h>
+
+enum { QUANTIZED = 4096 }; /* elements of A quantized at a time, or one row: up to K = 4096 they stay in L1 from amax to codes */
+
+/* Quantize rows of A to the codes that mp_core.quantize gives: by given scales, or each row by its amax / 127. */
+static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
+    const mp_quantizers *quantizers = p->kernels->quantizers;
+    const ptrdiff_t at_once = mp_max(1, QUANTIZED / mp_max(p->k, 1));
+    float *scales = (float *)g->epilogue.row_scale, amax[QUANTIZED];
+    mp_part part = {.rows = rows, .cols = p->k, .x = (float *)a, .ldx = p->a.rs / 4, .q = (uint8_t *)to, .ldq = p->k,
+                    .scale = scales, .by_row = g->epilogue.row_stride, .qmin = -128, .qmax = 127};
+    if (p->a.format != MP_F32) {
+        for (ptrdiff_t i = 0; i < rows; i++)
+            p->kernels->casts->widen[p->a.format](a + i * p->a.rs, (float *)wide + i * p->k, p->k, 0);
+        part.x = (float *)wide, part.ldx = p->k;
+    }
+    part.prefetch_distance = part.ldx;
+    if (p->a.scales) part.scale = p->a.scales, part.zero_point = p->a.zeros, part.by_row = 0, part.by_column = 1;
+    if (p->a.scales || p->a.row_scale) {
+        quantizers->quantize[MP_CODE_I8](&part);
+        return;
+    }
+    part.qmin = -127, part.mode = MP_WITHIN;
+    for (ptrdiff_t first = 0; first < rows; first += part.rows) {
+        part.rows = mp_min(rows - first, at_once), part.scale = scales + first, part.prefetch_distance = 0;
+        memset(amax, 0, (size_t)part.rows * sizeof(float));
+        quantizers->amax(&part, amax);
+        quantizers->symmetric_scales(amax, part.rows, 127, scales + first);
+        part.prefetch_distance = part.rows * part.ldx;
+        quantizers->quantize[MP_CODE_I8](&part);
+        part.x += part.rows * part.ldx;
+        part.q += part.rows * part.ldq;
+    }
+}
+
+/* Make rows whose elements are apart contiguous, in their own type. */
+static void gather_elements(const mp_product *p, const char *a, ptrdiff_t rows, char *to) {
+    if (p->a.size > 1) {
+        p->kernels->packing->pack[p->a.size == 4 ? MP_F32 : MP_F16](rows, p->k, a, p->a.rs, p->a.cs, to);
+        return;
+    }
+    for (ptrdiff_t q = 0; q < p->k; q++)
+        for (ptrdiff_t i = 0; i < rows; i++) to[i * p->k + q] = a[i * p->a.rs + q * p->a.cs];
+}
+
+/* Copy rows of A to `to`: neighbours along K side by side, in the type of the arithmetic. Rows
+ * whose elements are apart are first made contiguous in `gathered`. */
+static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *gathered) {
+    const int arithmetic = p->plan.arithmetic;
+    ptrdiff_t rs = p->a.rs, k = p->k;
+    if (p->a.cs != p->a.size) {
+        gather_elements(p, a, rows, gathered);
+        a = gathered, rs = k * p->a.size;
+    }
+    if (rs == k * p->a.size) k *= rows, rows = 1; /* the rows follow each other without gaps: convert them as one */
+    for (; rows > 0; rows--) {
+        if (arithmetic == MP_WIDE && p->a.format != MP_F32)
+            p->kernels->casts->widen[p->a.format](a, (float *)to, k, 0);
+        else if (arithmetic == MP_PAIRS && p->a.format != MP_BF16)
+            p->kernels->casts->to_bf16[p->a.format](a, to, k);
+        else
+            memcpy(to, a, (size_t)(k * mp_own_bytes(arithmetic)));
+        a += rs;
+        to += k * mp_own_bytes(arithmetic);
+    }
+}
+
+/* Write rows of pairs of bf16 as f32, of each pair the odd element first, or rows of bytes as int16. Rows lie rs bytes
+ * apart. */
+static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
+    const ptrdiff_t k = p->k, row_bytes = mp_a_row(&p->plan, k) * mp_a_bytes(&p->plan);
+    for (; rows > 0; rows--, from += rs, to += row_bytes) {
+        uint64_t *const pairs = (uint64_t *)to;
+        int16_t *const words = (int16_t *)to;
+        if (p->plan.arithmetic == MP_PAIRS) {
+            uint32_t pair = 0;
+            for (ptrdiff_t i = 0; i < k / 2; i++) {
+                memcpy(&pair, from + i * 4, 4);
+                pairs[i] = (pair & 0xFFFF0000u) | (uint64_t)(pair << 16) << 32;
+            }
+            if (k % 2) memcpy(&pair, from + (k - 1) * 2, 2), pairs[k / 2] = (uint64_t)pair << 48;
+        } else if (p->a.format == MP_A_U8) {
+            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const uint8_t *)from)[i];
+        } else {
+            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const int8_t *)from)[i];
+        }
+    }
+}
+
+/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of the
+ * arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are made wider from where they lie. */
+void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
+    const mp_plan *plan = &p->plan;
+    const mp_task_scratch *parts = &plan->scratch;
+    char *const narrow = mp_wider(plan) ? work + parts->a_copy : work;
+    char *const gathered = work + parts->a_copy + parts->a_narrow;
+    if (mp_wider(plan) && !parts->a_narrow && !p->a.quantized_here) { /* if K is 0, quantized rows have scales, but no codes */
+        widen_rows(p, a, p->a.rs, rows, work);
+        return;
+    }
+    if (p->a.quantized_here) quantize_rows(p, a, rows, narrow, gathered, g);
+    else gather_rows(p, a, rows, narrow, gathered);
+    if (mp_wider(plan)) widen_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
+}
+
+mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
+    mp_task_place at = {p->a.data + row * p->a.rs, p->b.data, p->b.sums, p->residual.data, p->out.data + row * p->out.rs};
+    ptrdiff_t b_matrix = 0;
+    if (at.residual) at.residual += row * p->residual.rs;
+    for (int axis = p->batch_axes - 1; axis >= 0; axis--) {
+        const mp_axis *x = &p->batch[axis];
+        const ptrdiff_t position = matrix % x->length;
+        matrix /= x->length;
+        at.a += position * x->a;
+        at.out += position * x->out;
+        b_matrix += position * x->b;
+        if (at.residual) at.residual += position * x->residual;
+    }
+    at.b += p->b.packed ? b_matrix * p->b.matrix_bytes : b_matrix;
+    if (at.sums) at.sums += b_matrix * p->n;
+    return at;
+}
+
+/* row_sum[i] of mp_epilogue = (sum over K of a ^ a_flip) - K * ((a_flip & 255) + row_zero[i]). */
+static void sum_rows(const mp_product *p, mp_gemm *g, const char *a, int32_t *sums) {
+    const mp_epilogue *e = &g->epilogue;
+    p->kernels->products[MP_QUADS]->row_sums(g->shape.m, p->k, a, g->operands.lda, g->operands.a_flip, sums);
+    for (ptrdiff_t i = 0; i < g->shape.m; i++) {
+        const int32_t zero = e->row_zero ? e->row_zero[i * e->row_stride] : 0;
+        sums[i] -= (int32_t)p->k * ((int32_t)(g->operands.a_flip & 255) + zero);
+    }
+    g->epilogue.row_sum = sums;
+}
+
+char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdiff_t row, char *work) {
+    const mp_task_scratch *parts = &p->plan.scratch;
+    g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
+    if (p->a.row_scale) g->epilogue.row_scale = p->a.row_scale + row * g->epilogue.row_stride;
+    if (parts->row_scales) {
+        g->epilogue.row_scale = (float *)work, g->epilogue.row_stride = 1;
+        work += parts->row_scales;
+    }
+    if (!p->plan.direct) {
+        mp_copy_rows(p, g, at->a, g->shape.m, work);
+        at->a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
+    }
+    work += parts->a_copy + parts->a_narrow + parts->a_gathered;
+    if (p->a.row_zero) g->epilogue.row_zero = p->a.row_zero + row * g->epilogue.row_stride;
+    if (parts->row_sums) {
+        sum_rows(p, g, at->a, (int32_t *)work);
+        work += parts->row_sums;
+    }
+    return work;
+}
