@@ -98,6 +98,8 @@ class Layer(VariableOwner):
     """Those attributes of them that :func:`repr` tells."""
     _modes: tuple[str, ...] = ()
     """The quantization modes in which a layer computes."""
+    _keeps_dtype: bool = False
+    """Whether the dtype is that of data, which :meth:`with_policy` leaves as it is."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> the form of the matrix there, which a configuration says."""
 
@@ -286,7 +288,7 @@ class Layer(VariableOwner):
             }
         copy = deepcopy(self, moved)
         for part in copy.flatten():
-            if isinstance(part, Layer):
+            if isinstance(part, Layer) and not part._keeps_dtype:
                 part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
         quantize_where(copy, target)

@@ -1,0 +1,74 @@
+"""Run in a process of its own, with Keras' NumPy backend: the cases of `keras_cases.py`.
+
+``python keras_layers.py FOLDER`` writes, for each case, NAME.keras, and NAME.npz with the inputs ``x``, Keras' outputs
+``want``, their ``dtype``, and what `from_keras` makes of the model: ``got`` and ``got_dtype``.
+"""
+
+import sys
+
+import keras
+import numpy as np
+from keras import layers as kl
+from keras_cases import INPUTS, name_of
+
+from mp_core.interop.keras import from_keras
+
+FOLDER = sys.argv[1]
+IDS = np.array([[257, 1001, 515, 999]])
+LARGE = np.array([[1e5, 2e5, 3e5, 1.0]], np.float32)
+TABLE = np.cos(np.arange(1003.0)).astype(np.float32)[:, np.newaxis]
+
+
+def save(name, model, x):
+    want = keras.ops.convert_to_numpy(model(x))
+    model.save(f"{FOLDER}/{name}.keras")
+    got = from_keras(model)(x)
+    arrays = {"x": x, "want": want.astype(np.float64), "got": np.asarray(got).astype(np.float64)}
+    np.savez(f"{FOLDER}/{name}.npz", **arrays, dtype=str(want.dtype), got_dtype=str(got.dtype))
+
+
+# ---- the dtypes of inputs
+
+
+def embedding():
+    return kl.Embedding(1003, 1, embeddings_initializer=lambda shape, dtype=None: TABLE)
+
+
+FIRST = {
+    "floats to an Embedding": (embedding, IDS.astype(np.float32)),
+    "integers to an Embedding": (embedding, IDS),
+    "1e5 to a LayerNormalization": (kl.LayerNormalization, LARGE),
+    "1e5 to a float32 Dense": (lambda: kl.Dense(1, kernel_initializer="ones", dtype="float32"), LARGE),
+    "integers to a Softmax": (kl.Softmax, np.array([[1, 2, 3, 4]])),
+    "booleans to a Dense": (lambda: kl.Dense(2, kernel_initializer="ones"), np.array([[True, False, True, True]])),
+    "float64 to an Identity": (kl.Identity, np.array([[1 / 3, 1e-3, 1e5, 7.0]])),
+}
+
+
+def functional(layer, dtype):
+    x = keras.Input((4,), dtype=dtype)
+    return keras.Model(x, layer(x))
+
+
+WAYS = {
+    "stack": lambda layer, dtype: keras.Sequential([keras.Input((4,), dtype=dtype), layer]),
+    "stack in a stack": lambda layer, dtype: keras.Sequential(
+        [keras.Input((4,), dtype=dtype), keras.Sequential([keras.Input((4,)), layer])]
+    ),
+    "functional in a stack": lambda layer, dtype: keras.Sequential(
+        [keras.Input((4,), dtype=dtype), functional(layer, "float32")]
+    ),
+    "stack in a functional": lambda layer, dtype: functional(keras.Sequential([keras.Input((4,)), layer]), dtype),
+}
+
+
+def inputs():
+    for case in INPUTS:
+        policy, way, first, dtype = case
+        keras.config.set_dtype_policy(policy)
+        make, x = FIRST[first]
+        save(name_of(case), WAYS[way](make(), dtype), x)
+
+
+with np.errstate(all="ignore"):
+    inputs()
