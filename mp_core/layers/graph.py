@@ -100,12 +100,21 @@ class Functional(Layer):
         arguments = [node for calls in self.nodes.values() for node in calls]
         for source in leaves([self.outputs, *arguments]):
             if isinstance(source, Source) and not self._exists(source):
-                raise ValueError(f"The graph of '{self.name}' has no output {source}")
+                raise self._without(source)
 
     def _exists(self, source: Source) -> bool:
-        layer = self._by_name.get(source.layer)
-        count = 1 if isinstance(layer, InputLayer) else len(self.nodes.get(source.layer, ()))
-        return 0 <= source.node < count and source.output >= 0
+        layer, calls = self._by_name.get(source.layer), self.nodes.get(source.layer, [])
+        if layer is None or source.output < 0:
+            return False
+        if isinstance(layer, InputLayer):
+            return source.node == source.output == 0
+        if not 0 <= source.node < len(calls):
+            return False
+        count = _count_of_outputs(layer, calls[source.node])
+        return count is None or source.output < count
+
+    def _without(self, source: Source) -> ValueError:
+        return ValueError(f"The graph of '{self.name}' has no output {source}")
 
     def _sorted(self) -> Iterator[tuple[str, int]]:
         """Yield layer and number of every node, each behind those whose outputs it takes."""
@@ -173,7 +182,7 @@ class Functional(Layer):
         """
         masks = {} if mask is None else self._bound(self.inputs, mask)
         values, _ = self._results(self._bound(self.inputs, inputs), masks, training)
-        return map_leaves(values.__getitem__, self.outputs)
+        return map_leaves(lambda source: self._value(values, source), self.outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; the layers run if one of them makes a mask, or there is one already."""
@@ -210,7 +219,7 @@ class Functional(Layer):
         with awake():
             for name, index in self._order:
                 layer, node = self._by_name[name], self.nodes[name][index]
-                args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(node))
+                args, kwargs = map_leaves(lambda x: self._value(values, x) if isinstance(x, Source) else x, tuple(node))
                 given = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, node.args)
                 before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
                 outputs = layer(*args, training=training, **(_masks_for(layer, given) | kwargs))
@@ -218,6 +227,13 @@ class Functional(Layer):
                 if before is not None or name in self._maskers:
                     self._keep(found, name, index, mask_after(layer, args[0], before))
         return values, {source: mask for source, mask in found.items() if mask is not None}
+
+    def _value(self, values: dict[Source, Any], source: Source) -> Any:
+        """Return the array of a source, which a layer of a user's class may not have returned."""
+        try:
+            return values[source]
+        except KeyError:
+            raise self._without(source) from None
 
     @staticmethod
     def _keep(into: dict[Source, Any], name: str, index: int, results: Any) -> None:
@@ -342,6 +358,17 @@ def _masks_for(layer: Layer, given: Sequence[Any]) -> dict[str, Any]:
         return {"mask": given[0]} if any(m is not None for m in leaves(given[0])) and takes(call, "mask") else {}
     names = (f"{name}_mask" for name in layer._arrays)
     return {name: m for name, m in zip(names, given, strict=False) if m is not None and takes(call, name)}
+
+
+def _count_of_outputs(layer: Layer, node: Node) -> int | None:
+    """Return how many arrays a layer returns at a node, None if only its call says: of a class of users."""
+    if isinstance(layer, Functional):
+        return len(list(leaves(layer.outputs)))
+    if type(layer) is Sequential:
+        return _count_of_outputs(layer.layers[-1], Node((), {})) if layer.layers else 1
+    if type(layer) not in layer_classes(None).values():
+        return None
+    return 2 if node.kwargs.get("return_attention_scores") else 1
 
 
 def _makes_mask(layer: Layer) -> bool:
