@@ -5,11 +5,12 @@
 """
 
 import sys
+from inspect import signature
 
 import keras
 import numpy as np
 from keras import layers as kl
-from keras_cases import INPUTS, name_of
+from keras_cases import INPUTS, NUMBERED, layer_name, name_of
 
 from mp_core.interop.keras import from_keras
 
@@ -23,7 +24,8 @@ def save(name, model, x):
     want = keras.ops.convert_to_numpy(model(x))
     model.save(f"{FOLDER}/{name}.keras")
     got = from_keras(model)(x)
-    arrays = {"x": x, "want": want.astype(np.float64), "got": np.asarray(got).astype(np.float64)}
+    several = {f"x{i}": each for i, each in enumerate(x)} if isinstance(x, list) else {"x": x}
+    arrays = {**several, "want": want.astype(np.float64), "got": np.asarray(got).astype(np.float64)}
     np.savez(f"{FOLDER}/{name}.npz", **arrays, dtype=str(want.dtype), got_dtype=str(got.dtype))
 
 
@@ -70,5 +72,36 @@ def inputs():
         save(name_of(case), WAYS[way](make(), dtype), x)
 
 
+# ---- layers
+
+rng = np.random.default_rng(0)
+
+
+def values(shape, dtype):
+    if dtype == "float32":
+        x = (2 * rng.standard_normal((3, *shape))).astype(np.float32)
+        x[0, 0] = 0
+        return x
+    return rng.integers(0, 9 if dtype == "int32" else 256, (3, *shape)).astype(dtype)
+
+
+def layer_cases():
+    for case in NUMBERED:
+        policy, _, kind, arguments, shape, dtype = (*case, "float32")[:6]
+        keras.config.set_dtype_policy(policy)
+        layer, shapes = getattr(kl, kind)(**arguments), shape if isinstance(shape, list) else [shape]
+        x = [keras.Input(each, dtype=dtype) for each in shapes]
+        options = {"training": False} if "training" in signature(layer.call).parameters else {}
+        outputs = layer(x if isinstance(shape, list) else x[0], **options)
+        model = keras.Model(x if isinstance(shape, list) else x[0], outputs)
+        for w in model.weights:
+            w.assign((0.5 + rng.random(w.shape)).astype(keras.backend.standardize_dtype(w.dtype)))
+        if kind == "Normalization":
+            layer.finalize_state()  # takes the new statistics over
+        arrays = [values(each, dtype) for each in shapes]
+        save(layer_name(case), model, arrays if isinstance(shape, list) else arrays[0])
+
+
 with np.errstate(all="ignore"):
     inputs()
+    layer_cases()

@@ -1,12 +1,16 @@
 """Layers beside those of Keras on its NumPy backend, by one table of cases (`keras_cases.py`)."""
 
 import importlib.util
+import json
+import pickle
 
 import numpy as np
 import pytest
 from conftest import run_with_keras
-from keras_cases import INPUTS, name_of
+from keras_cases import INPUTS, NUMBERED, layer_name, name_of
 
+import mp_core as mp
+from mp_core import layers
 from mp_core.interop.keras import load_keras
 
 ROUNDING = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6}
@@ -24,7 +28,7 @@ def folder(tmp_path_factory):
 
 def _check(got, want, dtype):
     assert got.dtype.name == dtype
-    largest = np.abs(want[np.isfinite(want)], dtype=np.float64).max(initial=1e-30)
+    largest = np.abs(want[np.isfinite(want)]).max(initial=1)
     bound = ROUNDING.get(dtype, 0) * largest
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=bound)
 
@@ -40,3 +44,90 @@ def test_inputs_are_cast_to_the_dtype_of_their_input_and_nothing_else(folder, ca
     again.build()
     again.set_weights(model.get_weights())
     np.testing.assert_array_equal(again(x).astype(np.float64), model(x).astype(np.float64))
+
+
+@pytest.mark.parametrize("case", NUMBERED, ids=layer_name)
+def test_layers_are_those_of_keras(folder, case):
+    policy, _, kind, arguments, *_ = case
+    arrays = np.load(folder / f"{layer_name(case)}.npz")
+    x = arrays["x"] if "x" in arrays else [arrays["x0"], arrays["x1"]]
+    model = load_keras(folder / f"{layer_name(case)}.keras")
+    promoted = arguments.get("activation") == "sparsemax" or kind == "Dot"  # by the NumPy backend alone
+    want, dtype = arrays["want"], model.layers[-1].compute_dtype if promoted else str(arrays["dtype"])
+    outputs = model(x)
+    _check(outputs, want, dtype)
+    _check(arrays["got"].astype(str(arrays["got_dtype"])), want, dtype)
+    own = model.layers[-1]
+    assert type(own) is getattr(layers, kind)
+    made = getattr(layers, kind)(**arguments, dtype=policy)  # Keras' arguments by their names
+    again = type(own).from_config(json.loads(json.dumps(own.get_config())))
+    for layer in (made, again, pickle.loads(pickle.dumps(own))):
+        layer(x)
+        layer.set_weights(own.get_weights())
+        np.testing.assert_array_equal(layer(x).astype(np.float64), outputs.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_sparsemax_is_the_nearest_distribution(dtype):
+    x = mp.cast(np.random.default_rng(0).standard_normal((50, 7)), dtype)
+    probabilities = layers.activations.get("sparsemax")(x)
+    exact = x.astype(np.float64)
+    # It is max(x - t, 0) with the t for which it sums to 1, found here by halving.
+    low, high = exact.min(-1, keepdims=True) - 1, exact.max(-1, keepdims=True)
+    for _ in range(80):
+        middle = (low + high) / 2
+        is_low = np.maximum(exact - middle, 0).sum(-1, keepdims=True) > 1
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+    assert probabilities.dtype == x.dtype
+    epsilon = float(mp.dtypes.finfo(x.dtype).eps)
+    np.testing.assert_allclose(probabilities.astype(np.float64), np.maximum(exact - low, 0), rtol=epsilon, atol=epsilon)
+
+
+REFUSED = [
+    (lambda: layers.Cropping2D((1, 2, 3)), "`cropping` must be integers from 0 on, one or two for each axis"),
+    (lambda: layers.Cropping1D((1, -2)), "`cropping` must be integers from 0 on"),
+    (lambda: layers.ZeroPadding2D("ab"), "`padding` must be an integer"),
+    (lambda: layers.Cropping1D(2)(np.ones((1, 4, 2))), "must be larger than cropping"),
+    (lambda: layers.UpSampling2D(interpolation="bilinear"), "`interpolation` must be 'nearest'"),
+    (lambda: layers.UpSampling1D(0), "`size` must be a positive integer"),
+    (lambda: layers.UpSampling1D(2)(np.ones((1, 4))), "expected 3 axes"),
+    (lambda: layers.Permute((1, 3)), "`dims` must be all integers from 1"),
+    (lambda: layers.Permute(3), "`dims` must be a sequence"),
+    (lambda: layers.Permute((1,))(np.ones((1, 4, 2))), "must have 2 axes"),
+    (lambda: layers.RepeatVector(0), "`n` must be a positive integer"),
+    (lambda: layers.RepeatVector(2)(np.ones((1, 4, 2))), "must have 2 axes"),
+    (lambda: layers.Rescaling(np.nan), "`scale` must be finite numbers"),
+    (lambda: layers.Rescaling("x"), "`scale` must be"),
+    (lambda: layers.Normalization(mean=1.0), "`mean` and `variance` must be both None"),
+    (lambda: layers.Normalization(mean=[[1.0]], variance=[[1.0]]), "at most 1 axes"),
+    (lambda: layers.Normalization(axis=3).build((None, 2)), "`axis` must name different axes"),
+    (lambda: layers.Normalization(mean=[1.0, 2.0], variance=[1.0, 1.0]).build((None, 3)), "do not fit"),
+    (lambda: layers.GroupNormalization(3).build((None, 4)), "`groups` is a divisor"),
+    (lambda: layers.GroupNormalization(0), "`groups` must be a positive integer"),
+    (lambda: layers.PReLU(shared_axes=[3]).build((None, 4)), "`shared_axes` must lie in"),
+    (lambda: layers.PReLU().build((None, None)), "must have a length"),
+    (lambda: layers.AdaptiveMaxPooling2D((1, 2, 3)), "`output_size` must be a positive integer or a pair"),
+    (lambda: layers.AdaptiveMaxPooling1D(2)(np.ones((1, 0, 3))), "have no places"),
+    (lambda: layers.Dot((1, 2, 3)), "`axes` must be an integer or a pair"),
+    (lambda: layers.Dot(0)([np.ones((2, 3))] * 2), "do not fit"),
+    (lambda: layers.Dot(1)([np.ones((2, 3)), np.ones((2, 4))]), "do not fit"),
+    (lambda: layers.Add()([[np.ones(2)], [np.ones(2)]]), "must be a list of 1 or more arrays"),
+    (lambda: layers.CategoryEncoding(3)(np.array([[3]])), "must be from 0 to 2; received 3 to 3"),
+    (lambda: layers.CategoryEncoding(3, "int"), "`output_mode` must be one of multi_hot"),
+    (lambda: layers.Discretization([1.0, 1.0]), "`bin_boundaries` must ascend"),
+    (lambda: layers.RandomFlip("horizontal", None, None, None), "takes"),
+    (lambda: layers.RandomFlip(mode="horizontal", seed=3), "has no `seed`"),
+    (lambda: layers.activations.get("glu")(np.ones((2, 3), np.float32)), "the length of axis -1 must be even"),
+]
+
+
+@pytest.mark.parametrize(("call", "match"), REFUSED)
+def test_wrong_arguments_are_named(call, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        call()
+
+
+def test_a_mask_goes_from_masking_to_pooling():
+    x = np.array([[[1.0, 3.0], [0.0, 0.0], [5.0, 0.0]]], np.float32)
+    stack = layers.Sequential([layers.Masking(), layers.GlobalAveragePooling1D()])
+    np.testing.assert_array_equal(stack(x), [[3.0, 1.5]])

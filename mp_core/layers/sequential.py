@@ -7,7 +7,18 @@ import numpy as np
 
 from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.layers import merging, normalization, pointwise, pooling, reshaping
+from mp_core.layers import (
+    adaptive_pooling,
+    augmentation,
+    encoding,
+    merging,
+    normalization,
+    pointwise,
+    pooling,
+    reshaping,
+    resizing,
+    scaling,
+)
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.building import takes
@@ -16,19 +27,23 @@ from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
 from mp_core.layers.operation import Operation
+from mp_core.layers.prelu import PReLU
 from mp_core.layers.serialization import serialize_keras_object
 
 __all__ = ["Sequential", "add_face", "is_input", "layer_classes"]
 
 _CLASSES = (
-    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, InputLayer, MultiHeadAttention,
-    Operation,
-    *(getattr(module, name) for module in (merging, normalization, pointwise, pooling, reshaping)
-      for name in module.__all__ if name != "Merge"),
+    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, GroupNormalization, InputLayer,
+    MultiHeadAttention, Operation, PReLU,
+    *(getattr(module, name) for module in (
+        adaptive_pooling, augmentation, encoding, merging, normalization, pointwise, pooling, reshaping, resizing,
+        scaling,
+    ) for name in module.__all__ if name != "Merge"),
 )  # fmt: skip
 
 
