@@ -29,7 +29,7 @@ POLICIES = ("float32", "mixed_bfloat16")
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
     "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
-    "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus",
+    "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "squareplus",
     "swish", "tanh", "tanh_shrink",
 )  # fmt: skip
 ROW, LINE, IMAGE, VOLUME, RGB = (6,), (7, 4), (6, 8, 4), (4, 5, 6, 3), (6, 8, 3)
@@ -91,14 +91,13 @@ LAYERS = [
     ("Discretization", {"bin_boundaries": [-0.5, 0.0, 1.0], "output_mode": "one_hot"}, ROW),
 ]  # fmt: skip
 """Class, arguments, shape of the inputs behind the batch axis (a list: of each), and their dtype."""
-FLOAT32 = ("SpatialDropout2D", "SpatialDropout3D", "Discretization", "sparsemax")
-"""What is compared in float32 alone: configurations of layers that have the dtype of their variables in the place of
-their policy, which is lost in Keras too; and a function whose sums Keras' NumPy backend loses in bfloat16."""
+WITHOUT_POLICY = ("SpatialDropout2D", "SpatialDropout3D", "Discretization")
+"""Layers whose configurations have the dtype of variables in the place of the policy, which is lost in Keras too."""
 NUMBERED = [
     (policy, number, *case)
     for policy in POLICIES
     for number, case in enumerate(LAYERS)
-    if policy == "float32" or case[1].get("activation", case[0]) not in FLOAT32
+    if policy == "float32" or case[0] not in WITHOUT_POLICY
 ]
 
 
@@ -106,3 +105,19 @@ def layer_name(case):
     """Return the name of a numbered case."""
     policy, number, kind, *_ = case
     return f"{policy}-{kind}-{number}"
+
+
+# ---- quantization
+
+QUANTIZED = {
+    "int8": ("Int8QuantizationConfig", {}, None),
+    "int8_weights": ("Int8QuantizationConfig", {"activation_quantizer": None}, None),
+    "int4": ("Int4QuantizationConfig", {}, None),
+    "int4_channels": ("Int4QuantizationConfig", {"block_size": -1}, None),
+    "int4_32": ("Int4QuantizationConfig", {"block_size": 32}, "table|dense"),
+    "float8": ("Float8QuantizationConfig", {}, None),
+    "one": ("Int8QuantizationConfig", {}, "^dense$"),
+    "two": ("Int8QuantizationConfig", {}, ["table", "^e"]),
+    "function": ("Int8QuantizationConfig", {}, lambda layer: layer.name != "einsum"),
+}
+"""Class of a configuration, its arguments, and filters."""

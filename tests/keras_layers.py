@@ -10,7 +10,7 @@ from inspect import signature
 import keras
 import numpy as np
 from keras import layers as kl
-from keras_cases import INPUTS, NUMBERED, layer_name, name_of
+from keras_cases import INPUTS, NUMBERED, QUANTIZED, layer_name, name_of
 
 from mp_core.interop.keras import from_keras
 
@@ -102,6 +102,32 @@ def layer_cases():
         save(layer_name(case), model, arrays if isinstance(shape, list) else arrays[0])
 
 
+# ---- quantization
+
+
+def quantized():
+    keras.config.set_dtype_policy("float32")
+    for name, (kind, arguments, filters) in QUANTIZED.items():
+        x = keras.Input((3,), dtype="int32")
+        rows = kl.Embedding(9, 64, name="table")(x)
+        outputs = kl.EinsumDense("abc,cd->abd", (None, 5), bias_axes="d", name="einsum")(
+            kl.Dense(64, name="dense")(rows)
+        )
+        model = keras.Model(x, outputs)
+        for w in model.weights:
+            w.assign(rng.standard_normal(w.shape).astype(np.float32))
+        model.save(f"{FOLDER}/{name}.keras")
+        model.quantize(config=getattr(keras.quantizers, kind)(**arguments), filters=filters)
+        arrays = {}
+        for layer in model.layers[1:]:
+            store = {}
+            layer.save_own_variables(store)
+            arrays |= {f"{layer.name}/{key}": keras.ops.convert_to_numpy(value) for key, value in store.items()}
+            arrays[f"{layer.name}/policy"] = layer.dtype_policy.name
+        np.savez(f"{FOLDER}/{name}.npz", **arrays)
+
+
 with np.errstate(all="ignore"):
+    quantized()
     inputs()
     layer_cases()

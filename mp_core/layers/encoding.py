@@ -111,7 +111,7 @@ class Discretization(Layer):
     def call(self, inputs: Array) -> Array:
         """Return int32, or vectors in the compute dtype."""
         x = ops.cast(inputs, F32) if dtypes.is_float(inputs.dtype) else inputs
-        numbers = np.digitize(x, np.asarray(self.bin_boundaries, F32)).astype(np.int32)
+        numbers: Array = np.digitize(x, np.asarray(self.bin_boundaries, F32)).astype(np.int32)
         if self.output_mode == "int":
             return numbers
         return encoded(numbers, len(self.bin_boundaries) + 1, self.output_mode, self.compute_dtype)

@@ -215,16 +215,17 @@ class Masking(Layer):
 
     def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Array:
         """Return where one of the elements along the last axis has another value."""
-        return np.asarray(self._cast_input(inputs) != self._cast_value(inputs.dtype)).any(axis=-1)
+        return self._others(self._cast_input(inputs))[..., 0]
 
     def call(self, inputs: Array) -> Array:
         """Return the inputs, or zeros."""
-        keep = np.asarray(inputs != self._cast_value(inputs.dtype)).any(axis=-1, keepdims=True)
-        return np.where(keep, inputs, inputs.dtype.type(0))
+        return np.where(self._others(inputs), inputs, inputs.dtype.type(0))
 
-    def _cast_value(self, dtype: Any) -> Any:
-        """Return the value as inputs of this type have it in the call."""
-        return self._compute.type(self.mask_value) if dtypes.is_float(dtype) else self.mask_value
+    def _others(self, inputs: Array) -> Array:
+        """Return where one of the elements along the last axis, which stays with length 1, has another value."""
+        value = inputs.dtype.type(self.mask_value) if dtypes.is_float(inputs.dtype) else self.mask_value
+        others: Array = np.not_equal(inputs, value).any(axis=-1, keepdims=True)
+        return others
 
 
 class Identity(Layer):

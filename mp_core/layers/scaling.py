@@ -95,7 +95,7 @@ class Normalization(Layer):
         self.invert = boolean(invert, "invert")
         self.mean = None if mean is None else _plain(mean, "mean")
         self.variance = None if variance is None else _plain(variance, "variance")
-        shapes = np.shape(self.mean), np.shape(self.variance)
+        shapes = [() if given is None else np.shape(given) for given in (self.mean, self.variance)]
         if (mean is None) != (variance is None) or shapes[0] != shapes[1] or len(shapes[0]) > len(self.axis):
             raise ValueError(
                 f"`mean` and `variance` must be both None, or have one shape with at most {len(self.axis)} axes; "
