@@ -82,6 +82,9 @@ LAYERS = [
     # several inputs
     ("Dot", {"axes": 1}, [ROW, ROW]), ("Dot", {"axes": (2, 1)}, [LINE, (4, 5)]), ("Dot", {"axes": -1}, [LINE, (3, 4)]),
     ("Dot", {"axes": 1, "normalize": True}, [LINE, (7, 5)]),
+    ("Attention", {}, [LINE, (5, 4)]), ("Attention", {"use_scale": True}, [LINE, (5, 3), (5, 4)]),
+    ("Attention", {"score_mode": "concat", "use_scale": True, "dropout": 0.1}, [LINE, (5, 4)]),
+    ("AdditiveAttention", {}, [LINE, (5, 3), (5, 4)]), ("AdditiveAttention", {"use_scale": False}, [LINE, (5, 4)]),
     # masks and categories
     ("Masking", {"mask_value": 0.0}, LINE),
     ("CategoryEncoding", {"num_tokens": 9}, ROW, "int32"),

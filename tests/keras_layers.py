@@ -117,13 +117,17 @@ def quantized():
         for w in model.weights:
             w.assign(rng.standard_normal(w.shape).astype(np.float32))
         model.save(f"{FOLDER}/{name}.keras")
-        model.quantize(config=getattr(keras.quantizers, kind)(**arguments), filters=filters)
+        config = getattr(keras.quantizers, kind)(**arguments)
+        ours = from_keras(model)
+        ours.quantize(config=config, filters=filters)  # Keras' own object
+        model.quantize(config=config, filters=filters)
         arrays = {}
         for layer in model.layers[1:]:
             store = {}
             layer.save_own_variables(store)
             arrays |= {f"{layer.name}/{key}": keras.ops.convert_to_numpy(value) for key, value in store.items()}
             arrays[f"{layer.name}/policy"] = layer.dtype_policy.name
+        arrays["modes"] = [str(layer.quantization_mode) for layer in ours.layers[1:]]
         np.savez(f"{FOLDER}/{name}.npz", **arrays)
 
 

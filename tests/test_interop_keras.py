@@ -98,7 +98,7 @@ REFUSED = {
         "3 of the layers",
         "'l' ('LSTM')",
         "'m' ('Lambda')",
-        "activation function: 'glu'",
+        "activation function: 'erf'",
     ],
     "renorm": ["NotImplementedError", "'renormalized' ('BatchNormalization')", "`renorm`"],
     "unbuilt": ["ValueError", "`model` must be built"],

@@ -38,6 +38,7 @@ from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
+from mp_core.layers.dot_attention import AdditiveAttention, Attention
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.encoding import CategoryEncoding, Discretization
@@ -106,7 +107,9 @@ __all__ = [
     "AdaptiveMaxPooling2D",
     "AdaptiveMaxPooling3D",
     "Add",
+    "AdditiveAttention",
     "AlphaDropout",
+    "Attention",
     "AugMix",
     "Average",
     "AveragePooling1D",

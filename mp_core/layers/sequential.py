@@ -10,6 +10,7 @@ from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_
 from mp_core.layers import (
     adaptive_pooling,
     augmentation,
+    dot_attention,
     encoding,
     merging,
     normalization,
@@ -41,8 +42,8 @@ _CLASSES = (
     BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, GroupNormalization, InputLayer,
     MultiHeadAttention, Operation, PReLU,
     *(getattr(module, name) for module in (
-        adaptive_pooling, augmentation, encoding, merging, normalization, pointwise, pooling, reshaping, resizing,
-        scaling,
+        adaptive_pooling, augmentation, dot_attention, encoding, merging, normalization, pointwise, pooling, reshaping,
+        resizing, scaling,
     ) for name in module.__all__ if name != "Merge"),
 )  # fmt: skip
 
