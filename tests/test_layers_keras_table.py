@@ -4,11 +4,12 @@ import importlib.util
 import io
 import json
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
 from conftest import run_with_keras
-from keras_cases import INPUTS, NUMBERED, QUANTIZED, layer_name, name_of
+from keras_cases import INPUTS, LAYERS, NUMBERED, QUANTIZED, layer_name, name_of
 
 import mp_core as mp
 from mp_core import layers, quantizers
@@ -169,6 +170,24 @@ def test_a_stack_is_quantized_layer_by_layer_with_filters():
     np.testing.assert_array_equal(again(x), stack(x))
     with pytest.raises(ValueError, match="`filters` must choose one of"):
         stack.quantize("int8", filters="a")
+
+
+def test_weights_that_no_file_can_hold_are_not_asked_for(tmp_path, folder):
+    numbers = {
+        kind: [number for number, case in enumerate(LAYERS) if case[0] == kind] for kind in ("PReLU", "Normalization")
+    }
+    for kind, (_, number, *_) in numbers.items():
+        with zipfile.ZipFile(folder / f"float32-{kind}-{number}.keras") as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        config = json.loads(entries["config.json"])
+        layer = config["config"]["layers"][-1]
+        layer["build_config"]["input_shape"][1:-1] = [10**6] * 2
+        layer["config"] |= {"axis": [1, 2]} if kind == "Normalization" else {"shared_axes": None}
+        with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+            for name, content in (entries | {"config.json": json.dumps(config)}).items():
+                archive.writestr(name, content)
+        with pytest.raises(ValueError, match=r"has a length of \d{12,}, but model\.weights\.h5 only"):
+            load_keras(tmp_path / "m.keras")
 
 
 def test_own_variables_are_loaded_all_or_none():

@@ -38,7 +38,7 @@ class Attention(Layer):
 
     supports_masking = True
     _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout")
-    _told = ("score_mode",)
+    _told: tuple[str, ...] = ("score_mode",)
 
     def __init__(self, use_scale: bool = False, score_mode: str = "dot", dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -88,7 +88,7 @@ class Functional(Layer):
         self._check_sources(nodes)
         self._order = list(self._sorted())
         self._maskers = {layer.name for layer in self.layers if _makes_mask(layer)}
-        self._rows = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
+        self._readers = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
         unknown = set(nodes) - set(self._by_name)
@@ -135,16 +135,17 @@ class Functional(Layer):
             for key in ready:
                 del waiting[key]
 
-    def _rows_read(self, source: Source) -> int | None:
-        """Return the most rows of the embeddings that read an input, None if something else reads it too."""
+    def _rows_read(self, source: Source) -> dict[str, int]:
+        """Return the most `rows` of the embeddings that read an input, nothing if something else reads it too."""
         readers = [
             self._by_name[name]
             for name, calls in self.nodes.items()
             if any(source == part for node in calls for part in leaves(node))
         ]
-        if source in leaves(self.outputs) or not all(isinstance(reader, Embedding) for reader in readers):
-            return None
-        return max((reader.input_dim for reader in readers), default=None)  # type: ignore[attr-defined]
+        rows = [reader.input_dim for reader in readers if isinstance(reader, Embedding)]
+        if not rows or len(rows) < len(readers) or source in leaves(self.outputs):
+            return {}
+        return {"rows": max(rows)}
 
     # ---- calls
 
@@ -214,7 +215,7 @@ class Functional(Layer):
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:
         """Return the outputs of all nodes and, where there are any, their masks."""
-        values = {Source(name, 0, 0): self._by_name[name](x, rows=self._rows[name]) for name, x in inputs.items()}
+        values = {Source(name, 0, 0): self._by_name[name](x, **self._readers[name]) for name, x in inputs.items()}
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
             for name, index in self._order:

@@ -224,7 +224,8 @@ class Masking(Layer):
     def _others(self, inputs: Array) -> Array:
         """Return where one of the elements along the last axis, which stays with length 1, has another value."""
         value = inputs.dtype.type(self.mask_value) if dtypes.is_float(inputs.dtype) else self.mask_value
-        return np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)
+        others: Array = np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)
+        return others
 
 
 class Identity(Layer):

@@ -3,6 +3,7 @@
 import io
 import json
 import lzma
+import math
 import os
 import re
 import stat
@@ -142,11 +143,27 @@ def _check_lengths(part: Part, nbytes: int) -> None:
     for each in part.flatten():
         if each.parts:
             continue
-        shapes = _shapes(each.entry.get("build_config"))
-        lengths = [shape[-1] for shape in shapes] + [each.entry["config"].get(name) for name in _LENGTHS]
+        shapes, config = list(_shapes(each.entry.get("build_config"))), each.entry["config"]
+        lengths = [shape[-1] for shape in shapes] + [config.get(name) for name in _LENGTHS]
+        lengths += [_elements(shape, _axes_of(each.entry, shape)) for shape in shapes]
         longest = max((n for n in leaves(lengths) if isinstance(n, int)), default=0)
         if longest > most:
             raise ValueError(f"layer '{each.layer.name}' has a length of {longest}, but {_WEIGHTS} only {nbytes} bytes")
+
+
+def _axes_of(entry: Mapping[str, Any], shape: list[Any]) -> Any:
+    """Return the axes of inputs along which a layer has weights, beside the last one."""
+    config = entry["config"]
+    if entry.get("class_name") == "PReLU":
+        shared = config.get("shared_axes") or ()
+        return [axis for axis in range(1, len(shape)) if axis not in leaves(shared)]
+    return config.get("axis")
+
+
+def _elements(shape: list[Any], axes: Any) -> int:
+    """Return how many elements an array has that has these axes of a shape."""
+    known = (shape[axis] for axis in leaves(axes) if isinstance(axis, int) and -len(shape) <= axis < len(shape))
+    return math.prod(n for n in known if isinstance(n, int))
 
 
 def _shapes(config: Any) -> Iterator[Any]:
