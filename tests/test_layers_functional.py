@@ -252,6 +252,16 @@ def test_a_copy_under_another_policy_keeps_the_dtype_of_its_inputs(stacked):
     np.testing.assert_array_equal(odd.with_policy("bfloat16")(INDICES).astype(np.float32), [[[1.0], [1.0]]])
 
 
+def test_an_output_that_a_users_layer_does_not_return_is_named():
+    class One(layers.Layer):
+        def call(self, inputs):
+            return inputs
+
+    model = Functional([InputLayer((None, 3), name="x"), One(name="y")], {"y": [Node((X,), {})]}, X, Source("y", 0, 1))
+    with pytest.raises(ValueError, match=r"layer 'y' has not returned Source\(layer='y', node=0, output=1\)"):
+        model(_x(2, 3))
+
+
 def test_the_dtype_of_an_input_is_its_own():
     mp.config.set_dtype_policy("mixed_bfloat16")
     try:

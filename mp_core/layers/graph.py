@@ -31,6 +31,13 @@ class Source:
     output: int
 
 
+class _Values(dict[Source, Any]):
+    """The arrays of sources; a layer of a user's class may return fewer than the graph reads."""
+
+    def __missing__(self, source: Source) -> Any:
+        raise ValueError(f"layer '{source.layer}' has not returned {source}")
+
+
 class Node(NamedTuple):
     """The arguments of one call of a layer, with a :class:`Source` in the place of each array."""
 
@@ -100,7 +107,7 @@ class Functional(Layer):
         arguments = [node for calls in self.nodes.values() for node in calls]
         for source in leaves([self.outputs, *arguments]):
             if isinstance(source, Source) and not self._exists(source):
-                raise self._without(source)
+                raise ValueError(f"The graph of '{self.name}' has no output {source}")
 
     def _exists(self, source: Source) -> bool:
         layer, calls = self._by_name.get(source.layer), self.nodes.get(source.layer, [])
@@ -112,9 +119,6 @@ class Functional(Layer):
             return False
         count = _count_of_outputs(layer, calls[source.node])
         return count is None or source.output < count
-
-    def _without(self, source: Source) -> ValueError:
-        return ValueError(f"The graph of '{self.name}' has no output {source}")
 
     def _sorted(self) -> Iterator[tuple[str, int]]:
         """Yield layer and number of every node, each behind those whose outputs it takes."""
@@ -183,7 +187,7 @@ class Functional(Layer):
         """
         masks = {} if mask is None else self._bound(self.inputs, mask)
         values, _ = self._results(self._bound(self.inputs, inputs), masks, training)
-        return map_leaves(lambda source: self._value(values, source), self.outputs)
+        return map_leaves(values.__getitem__, self.outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks of the outputs; the layers run if one of them makes a mask, or there is one already."""
@@ -215,12 +219,14 @@ class Functional(Layer):
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:
         """Return the outputs of all nodes and, where there are any, their masks."""
-        values = {Source(name, 0, 0): self._by_name[name](x, **self._readers[name]) for name, x in inputs.items()}
+        values = _Values()
+        for name, x in inputs.items():
+            values[Source(name, 0, 0)] = self._by_name[name](x, **self._readers[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
             for name, index in self._order:
                 layer, node = self._by_name[name], self.nodes[name][index]
-                args, kwargs = map_leaves(lambda x: self._value(values, x) if isinstance(x, Source) else x, tuple(node))
+                args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(node))
                 given = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, node.args)
                 before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
                 outputs = layer(*args, training=training, **(_masks_for(layer, given) | kwargs))
@@ -228,13 +234,6 @@ class Functional(Layer):
                 if before is not None or name in self._maskers:
                     self._keep(found, name, index, mask_after(layer, args[0], before))
         return values, {source: mask for source, mask in found.items() if mask is not None}
-
-    def _value(self, values: dict[Source, Any], source: Source) -> Any:
-        """Return the array of a source, which a layer of a user's class may not have returned."""
-        try:
-            return values[source]
-        except KeyError:
-            raise self._without(source) from None
 
     @staticmethod
     def _keep(into: dict[Source, Any], name: str, index: int, results: Any) -> None:

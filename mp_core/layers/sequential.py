@@ -144,7 +144,8 @@ class Sequential(Layer):
             :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
         """
         with awake():
-            inputs = self._taken(inputs)
+            if self.input_layer is not None:
+                inputs = self._taken(inputs)
             for layer in self.layers:
                 masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
