@@ -52,6 +52,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         Length of an embedding.
     max_length : int
         The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
+    poolings : tuple of str
+        How the vectors of a text's tokens become one; the results of several stand side by side.
     prompts : dict of str to str
         Name -> text to put before a text, as the folder lists them.
     default_prompt_name : str or None
@@ -70,6 +72,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         super().__init__(folder, modules, policy)
+        self.poolings = modules.poolings
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self.similarity_fn_name = modules.similarity

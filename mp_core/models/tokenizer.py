@@ -138,7 +138,9 @@ class Tokenizer:
         tokens, lengths = {}, {}
         for text, encoding in zip(texts, self._encoded(texts, special=False), strict=True):
             tokens[text], lengths[text] = np.array(encoding.ids, np.int32), _length(encoding)
-        rows, types, cut = [], [], []
+        rows: list[Array] = []
+        types: list[Array] = []
+        cut: list[int] = []
         for pair in pairs:
             n, m = (lengths[text] for text in pair)
             if room % 2 and min(n, m) > room and any(self._shorten(text) != text for text in pair):
