@@ -70,6 +70,13 @@ def test_what_cannot_be_read_is_named(capsys, tmp_path, monkeypatch, arguments, 
     assert words in capsys.readouterr().err
 
 
+def test_of_a_model_that_cannot_be_read_no_socket_is_left(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["serve", "absent", "--unix-socket", "socket"]) == 3
+    assert not (tmp_path / "socket").exists()
+
+
 @pytest.mark.parametrize("content", ["", "\n \n", "a b\n", "schl\u00fcssel\n", "a\x00\n"])
 def test_a_file_of_keys_must_hold_keys(capsys, tmp_path, folder, content):
     pytest.importorskip("uvicorn")

@@ -317,6 +317,25 @@ def test_metrics_count_what_was_done(start):
     assert {name: samples.get(name) for name in expected} == expected
 
 
+def test_the_client_of_prometheus_reads_the_metrics(server):
+    parser = pytest.importorskip("prometheus_client.parser")
+    server.get("/embed", {"inputs": TEXTS})
+    status, headers, text = server.ask("/metrics")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text.decode())}
+    kinds = {name: family.type for name, family in families.items() if family.samples}
+    assert (kinds["mp_core_requests"], kinds["mp_core_queue_tokens"], kinds["mp_core_info"]) == (
+        "counter",
+        "gauge",
+        "gauge",
+    )
+    sizes = [sample for sample in families["mp_core_batch_tokens"].samples if sample.labels["model"] == "encoder"]
+    counts = [sample.value for sample in sizes if sample.name.endswith("_bucket")]
+    (total,) = (sample.value for sample in sizes if sample.name.endswith("_count"))
+    assert counts == sorted(counts)
+    assert counts[-1] == total > 0
+
+
 def test_the_log_has_one_line_a_request(start):
     running = start("--log-format", "json")
     running.get("/embed", {"inputs": TEXTS})

@@ -68,7 +68,7 @@ def test_every_wrong_request_is_a_4xx_with_a_message(server, folder):
         ("/embed", {"inputs": "a", "dimensions": 17}, 422, "at most 16"),
         ("/embed", {"inputs": "a", "dimensions": True}, 422, "a positive integer below 2^31; received true"),
         ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, '"right" or "Right"'),
-        ("/embed", {"inputs": "a", "texts": []}, 422, 'the field the string "texts" is unknown; known are "inputs"'),
+        ("/embed", {"inputs": "a", "texts": []}, 422, 'the field "texts" is unknown; known are "inputs"'),
         ("/embed", {"inputs": "a", "model": "reranker"}, 422, "is no encoder, but of kind reranker"),
         ("/embed", {"inputs": "a", "model": "x"}, 404, "those of this kind are encoder"),
         ("/embed", {"inputs": "a" * (1 << 21)}, 413, "at most 2097152 bytes"),

@@ -4,7 +4,8 @@ import argparse
 import ipaddress
 import os
 import socket
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,10 +81,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             log.write("warning", f"anybody who reaches {place.host} may ask: --api-key-file is not given")
         limits = Limits(**{name: getattr(arguments, f"max_{name}") for name in _LIMITS})
         app = front.create_app(models, limits=limits, keys=keys, log=log)
-        try:
-            server.serve(app, listener, log, grace=arguments.grace_seconds, started=place.tell(listener))
-        finally:
-            place.leave()
+        server.serve(app, listener, log, grace=arguments.grace_seconds, started=place.tell(listener))
     log.write("info", "stopped")
     return DONE
 
@@ -153,23 +151,25 @@ class _Place(NamedTuple):
             loopback = self.host == "localhost"
         return self.path is not None or loopback
 
-    def bound(self) -> socket.socket:
-        """Return a socket that is bound there."""
+    @contextmanager
+    def bound(self) -> Iterator[socket.socket]:
+        """Yield a socket that is bound there; in the end nothing is left of it."""
         from mp_core.serving import server
 
         try:
-            return server.bound(self.host, self.port) if self.path is None else server.bound_unix(self.path)
+            listener = server.bound(self.host, self.port) if self.path is None else server.bound_unix(self.path)
         except OSError as error:
             option = f"--port: {self.host}:{self.port}" if self.path is None else f"--unix-socket: {self.path}"
             raise argparse.ArgumentError(None, f"argument {option}: {error.strerror or error}") from None
+        try:
+            with listener:
+                yield listener
+        finally:
+            if self.path is not None:
+                Path(self.path).unlink(missing_ok=True)
 
-    def tell(self, listener: socket.socket) -> Any:
+    def tell(self, listener: socket.socket) -> Callable[[], None]:
         """Return what prints the address once requests are answered."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = f"unix:{self.path}" if self.path is not None else f"http://{host}:{listener.getsockname()[1]}"
-        return lambda: print(printable(address), flush=True, file=sys.stdout)
-
-    def leave(self) -> None:
-        """Take the path of a socket away."""
-        if self.path is not None:
-            Path(self.path).unlink(missing_ok=True)
+        return lambda: print(printable(address), flush=True)

@@ -194,11 +194,11 @@ class Batcher:
         return batch
 
     async def _compute(self, line: _Line, batch: list[tuple[_Work, range]]) -> None:
-        tokens = Tokens.joined([work.tokens.taken(places) for work, places in batch])
-        size = sum(map(len, tokens.rows))
+        size = sum(work.lengths[place] for work, places in batch for place in places)
         self.waiting -= size
         start = time.perf_counter()
         try:
+            tokens = Tokens.joined([work.tokens.taken(places) for work, places in batch])
             loop = asyncio.get_running_loop()
             rows = await loop.run_in_executor(self._thread, line.model.compute, tokens, line.options)
         except Exception as error:

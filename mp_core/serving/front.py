@@ -12,8 +12,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route as Path
-from starlette.routing import Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mp_core.serving.errors import RefusedError, error_response
@@ -57,8 +56,8 @@ def create_app(
         yield
         await service.close()
 
-    paths = [Path(path, _endpoint(service, path), methods=["POST"]) for path in ROUTES]
-    paths += [Path(path, partial(answer, service)) for path, answer in _ASKED.items()]
+    paths = [Route(path, _endpoint(service, path), methods=["POST"]) for path in ROUTES]
+    paths += [Route(path, partial(answer, service)) for path, answer in _ASKED.items()]
     return _Front(
         service, Router(paths, redirect_slashes=False, default=_nowhere, lifespan=lifespan), keys, log or Log()
     )
@@ -77,7 +76,7 @@ class _Front:
     def __init__(self, service: Service, app: Router, keys: Collection[str], log: Log) -> None:
         self._service, self._app, self._log = service, app, log
         self._keys = [key.encode() for key in keys]
-        self._paths = {route.path for route in app.routes if isinstance(route, Path)}
+        self._paths = {route.path for route in app.routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,7 +125,8 @@ class _Front:
         if isinstance(error, RefusedError):
             return error
         if isinstance(error, HTTPException):  # of Starlette: of the method, as other paths are ours
-            return RefusedError("method", "this path has other methods", headers=error.headers)
+            allowed = (error.headers or {}).get("Allow", "other methods")
+            return RefusedError("method", f"this path takes {allowed}", headers=error.headers)
         if isinstance(error, asyncio.CancelledError):
             return RefusedError("stopping", "the server stopped before it could answer", headers={"Retry-After": "5"})
         self._log.exception("the request failed", error)

@@ -178,7 +178,7 @@ def checked(data: Any, fields: Fields) -> dict[str, Any]:
     for name in data:
         if name not in fields:
             known = ", ".join(map(json.dumps, fields))
-            raise RefusedError("invalid", f"the field {_told(name)} is unknown; known are {known}", name[:40])
+            raise RefusedError("invalid", f"the field {json.dumps(name[:40])} is unknown; known are {known}", name[:40])
     found = {}
     for name, field in fields.items():
         value = data.get(name)

@@ -89,7 +89,7 @@ def overload(options: argparse.Namespace) -> dict:
     """Find what `mp-core serve` can do, then ask for 1.2 times as much; every answer must have the bits of `encode`."""
     folder, texts = options.model or demo.model_folder(), demo.documents_and_ratings()[0]
     expected = BertEncoder.from_folder(folder).encode(texts)
-    serve = ["-m", "mp_core", "serve", folder, "--threads", options.threads, "--quiet"]
+    serve = ["-m", "mp_core", "serve", folder, "--threads", options.threads, "--max-requests", MOST, "--quiet"]
     with started(*serve) as (port, process):
         able = asyncio.run(load(Asker(port, texts, 1, expected), requests=10**6, seconds=10, connections=64))
         rate, memory = OVERLOAD * able["texts_per_second"], [resident(process)]
@@ -111,6 +111,7 @@ def overload(options: argparse.Namespace) -> dict:
 
 
 OVERLOAD = 1.2  # times what the server can do
+MOST = 128  # requests that it may keep waiting: so few that they are waiting within seconds
 
 
 def lock(options: argparse.Namespace) -> None:
