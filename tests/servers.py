@@ -111,8 +111,8 @@ class Server:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self, number=signal.SIGTERM):
-        """Ask the process to end, and return its exit code."""
-        if self.process.poll() is None:
+        """Ask the process to end, unless `number` is None, and return its exit code."""
+        if number is not None and self.process.poll() is None:
             self.process.send_signal(number)
         try:
             return self.process.wait(LIMIT)

@@ -26,6 +26,10 @@ __all__ = ["Record", "Service"]
 
 T = TypeVar("T")
 
+# Characters to make tokens of, or numbers to write, for which another thread costs more than it spares the event loop.
+# 384 numbers take 0.26 ms as decimals (Zen 4, November 2026).
+_SMALL = 2048
+
 
 @dataclass(slots=True)
 class Record:
@@ -124,7 +128,7 @@ class Service:
         record.queue_ms = round(waited * 1e3, 3)
         self.metrics.queued.add(waited, served.name)
         self.metrics.truncated.add(len(tokens.cut), served.name)
-        body = await self._beside(partial(_body, route, served, fields, rows, tokens))
+        body = await self._beside(partial(_body, route, served, fields, rows, tokens), rows.size)
         told = {"X-Compute-Tokens": str(record.tokens), "X-Truncated": str(len(tokens.cut))}
         return Response(body, headers=told, media_type="application/json")
 
@@ -135,7 +139,8 @@ class Service:
             known = ", ".join(map(json.dumps, served.prompts))
             raise RefusedError("invalid", f'"prompt_name" must be one of {known}', "prompt_name")
         try:
-            tokens = await self._beside(partial(served.tokenize, asked.inputs, prompt))
+            size = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in asked.inputs)
+            tokens = await self._beside(partial(served.tokenize, asked.inputs, prompt), size)
         except ValueError as error:
             raise RefusedError("text", str(error)) from None
         if tokens.cut and not fields["truncate"]:
@@ -143,8 +148,10 @@ class Service:
             raise RefusedError("text", f'{told}, and "truncate" is false')
         return tokens
 
-    async def _beside(self, work: Callable[[], T]) -> T:
-        """Return what a function returns that would keep the event loop from others for too long."""
+    async def _beside(self, work: Callable[[], T], size: int) -> T:
+        """Return what a function returns; if it reads or writes much, in a thread, so that others need not wait."""
+        if size <= _SMALL:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._aside, work)
 
     def described(self) -> dict[str, Any]:
