@@ -17,23 +17,41 @@ from mp_core.models import BertEncoder
 from mp_core.models.texts import Tokens
 from mp_core.serving.front import create_app
 from mp_core.serving.logs import Log
-from mp_core.serving.models import Encoder
+from mp_core.serving.models import Encoder, Served
 from mp_core.serving.server import bound, serve
 
 Network = Callable[[dict[str, np.ndarray]], np.ndarray]
 FOLDER = Path("build", "minilm")
 
 
-class Peer(Encoder):
+class Peer(Served):
     """An encoder whose network another library computes; texts are padded to the longest one of a batch."""
 
+    kind, policy, created, prompts = "encoder", "a peer's", 0, ()
+
     def __init__(self, network: Network) -> None:
-        super().__init__("model", BertEncoder.from_folder(demo.model_folder()))
-        self._network = network
+        import tokenizers
+
+        self.name, self._network = "model", network
+        reader = BertEncoder.from_folder(demo.model_folder())  # which is not kept: its weights are not the peer's
+        self.max_length, self.dim = reader.max_length, reader.dim
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(demo.model_folder() / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.max_length)
+
+    def tokenize(self, inputs: Sequence[str], prompt_name: str | None = None) -> Tokens:
+        """Return the tokens of texts; there are no prompts."""
+        found = self._tokenizer.encode_batch(inputs)
+        cut = [place for place, encoding in enumerate(found) if encoding.overflowing]
+        return Tokens([np.array(encoding.ids, np.int32) for encoding in found], cut)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> np.ndarray:
         """Return an embedding for each text, 32 at a time."""
         return np.concatenate([self._padded(tokens.rows[start : start + 32]) for start in range(0, len(tokens), 32)])
+
+    def as_tei(self) -> dict[str, Any]:
+        """Return the pooling."""
+        return {"embedding": {"pooling": "mean"}}
 
     def _padded(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         mask = np.arange(max(map(len, rows))) < np.array([len(row) for row in rows])[:, np.newaxis]
@@ -49,7 +67,7 @@ def by_mp_core(folder: Path, policy: str | None, threads: int) -> Encoder:
     return Encoder("model", BertEncoder.from_folder(folder, policy))
 
 
-def by_onnxruntime(path: Path, threads: int) -> Encoder:
+def by_onnxruntime(path: Path, threads: int) -> Peer:
     """Open an ONNX graph of token ids and their mask."""
     import onnxruntime
 
@@ -59,7 +77,7 @@ def by_onnxruntime(path: Path, threads: int) -> Encoder:
     return Peer(lambda inputs: session.run(None, inputs)[0])
 
 
-def by_openvino(path: Path, threads: int, precision: str) -> Encoder:
+def by_openvino(path: Path, threads: int, precision: str) -> Peer:
     """Compile a graph for inputs of any shape."""
     import openvino
 
@@ -69,7 +87,7 @@ def by_openvino(path: Path, threads: int, precision: str) -> Encoder:
     return Peer(lambda inputs: request.infer(inputs)[0])
 
 
-BACKENDS: dict[str, Callable[[Path, int], Encoder]] = {
+BACKENDS: dict[str, Callable[[Path, int], Served]] = {
     "mp_core float32": lambda folder, threads: by_mp_core(demo.model_folder(), "float32", threads),
     "mp_core bfloat16": lambda folder, threads: by_mp_core(demo.model_folder(), "mixed_bfloat16", threads),
     "mp_core int8": lambda folder, threads: by_mp_core(folder / "fixed", None, threads),
@@ -81,7 +99,7 @@ BACKENDS: dict[str, Callable[[Path, int], Encoder]] = {
 }
 
 
-def encode(model: Encoder, texts: Sequence[str]) -> np.ndarray:
+def encode(model: Served, texts: Sequence[str]) -> np.ndarray:
     """Return the embeddings of texts, without a server."""
     return model.compute(model.tokenize(texts), {})
 

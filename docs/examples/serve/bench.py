@@ -22,7 +22,7 @@ from load import Asker, flood, load
 
 from mp_core import demo
 from mp_core.models import BertEncoder
-from mp_core.serving.models import Encoder
+from mp_core.serving.models import Served
 
 HERE = Path(__file__).parent
 REST = 0.3  # seconds in which the threads of the server before fall asleep
@@ -142,7 +142,7 @@ def counted() -> int:
     return count
 
 
-def running(model: Encoder, texts: list[str], what: Callable[[], object]) -> tuple[object, float]:
+def running(model: Served, texts: list[str], what: Callable[[], object]) -> tuple[object, float]:
     """Return what a function returns while a thread embeds all the time, and the texts embedded per second."""
     stop, done = threading.Event(), []
 
