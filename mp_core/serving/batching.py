@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +16,9 @@ from mp_core.models.texts import Tokens
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Metrics
+from mp_core.serving.models import Served
 
-__all__ = ["Batcher", "Computing"]
-
-
-class Computing(Protocol):
-    """What a batcher needs of a model."""
-
-    @property
-    def name(self) -> str:
-        """By which its batches are counted."""
-
-    def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a row for each text."""
+__all__ = ["Batcher"]
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +47,7 @@ class _Work:
 class _Line:
     """The requests that can share batches: those for one model with the same options."""
 
-    model: Computing
+    model: Served
     options: Mapping[str, Any]
     works: deque[_Work] = field(default_factory=deque)
 
@@ -129,7 +119,7 @@ class Batcher:
         """Return the seconds, from 1 to 60, that what waits will take, at the speed so far."""
         return min(max(1, math.ceil(self.waiting * self._busy / max(self._done, 1))), 60)
 
-    async def __call__(self, model: Computing, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
+    async def __call__(self, model: Served, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
         """Return a row for each text of a request, and the seconds until the first of them was in a batch.
 
         Raises
