@@ -61,6 +61,7 @@ def test_a_port_that_is_taken_is_named_before_any_model_is_read(capsys):
     [
         (["absent"], "absent/config.json: No such file"),
         (["a", "--api-key-file", "absent"], "absent: No such file or directory"),
+        (["a", "--api-key-file", "/dev/zero"], "/dev/zero"),
     ],
 )
 def test_what_cannot_be_read_is_named(capsys, tmp_path, monkeypatch, arguments, words):

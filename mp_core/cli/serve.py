@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mp_core import config
-from mp_core.checkpoint.output import naming
+from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import DONE, positive, printable
 from mp_core.cli.policies import policy
 from mp_core.serving.limits import Limits
@@ -20,6 +20,7 @@ from mp_core.serving.limits import Limits
 __all__ = ["add_command"]
 
 _PACKAGES = ("starlette", "uvicorn")
+_KEYS = 1 << 16  # bytes of a file of keys
 _LIMITS = {
     "body_bytes": "bytes of the body of a request",
     "texts": "texts of a request",
@@ -116,8 +117,7 @@ def _keys(path: str | None) -> list[str]:
     """Return the keys in a file, one a line."""
     if path is None:
         return []
-    with naming(path):
-        content = Path(path).read_bytes()
+    content = read_file(Path(path), _KEYS)
     lines = [line.strip() for line in content.decode("ascii", "replace").splitlines()]
     keys = [line for line in lines if line]
     if not keys or not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
