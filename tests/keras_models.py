@@ -165,7 +165,8 @@ class Doubled(keras.Model):
 def refusals():
     rows = (7, 6)
     refuse(
-        "several", stack(rows, kl.LSTM(3, name="l"), kl.Lambda(lambda x: x, name="m"), kl.Dense(3, activation="glu"))
+        "several",
+        stack(rows, kl.LSTM(3, name="l"), kl.Lambda(lambda x: x, name="m"), kl.Dense(3, activation=keras.ops.erf)),
     )
     refuse("renorm", stack(rows, kl.BatchNormalization(renorm=True, name="renormalized")))
     refuse("unbuilt", keras.Sequential([kl.Dense(3)], name="unbuilt"))

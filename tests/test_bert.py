@@ -630,3 +630,14 @@ def test_no_file_stays_open_after_the_encoder_or_a_failure(folder):
         BertEncoder.from_folder(folder)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_two_halves_of_encode_give_its_bits(tmp_path):
+    encoder = BertEncoder.from_folder(tiny_bert.write(tmp_path / "model"))
+    tokens = encoder.tokenize(tiny_bert.TEXTS, prompt="e ")
+    cut = []
+    expected = encoder.encode(tiny_bert.TEXTS, prompt="e ", truncate_dim=5, normalize=True, on_cut=cut.extend)
+    assert tokens.cut == cut == [3]
+    np.testing.assert_array_equal(encoder.encode_tokens(tokens, 2, True, truncate_dim=5), expected)
+    with pytest.raises(ValueError, match="truncate_dim"):
+        encoder.encode_tokens(tokens, truncate_dim=0)

@@ -302,9 +302,9 @@ def test_a_line_without_an_end_is_refused(model, texts):
 
 def test_lines_from_a_pipe_are_embedded(model, texts, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    writer = subprocess.Popen(["cp", texts, tmp_path / "pipe"])
-    done = mp_core("embed", "--model", model, tmp_path / "pipe")
-    assert writer.wait(60) == 0
+    with processes.Process(["cp", texts, tmp_path / "pipe"]) as writer:
+        done = mp_core("embed", "--model", model, tmp_path / "pipe")
+        assert writer.wait(60) == 0
     assert (done.returncode, done.stdout) == (0, mp_core("embed", "--model", model, texts).stdout)
 
 

@@ -70,7 +70,7 @@ def test_modules_are_found():
 def test_named_files_exist(page):
     """A word in backticks whose first part is a folder or file of the repository's root is a path; * is a glob."""
     text = page.read_text()
-    words = {word for word in re.findall(r"`([\w./*-]+)`", text) if (ROOT / word.split("/")[0]).exists()}
+    words = {word for word in re.findall(r"`([\w.*-][\w./*-]*)`", text) if (ROOT / word.split("/")[0]).exists()}
     links = {link for link in re.findall(r"\]\(([\w./-]+)\)", text) if not link.startswith("http")}
     missing = [word for word in words if not any(ROOT.glob(word.rstrip("/")))]
     missing += [link for link in links if not (page.parent / link).exists()]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import sys
 import zipfile
@@ -97,7 +98,7 @@ REFUSED = {
         "3 of the layers",
         "'l' ('LSTM')",
         "'m' ('Lambda')",
-        "activation function: 'glu'",
+        "activation function: 'erf'",
     ],
     "renorm": ["NotImplementedError", "'renormalized' ('BatchNormalization')", "`renorm`"],
     "unbuilt": ["ValueError", "`model` must be built"],
@@ -232,6 +233,16 @@ def _cycle(config, layers):
     layers[2]["inbound_nodes"][0]["args"][0]["config"]["keras_history"] = ["inner", 0, 0]
 
 
+def _no_output(config, layers):
+    layers[2]["inbound_nodes"][0]["args"][0]["config"]["keras_history"] = ["i", 0, 1]
+
+
+def _no_output_of_a_model(config, layers):
+    next(part for part in layers if part["name"] == "head")["inbound_nodes"][0]["args"][0]["config"][
+        "keras_history"
+    ] = ["inner", 0, 2]
+
+
 def _odd_history(config, layers):
     layers[2]["inbound_nodes"][0]["args"][0]["config"]["keras_history"] = ["i", "0", None]
 
@@ -253,6 +264,8 @@ CONFIGS = [
     (_negative, ValueError, "a shape must be integers and None; received -5"),
     (_other_width, ValueError, r"layer 'one' needs weights \(kernel, bias\) of shapes .*3.*Keras has"),
     (_no_source, NotImplementedError, "has no output Source.*nobody"),
+    (_no_output, NotImplementedError, r"has no output Source\(layer='i', node=0, output=1\)"),
+    (_no_output_of_a_model, NotImplementedError, r"has no output Source\(layer='inner', node=0, output=2\)"),
     (_cycle, NotImplementedError, "has a cycle among"),
     (_odd_history, NotImplementedError, r"must be \[layer, node, output\]"),
     (_no_layers, NotImplementedError, "must have a list of `layers`; received 3"),
@@ -327,14 +340,84 @@ def test_damaged_archives_are_refused(tmp_path, folder, entries):
     for content, match in ((b"{", r"must be a \.keras file"), (b"[" * 10**5, "nested"), (b"[]", "with a `class_name`")):
         with pytest.raises(ValueError, match=match):
             load_keras(_written(tmp_path, entries | {"config.json": content}))
-    with pytest.raises(ValueError, match=r"model.weights.h5 of .* is damaged"):
+    with pytest.raises(ValueError, match=r"model.weights.h5 of .*m\.keras: .*truncated"):
         load_keras(_written(tmp_path, entries | {"model.weights.h5": entries["model.weights.h5"][:3000]}))
     with pytest.raises(ValueError, match="would have"):
         load_keras(_written(tmp_path, entries | {"config.json": b" " * 10**8}, compression=zipfile.ZIP_DEFLATED))
     with pytest.raises(FileNotFoundError):
         load_keras(tmp_path / "none.keras")
+    os.mkfifo(tmp_path / "pipe.keras")
+    with pytest.raises(ValueError, match=r"pipe\.keras is no regular file"):
+        load_keras(tmp_path / "pipe.keras")
     with pytest.raises(TypeError, match="`path` must be a path"):
         load_keras(3)
+
+
+def _flipped(content, place, bit):
+    changed = bytearray(content)
+    changed[place] ^= 1 << bit
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_flipped_bit_of_an_archive_is_one_error_that_names_the_file(tmp_path, folder, method):
+    with zipfile.ZipFile(folder / "int8_table.keras") as archive:
+        path = _written(tmp_path, {name: archive.read(name) for name in archive.namelist()}, compression=method)
+    whole, random = path.read_bytes(), np.random.default_rng(method)
+    for place in random.integers(0, len(whole), 60):
+        path.write_bytes(_flipped(whole, place, random.integers(8)))
+        try:
+            load_keras(path)  # a bit that nothing reads, such as that of a date
+        except ValueError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("name", ["masked", "int4", "digits"])
+def test_flipped_bits_of_weights_are_one_error_that_names_the_file(tmp_path, folder, name):
+    with zipfile.ZipFile(folder / f"{name}.keras") as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    weights, random, refused = entries["model.weights.h5"], np.random.default_rng(1), 0
+    for _ in range(40):
+        changed = weights
+        for place in random.integers(0, len(weights), 20):
+            changed = _flipped(changed, place, random.integers(8))
+        path = _written(tmp_path, entries | {"model.weights.h5": changed})
+        try:
+            load_keras(path)  # flipped bits of the weights themselves are other weights
+        except ValueError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused
+
+
+JUNK = [None, True, -1, 2**63, 10**30, 0.5, "", "x", [], {}, [[]], {"class_name": "Dense", "config": {}}, ["x", 0, 1]]
+
+
+def _places(tree, path=()):
+    """Yield the path of everything in a configuration."""
+    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
+        yield (*path, key)
+        yield from _places(tree[key], (*path, key))
+
+
+@pytest.mark.parametrize("name", ["nested", "masked", "float32_attention"])
+def test_changed_configurations_load_or_are_one_error_that_names_the_file(tmp_path, folder, name):
+    with zipfile.ZipFile(folder / f"{name}.keras") as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    places, random, refused = list(_places(json.loads(entries["config.json"]))), np.random.default_rng(2), 0
+    for number in random.integers(0, len(places), 60):
+        config = part = json.loads(entries["config.json"])
+        *above, last = places[number]
+        for key in above:
+            part = part[key]
+        part[last] = JUNK[random.integers(len(JUNK))]
+        path = _written(tmp_path, entries | {"config.json": json.dumps(config)})
+        try:
+            load_keras(path)
+        except (ValueError, NotImplementedError) as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused
 
 
 def test_other_entries_are_not_unpacked(tmp_path, entries):

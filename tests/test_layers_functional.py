@@ -9,6 +9,7 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
+from mp_core.forward import UnseenError
 from mp_core.layers import Functional, InputLayer, Node, Source
 
 rng = np.random.default_rng(0)
@@ -204,3 +205,111 @@ def test_residual_sums_and_products_are_steps_of_a_plan(policy):
     plan = mp.compile(model, _x(2, 3))
     x = _x(2, 3)
     np.testing.assert_array_equal(plan(x), model(x))
+
+
+# ---- the dtypes of inputs
+
+INDICES = np.array([[257, 3]])
+TABLE = np.arange(1003.0, dtype=np.float32)[:, np.newaxis]
+
+
+def _look_up(dtype, stacked, **kwargs):
+    """Return a model that looks rows up, whose Input has this dtype."""
+    table = layers.Embedding(1003, 1, weights=TABLE, name="table", **kwargs)
+    start = InputLayer((None, 2), dtype=dtype, name="x")
+    if stacked:
+        return layers.Sequential([start, table], **kwargs)
+    return Functional([start, table], {"table": [Node((X,), {})]}, X, Source("table", 0, 0))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int16", "float16"])
+def test_plans_take_integers_where_the_dtype_of_the_input_holds_every_index(stacked, dtype):
+    model = _look_up(dtype, stacked)
+    want = TABLE[INDICES]
+    plan = mp.compile(model, INDICES)
+    for found in (model(INDICES), plan(INDICES), plan(INDICES)):
+        np.testing.assert_array_equal(found, want)
+
+
+def test_an_input_that_does_not_hold_every_index_rounds_it_as_in_keras():
+    for stacked in (True, False):
+        np.testing.assert_array_equal(_look_up("bfloat16", stacked)(INDICES), [[[256.0], [3.0]]])
+        np.testing.assert_array_equal(_look_up("int8", stacked)(INDICES), [[[1.0], [3.0]]])  # 257 wraps around
+        with pytest.raises(UnseenError):
+            mp.compile(_look_up("bfloat16", stacked), INDICES)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_copy_under_another_policy_keeps_the_dtype_of_its_inputs(stacked):
+    model = _look_up("int32", stacked)
+    model(INDICES)
+    copy = model.with_policy("bfloat16")
+    np.testing.assert_array_equal(copy(INDICES).astype(np.float32), TABLE[[[256, 3]]])  # the value 257 is rounded
+    odd = _look_up("float32", stacked)
+    odd.build((None, 2))
+    odd.set_weights([(TABLE % 2).astype(np.float32)])
+    np.testing.assert_array_equal(odd.with_policy("bfloat16")(INDICES).astype(np.float32), [[[1.0], [1.0]]])
+
+
+def test_an_output_that_a_users_layer_does_not_return_is_named():
+    class One(layers.Layer):
+        def call(self, inputs):
+            return inputs
+
+    model = Functional([InputLayer((None, 3), name="x"), One(name="y")], {"y": [Node((X,), {})]}, X, Source("y", 0, 1))
+    with pytest.raises(ValueError, match=r"layer 'y' has not returned Source\(layer='y', node=0, output=1\)"):
+        model(_x(2, 3))
+
+
+def test_the_dtype_of_an_input_is_its_own():
+    mp.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layer = InputLayer((None, 2))
+        stack = layers.Sequential([InputLayer((None, 2)), layers.Identity()])
+        assert layer.dtype == layer.compute_dtype == "float32"  # and not that of the default policy
+        assert (layer(np.ones((1, 2))).dtype, stack(np.ones((1, 2))).dtype.name) == (np.float32, "bfloat16")
+    finally:
+        mp.config.set_dtype_policy("float32")
+    assert layer.get_config()["dtype"] == "float32"  # Keras reads this too
+    assert InputLayer((None, 2), dtype="mixed_float16").dtype == "float16"
+    assert InputLayer.from_config({"batch_input_shape": [None, 2]}).batch_shape == (None, 2)
+    for dtype in ("uint8", "int64", "bool", "float64", "bfloat16"):
+        assert InputLayer((None, 2), dtype=dtype)(np.array([[0, 2]])).dtype.name == dtype
+    with pytest.raises(ValueError, match="Invalid dtype: 'integer'"):
+        InputLayer((None, 2), dtype="integer")
+
+
+def test_a_stack_keeps_its_input():
+    start = InputLayer((None, 3), name="start")
+    stack = layers.Sequential([start, layers.Dense(2, name="dense")], name="stack")
+    stack.build()
+    assert stack.input_layer is start and len(stack.layers) == 1
+    assert (start.path, stack.layers[0].path) == ("stack/start", "stack/dense")
+    again = layers.Sequential.from_config(json.loads(json.dumps(stack.get_config())))
+    assert again.input_layer.batch_shape == (None, 3)
+    assert pickle.loads(pickle.dumps(stack)).input_layer.batch_shape == (None, 3)
+    with pytest.raises(ValueError, match="must not be an InputLayer unless it is the first"):
+        stack.add(InputLayer((None, 3)))
+    with pytest.raises(ValueError, match="must not be an InputLayer unless it is the first"):
+        layers.Sequential([layers.Dense(2), start])
+    with pytest.raises(ValueError, match=r"Input 'start' must have shape \(None, 3\); received \(2, 3, 4\)"):
+        stack(_x(2, 3, 4))
+    with pytest.raises(ValueError, match=r"`input_shape` must be a shape: .* received None"):
+        layers.Sequential([layers.Dense(2)]).build()
+
+
+def test_one_axis_of_length_1_may_be_missing_or_too_many_at_the_end():
+    stack = layers.Sequential([InputLayer((None, 1)), layers.Dense(2, kernel_initializer="ones")])
+    x = _x(3)
+    want = np.repeat(x[:, np.newaxis], 2, axis=1)
+    for given in (x, x[:, np.newaxis], x[:, np.newaxis, np.newaxis]):
+        np.testing.assert_array_equal(stack(given), want)
+
+
+def test_a_stack_without_an_input_casts_nothing_itself():
+    large = np.array([[1e5, 2e5, 3e5, 1.0]], np.float32)
+    stack = layers.Sequential([layers.LayerNormalization(dtype="mixed_float16")], dtype="mixed_float16")
+    expected = layers.LayerNormalization(dtype="mixed_float16")(large)
+    np.testing.assert_array_equal(stack(large), expected)
+    assert np.isfinite(expected).all()

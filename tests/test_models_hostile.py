@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import processes
 import random_models
 import tiny_bert
 from tokenizers import Tokenizer, processors
@@ -42,7 +42,7 @@ def folders(tmp_path_factory):
 def test_mutated_folders_are_refused_by_name_or_run(folders, tmp_path):
     program = [sys.executable, HERE / "hostile_folders.py", folders, tmp_path / "log", "0", "60"]
     quiet = os.environ | {"RUST_BACKTRACE": "0"}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, env=quiet, check=False)
+    done = processes.run(program, capture_output=True, text=True, timeout=300, env=quiet, check=False)
     assert done.returncode == 0, f"folder {(tmp_path / 'log').read_text()}: {done.stdout}\n{done.stderr[-2000:]}"
 
 
@@ -91,5 +91,5 @@ def test_what_is_no_file_of_bounded_size_is_refused_by_name(kind, tmp_path):
     plant, message = PLANTED[kind]
     folder = tiny_bert.write(tmp_path / "whole")
     program = [sys.executable, "-c", LOADS.format(plant=plant), folder, tmp_path, message, *FILES]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    done = processes.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -356,3 +356,37 @@ def test_pairs_have_the_same_scores_alone_by_a_plan_and_padded(name, tmp_path):
             np.testing.assert_array_equal(reranker.predict(PAIRS * 50, batch_size=200), np.tile(padded, (50, 1)))
             np.testing.assert_array_equal([reranker.predict([pair])[0] for pair in PAIRS], padded)
     assert reranker._plans._kept
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_single_texts_and_pairs_have_the_scores_of_transformers(tmp_path, name, labels):
+    network = written(tmp_path, name, labels)
+    inputs = ["a b", ("a b", "c d e"), "a " * 50, ("a " * 50, "b c " * 40), ""]
+    expected = logits(network, tmp_path, [(each,) if isinstance(each, str) else each for each in inputs])
+    reranker = Reranker.from_folder(tmp_path)
+    tokens = reranker.tokenize(inputs)
+    assert tokens.cut == [2, 3]
+    received = reranker.predict_tokens(tokens, activation="linear")
+    np.testing.assert_allclose(received, expected[:, 0] if labels == 1 else expected, rtol=0, atol=FLOAT32)
+
+
+def test_the_two_halves_of_predict_give_its_bits_in_any_cut(tmp_path):
+    written(tmp_path)
+    reranker = Reranker.from_folder(tmp_path)
+    tokens = reranker.tokenize(PAIRS)
+    expected = reranker.predict(PAIRS)
+    np.testing.assert_array_equal(reranker.predict_tokens(tokens), expected)
+    order = [4, 0, 5, 3, 1, 2]
+    parts = [tokens.taken(order[:2]), tokens.taken(order[2:])]
+    assert [len(parts[0]), tokens.cut, parts[0].cut, parts[1].cut] == [2, [4], [0], []]
+    np.testing.assert_array_equal(reranker.predict_tokens(type(tokens).joined(parts)), expected[order])
+    assert type(tokens).joined(parts[::-1]).cut == [4]
+    assert len(reranker.tokenize([])) == 0
+
+
+@pytest.mark.parametrize("wrong", [[1], [("a",)], [{"a": "b"}], ["\ud800"]])
+def test_tokenize_refuses_what_is_neither_a_text_nor_a_pair(tmp_path, wrong):
+    written(tmp_path)
+    with pytest.raises((TypeError, ValueError), match=r"`(inputs|pairs)\[0\]"):
+        Reranker.from_folder(tmp_path).tokenize(wrong)

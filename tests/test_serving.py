@@ -1,272 +1,399 @@
-"""The server of docs/examples/serve: right answers whoever asks at the same time, clear refusals, an orderly end."""
+"""`mp-core serve`: OpenAI's client and curl are answered, with the bits that a text has alone, and it ends in order."""
 
 import asyncio
 import base64
-import http.client
 import json
+import shutil
 import signal
-import subprocess
-import sys
+import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from itertools import permutations
+from math import exp
 
 import numpy as np
 import processes
 import pytest
 import tiny_bert
 from oracles import assert_same_bits
+from servers import LIMIT, Server, scorer
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from batcher import Batcher, BusyError
+from mp_core.models import BertEncoder, Reranker
 
-from mp_core.models import BertEncoder
-
-SERVER = Path(__file__).parents[1] / "docs" / "examples" / "serve" / "server.py"
-
-
-class Server:
-    """The example in a process of its own, on a free port of the loopback interface."""
-
-    def __init__(self, folder, *options):
-        command = [sys.executable, SERVER, folder, "--port", "0", "--threads", "1", *options]
-        self.process = processes.Process(command, stdout=subprocess.PIPE, text=True, limit=processes.LONG)
-        url = self.process.stdout.readline()
-        assert url.startswith("http://127.0.0.1:"), "the server did not start"
-        self.port = int(url.rpartition(":")[2])
-
-    def ask(self, body, method="POST", path="/embed"):
-        """Return the status, the headers and what the answer's JSON says."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body))
-            response = connection.getresponse()
-            text = response.read()
-            return response.status, response.headers, json.loads(text) if text.startswith(b"{") else text
-        finally:
-            connection.close()
-
-    def embed(self, texts):
-        status, _, answer = self.ask({"texts": texts, "form": "base64"})
-        assert status == 200, answer
-        return np.frombuffer(base64.b64decode(answer["base64"]), "<f4").reshape(answer["shape"])
-
-    def health(self):
-        return self.ask(None, "GET", "/health")[2]
-
-    def wait_for(self, condition):
-        end = time.monotonic() + 30
-        while not condition(self.health()):
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-    def stop(self):
-        """Ask the process to end, and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        self.process.stdout.close()
-        return code
+TEXTS = tiny_bert.TEXTS
+PAIRS = [("a b", "c d"), ("a b", "e f g h a b c d e f g"), ("a b", "")]
+DOCUMENTS = [document for _, document in PAIRS]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_bert.write(tmp_path_factory.mktemp("serving") / "model")
+def folders(tmp_path_factory):
+    parent = tmp_path_factory.mktemp("serving")
+    return {
+        "encoder": tiny_bert.write(parent / "encoder"),
+        "reranker": scorer(parent / "reranker", 1),
+        "classifier": scorer(parent / "classifier", 3),
+    }
 
 
 @pytest.fixture(scope="module")
-def encoder(folder):
-    return BertEncoder.from_folder(folder)
+def encoder(folders):
+    return BertEncoder.from_folder(folders["encoder"])
 
 
 @pytest.fixture(scope="module")
-def server(folder):
-    running = Server(folder, "--wait-ms", "50")
+def server(folders, tmp_path_factory):
+    log = tmp_path_factory.mktemp("log") / "log"
+    running = Server(*folders.values(), f"org/other={folders['encoder']}", log=log)
     yield running
     running.stop()
 
 
 @pytest.fixture
-def slow_server(folder):
-    """A server in which a single request waits for a second, and no other finds room."""
-    running = Server(folder, "--wait-ms", "1000", "--capacity", "1")
-    yield running
-    if running.process.poll() is None:
-        running.stop()
+def start(folders, tmp_path):
+    """Start servers of the encoder with other options; they end with the test."""
+    servers = []
+
+    def started(*options):
+        servers.append(Server(folders["encoder"], *options, log=tmp_path / f"log{len(servers)}"))
+        return servers[-1]
+
+    yield started
+    for server in servers:
+        server.stop(signal.SIGKILL)
 
 
-def test_embeddings_have_the_bits_of_encode(server, encoder):
-    assert_same_bits(server.embed(tiny_bert.TEXTS), encoder.encode(tiny_bert.TEXTS))
+def embedded(answer):
+    data = answer["data"]
+    assert [row["index"] for row in data] == list(range(len(data)))
+    return np.array([np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in data])
 
 
-def test_floats_are_the_same_numbers(server, encoder):
-    status, _, answer = server.ask({"texts": tiny_bert.TEXTS})
-    assert status == 200
-    assert_same_bits(np.array(answer["embeddings"], np.float32), encoder.encode(tiny_bert.TEXTS))
+# ---- /v1
 
 
-def test_concurrent_requests_share_batches_and_get_their_own_embeddings(server, encoder):
-    requests = [tiny_bert.TEXTS[index % 5 :][: 1 + index % 3] for index in range(24)]
-    before = server.health()
-    gate = threading.Barrier(len(requests))
+@pytest.fixture
+def client(server):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", timeout=LIMIT, max_retries=0) as client:
+        yield client
 
-    def ask(texts):
-        gate.wait(60)
-        return server.embed(texts)
 
-    with ThreadPoolExecutor(len(requests)) as pool:
-        answers = list(pool.map(ask, requests))
-    for texts, answer in zip(requests, answers, strict=True):
-        assert_same_bits(answer, encoder.encode(texts))
-    after = server.health()
-    assert after["texts"] - before["texts"] == sum(map(len, requests))
-    assert after["batches"] - before["batches"] <= len(requests) // 2
-    assert after["waiting"] == 0
+def test_the_client_of_openai_gets_the_bits_of_encode(client, encoder):
+    expected = encoder.encode(TEXTS)
+    for name in ("encoder", "org/other"):
+        for form in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
+            answer = client.embeddings.create(model=name, input=TEXTS, **form)
+            rows = [row.embedding for row in answer.data]
+            if form.get("encoding_format") == "base64":
+                rows = [np.frombuffer(base64.b64decode(row), "<f4") for row in rows]
+            assert_same_bits(np.array(rows, np.float32), expected)
+            assert answer.model == name
+    single = client.embeddings.create(model="encoder", input="a b c")
+    assert_same_bits(np.array(single.data[0].embedding, np.float32), encoder.encode("a b c"))
+
+
+def test_the_client_of_openai_is_told_the_tokens_and_what_was_cut(client):
+    answer = client.embeddings.create(model="encoder", input=TEXTS)
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (5 + 2 + 3 + 10 + 6, 26)
+    assert answer.model_extra["truncated"] == [3]
+    assert "truncated" not in client.embeddings.create(model="encoder", input="a").model_extra
+
+
+def test_the_client_of_openai_gets_shorter_embeddings_of_length_one(client, encoder):
+    answer = client.embeddings.create(model="encoder", input=TEXTS, dimensions=5)
+    rows = np.array([row.embedding for row in answer.data], np.float32)
+    assert_same_bits(rows, encoder.encode(TEXTS, truncate_dim=5, normalize=True))
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
+
+
+def test_the_client_of_openai_sees_the_models(client):
+    names = [model.id for model in client.models.list()]
+    assert names == ["encoder", "reranker", "classifier", "org/other"]
+    model = client.models.retrieve("org/other")
+    assert (model.id, model.model_extra["kind"], model.model_extra["dimensions"]) == ("org/other", "encoder", 16)
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "word"),
+    ("arguments", "error", "status", "words"),
     [
-        (b"", 400, "JSON"),
-        (b"{", 400, "JSON"),
-        (b"\xff", 400, "JSON"),
-        (b"[" * 100_000, 400, "JSON"),
-        ([], 400, "object"),
-        ({}, 400, "texts"),
-        ({"texts": "a"}, 400, "list"),
-        ({"texts": []}, 400, "1 to"),
-        ({"texts": ["a"] * 129}, 400, "128"),
-        ({"texts": ["a", 1]}, 400, '"texts"[1]'),
-        ({"texts": ["\ud800"]}, 400, "surrogate"),
-        ({"texts": ["a"], "form": "csv"}, 400, "form"),
-        ({"texts": ["a"], "other": 1}, 400, "texts"),
-        ({"texts": ["a" * (1 << 20)]}, 413, "bytes"),
+        ({"model": "absent"}, "NotFoundError", 404, "encoder, org/other"),
+        ({"model": "reranker"}, "BadRequestError", 400, "of kind reranker"),
+        ({"input": []}, "BadRequestError", 400, '"input" must be'),
+        ({"input": [[1, 2]]}, "BadRequestError", 400, "send text"),
+        ({"dimensions": 17}, "BadRequestError", 400, "at most 16"),
+        ({"extra_body": {"odd": 1}}, "BadRequestError", 400, '"odd" is unknown'),
+        ({"extra_body": {"truncate": False}}, "BadRequestError", 400, "text 3 has more than 10 tokens"),
+        ({"extra_body": {"prompt_name": "odd"}}, "BadRequestError", 400, "query"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(server, encoder, body, status, word):
-    received, _, answer = server.ask(body)
-    assert received == status
-    assert word in answer["error"]
-    assert_same_bits(server.embed(["a b"]), encoder.encode(["a b"]))
+def test_the_client_of_openai_raises_its_own_errors(client, arguments, error, status, words):
+    import openai
+
+    with pytest.raises(getattr(openai, error)) as raised:
+        client.embeddings.create(**{"model": "encoder", "input": TEXTS} | arguments)
+    assert raised.value.status_code == status
+    assert words in raised.value.body["message"]
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/embed", 405), ("GET", "/other", 404)])
-def test_other_paths_and_methods_are_refused(server, method, path, status):
-    received, _, answer = server.ask(None, method, path)
-    assert received == status
-    assert "error" in answer
+def test_rerank_gives_the_order_and_the_bits_of_predict(server, folders):
+    scores = Reranker.from_folder(folders["reranker"]).predict(PAIRS)
+    body = {"model": "reranker", "query": "a b", "documents": [DOCUMENTS[0], {"text": DOCUMENTS[1]}, DOCUMENTS[2]]}
+    answer = server.get("/v1/rerank", body)
+    order = np.argsort(-scores)
+    assert [row["index"] for row in answer["results"]] == order.tolist()
+    assert_same_bits(np.array([row["relevance_score"] for row in answer["results"]], np.float32), scores[order])
+    assert answer["truncated"] == [1]
+    top = server.get("/v1/rerank", body | {"top_n": 1, "return_documents": True})["results"]
+    assert [row["document"] for row in top] == [{"text": DOCUMENTS[order[0]]}]
 
 
-def test_requests_beyond_the_capacity_are_refused_and_told_to_come_back(slow_server):
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(slow_server.embed, ["a"])
-        slow_server.wait_for(lambda health: health["waiting"] == 1)
-        status, headers, answer = slow_server.ask({"texts": ["b"]})
-        assert (status, headers["Retry-After"], answer) == (503, "1", {"error": "the server is busy"})
-        assert first.result().shape == (1, tiny_bert.WIDTH)
+# ---- the routes of text-embeddings-inference, by curl
 
 
-def test_what_was_received_is_answered_before_the_end(slow_server, encoder):
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(slow_server.embed, ["a b c"])
-        slow_server.wait_for(lambda health: health["waiting"] == 1)
-        code = slow_server.stop()
-        assert_same_bits(answer.result(), encoder.encode(["a b c"]))
-    assert code in (0, -signal.SIGTERM)  # uvicorn raises the signal again once it is done
-    with pytest.raises(ConnectionError):
-        slow_server.health()
+def curl(*arguments):
+    if not shutil.which("curl"):
+        pytest.skip("without curl")
+    done = processes.run(["curl", "-sS", "--max-time", str(LIMIT), *arguments], capture_output=True, timeout=2 * LIMIT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
 
 
-class Lengths:
-    """Embeds a text as its length, and notes what it is called with; "wrong" is an error."""
-
-    def __init__(self, gate=None):
-        self.calls = []
-        self.gate = gate
-
-    def __call__(self, texts):
-        self.calls.append(texts)
-        if self.gate is not None:
-            self.gate.wait(60)
-        for error in (ValueError, OSError):
-            if error.__name__ in texts:
-                raise error(texts)
-        return np.array([[len(text)] for text in texts], np.float32)
+def test_curl_gets_embeddings(server, encoder):
+    body = json.dumps({"inputs": TEXTS})
+    answer = curl(f"{server.address}/embed", "-H", "Content-Type: application/json", "-d", body, "-D", "-")
+    head, _, content = answer.partition("\r\n\r\n")
+    assert_same_bits(np.array(json.loads(content), np.float32), encoder.encode(TEXTS))
+    assert {"x-compute-tokens: 26", "x-truncated: 1"} <= set(head.lower().split("\r\n"))
+    raw = json.loads(curl(f"{server.address}/embed", "-d", json.dumps({"inputs": "a b c", "normalize": False})))
+    assert_same_bits(np.array(raw, np.float32), encoder.encode(["a b c"], normalize=False))
 
 
-def batched(encode, requests, **limits):
-    """Return the answers, or errors, of a batcher to requests that come at once, and close it."""
-
-    async def run():
-        batcher = Batcher(encode, **limits)
-        batcher.start()
-        answers = asyncio.gather(*map(batcher, requests), return_exceptions=True)
-        await asyncio.sleep(0)  # the requests are in the queue
-        await batcher.close()
-        return await answers
-
-    return asyncio.run(run())
+def test_curl_gets_ranks(server, folders):
+    reranker = Reranker.from_folder(folders["reranker"])
+    for raw in (False, True):
+        body = {"query": "a b", "texts": DOCUMENTS, "raw_scores": raw, "return_text": True}
+        answer = json.loads(curl(f"{server.address}/rerank", "-d", json.dumps(body)))
+        scores = reranker.predict(PAIRS, activation="linear" if raw else "sigmoid")
+        order = np.argsort(-scores)
+        assert [(row["index"], row["text"]) for row in answer] == [(i, DOCUMENTS[i]) for i in order]
+        assert_same_bits(np.array([row["score"] for row in answer], np.float32), scores[order])
 
 
-def test_batches_are_filled_in_order_and_not_beyond_their_size():
-    encode = Lengths()
-    requests = [["a"], ["bb", "cc"], ["ddd"] * 3, ["e"] * 9, ["f"]]
-    answers = batched(encode, requests, batch_size=4)
-    assert [len(texts) for texts in encode.calls] == [3, 3, 9, 1]
-    for texts, answer in zip(requests, answers, strict=True):
-        assert answer[:, 0].tolist() == [len(text) for text in texts]
+def test_curl_gets_predictions(server, folders):
+    classifier = Reranker.from_folder(folders["classifier"])
+    logits = classifier.predict([("a b", "c")], activation="linear")[0]
+    for inputs, nested in (["a b", "c"], False), ([["a b"], ["a b", "c"]], True):
+        body = {"inputs": inputs, "model": "classifier"}
+        answer = json.loads(curl(f"{server.address}/predict", "-d", json.dumps(body)))
+        found = answer[-1] if nested else answer
+        order = np.argsort(-logits)
+        assert [row["label"] for row in found] == [f"label {index}" for index in order]
+        shares = np.exp(logits - logits.max())
+        np.testing.assert_allclose([row["score"] for row in found], (shares / shares.sum())[order], rtol=1e-5)
+    single = server.get("/predict", {"inputs": "a b", "model": "classifier", "raw_scores": True})
+    assert {row["label"] for row in single} == {"label 0", "label 1", "label 2"}
+    score = server.get("/predict", {"inputs": ["a b", "c d"]})[0]["score"]  # of the reranker, the first that predicts
+    raw = Reranker.from_folder(folders["reranker"]).predict([("a b", "c d")], activation="linear")[0]
+    assert score == pytest.approx(1 / (1 + exp(-raw)), rel=1e-5)
 
 
-def test_a_wrong_text_fails_its_own_request_only():
-    answers = batched(Lengths(), [["a"], ["b", "ValueError"], ["cc"]])
-    assert isinstance(answers[1], ValueError)
-    assert [answers[0].item(), answers[2].item()] == [1, 2]
+def test_info_names_the_first_model_as_tei_does_and_all_models(server):
+    info = server.get("/info")
+    assert (info["model_id"], info["model_type"]) == ("encoder", {"embedding": {"pooling": "mean"}})
+    assert (info["max_input_length"], info["auto_truncate"]) == (tiny_bert.POSITIONS, True)
+    assert info["models"]["classifier"]["labels"] == ["label 0", "label 1", "label 2"]
 
 
-def test_another_error_fails_its_batch_and_the_next_batch_is_embedded():
-    answers = batched(Lengths(), [["a"], ["OSError"], ["cc"]], batch_size=2)
-    assert [type(answer) for answer in answers[:2]] == [OSError, OSError]
-    assert answers[2].item() == 2
+def test_errors_of_these_routes_have_the_form_of_tei(server):
+    for path, body in (("/embed", {"inputs": 1}), ("/rerank", {"query": "a", "texts": []}), ("/predict", {})):
+        status, _, answer = server.ask(path, body)
+        assert (status, answer["error_type"]) == (422, "Validation")
+        assert '"' in answer["error"]
+    status, _, answer = server.ask("/embed", {"inputs": TEXTS, "truncate": False})
+    assert (status, answer["error_type"]) == (422, "Tokenizer")
 
 
-def test_a_request_is_refused_when_full_and_after_the_end():
-    async def run():
-        gate = threading.Event()
-        encode = Lengths(gate)
-        batcher = Batcher(encode, batch_size=1, capacity=2)
-        with pytest.raises(BusyError):  # not started
-            await batcher(["a"])
-        batcher.start()
-        taken = [asyncio.create_task(batcher(["a"] * 9))]
-        while not encode.calls:
-            await asyncio.sleep(0.001)
-        taken += [asyncio.create_task(batcher(["a"])) for _ in range(2)]
-        await asyncio.sleep(0)
-        assert batcher.waiting == 2
-        with pytest.raises(BusyError):
-            await batcher(["a"])
-        gate.set()
-        assert [len(await task) for task in taken] == [9, 1, 1]
-        await batcher.close()
-        with pytest.raises(BusyError):
-            await batcher(["a"])
-
-    asyncio.run(run())
+# ---- many at once
 
 
-def test_requests_that_nobody_waits_for_are_not_embedded():
-    async def run():
-        encode = Lengths()
-        batcher = Batcher(encode, wait=60)
-        batcher.start()
-        tasks = [asyncio.create_task(batcher([text])) for text in "ab"]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        await asyncio.sleep(0)
-        await batcher.close()
-        assert (await tasks[1]).item() == 1
-        assert encode.calls == [["b"]]
+def test_concurrent_requests_share_batches_and_get_their_own_bits(server, encoder):
+    requests = [TEXTS[index % 5 :][: 1 + index % 3] for index in range(48)]
+    gate = threading.Barrier(len(requests))
 
-    asyncio.run(run())
+    def ask(texts):
+        gate.wait(LIMIT)
+        return embedded(server.get("/v1/embeddings", {"input": texts, "encoding_format": "base64"}))
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        for texts, answer in zip(requests, pool.map(ask, requests), strict=True):
+            assert_same_bits(answer, encoder.encode(texts))
+
+
+def test_a_request_longer_than_a_batch_has_the_same_bits(start, encoder):
+    running = start("--max-batch-tokens", "7")
+    answer = running.get("/v1/embeddings", {"input": TEXTS * 40, "encoding_format": "base64"})
+    running.stop()
+    assert_same_bits(embedded(answer), encoder.encode(TEXTS * 40))
+
+
+def test_more_than_it_can_do_is_refused_in_order_and_the_rest_has_the_right_bits(start, encoder):
+    from load import Asker, flood
+
+    texts = [" ".join(words) for words in permutations("abcd")]
+    running = start("--max-requests", "4", "--max-queue-tokens", "20", "--quiet")
+    asker = Asker(running.port, texts, 3, encoder.encode(texts))
+    report = asyncio.run(flood(asker, 2000, seconds=0.5, per_request=3))
+    assert set(report["statuses"]) == {200, 429}
+    assert (report["wrong"], report["without_retry_after"]) == (0, 0)
+    assert running.ask("/embed", {"inputs": texts})[0] == 200
+
+
+# ---- where it listens, and who may ask
+
+
+def test_a_unix_socket_is_asked_by_curl_and_removed_in_the_end(start, tmp_path, encoder):
+    path = tmp_path / "socket"
+    running = start("--unix-socket", str(path))
+    assert running.address == f"unix:{path}"
+    answer = curl("--unix-socket", path, "http://localhost/embed", "-d", json.dumps({"inputs": TEXTS}))
+    assert_same_bits(np.array(json.loads(answer), np.float32), encoder.encode(TEXTS))
+    assert running.stop() == 0
+    assert not path.exists()
+
+
+def test_a_unix_socket_that_nobody_listens_to_is_replaced(start, tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    running = start("--unix-socket", str(path))
+    with pytest.raises(AssertionError, match=r"--unix-socket: .*in use"):
+        start("--unix-socket", str(path))
+    assert json.loads(curl("--unix-socket", path, "http://localhost/health")) == {"status": "ok"}
+    running.stop()
+
+
+def test_with_a_file_of_keys_one_of_them_is_needed(start, tmp_path):
+    (tmp_path / "keys").write_text("first-key\n\nsecond-key\n")
+    running = start("--api-key-file", tmp_path / "keys")
+    for key, status in (("first-key", 200), ("second-key", 200), ("third", 401), ("", 401)):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert running.ask("/v1/embeddings", {"input": "a"}, headers=headers)[0] == status
+    status, headers, answer = running.ask("/v1/models")
+    assert (status, headers["WWW-Authenticate"], answer["error"]["code"]) == (401, "Bearer", "invalid_api_key")
+    for host in ("a/health?", "a/health#", "/health"):  # from which Starlette would make another address
+        assert running.ask("/v1/models", headers={"Host": host})[0] in (400, 401)
+    assert [running.ask(path)[0] for path in ("/health", "/ready", "/metrics", "/nowhere")] == [200, 200, 401, 401]
+    running.stop()
+    assert "key" not in "".join(line for line in running.lines() if "Bearer" not in line)
+
+
+# ---- what it says of itself
+
+
+def test_metrics_count_what_was_done(start):
+    running = start()
+    running.get("/embed", {"inputs": TEXTS})
+    running.ask("/embed", {})
+    running.ask("/nowhere/at/all")
+    samples = running.samples()
+    expected = {
+        'mp_core_requests_total{route="/embed",status="200"}': 1,
+        'mp_core_requests_total{route="/embed",status="422"}': 1,
+        'mp_core_requests_total{route="other",status="404"}': 1,
+        'mp_core_texts_total{model="encoder"}': 5,
+        'mp_core_tokens_total{model="encoder"}': 26,
+        'mp_core_truncated_texts_total{model="encoder"}': 1,
+        'mp_core_batch_tokens_bucket{model="encoder",le="16"}': 0,
+        'mp_core_batch_tokens_bucket{model="encoder",le="64"}': 1,
+        'mp_core_batch_texts_bucket{model="encoder",le="+Inf"}': 1,
+        'mp_core_request_seconds_count{route="/embed"}': 2,
+        'mp_core_queue_seconds_count{model="encoder"}': 1,
+        "mp_core_queue_tokens": 0,
+        "mp_core_requests_in_flight": 1,
+    }
+    assert {name: samples.get(name) for name in expected} == expected
+
+
+def test_the_client_of_prometheus_reads_the_metrics(server):
+    parser = pytest.importorskip("prometheus_client.parser")
+    server.get("/embed", {"inputs": TEXTS})
+    status, headers, text = server.ask("/metrics")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text.decode())}
+    kinds = {name: family.type for name, family in families.items() if family.samples}
+    assert (kinds["mp_core_requests"], kinds["mp_core_queue_tokens"], kinds["mp_core_info"]) == (
+        "counter",
+        "gauge",
+        "gauge",
+    )
+    sizes = [sample for sample in families["mp_core_batch_tokens"].samples if sample.labels["model"] == "encoder"]
+    counts = [sample.value for sample in sizes if sample.name.endswith("_bucket")]
+    (total,) = (sample.value for sample in sizes if sample.name.endswith("_count"))
+    assert counts == sorted(counts)
+    assert counts[-1] == total > 0
+
+
+def test_the_log_has_one_line_a_request(start):
+    running = start("--log-format", "json")
+    running.get("/embed", {"inputs": TEXTS})
+    running.ask("/embed", {"inputs": 1})
+    running.ask("/%0a%1b[31m\r\n".strip())
+    running.get("/health")
+    lines = [json.loads(line) for line in running.lines(4)]
+    told = [(line["message"], line["status"], line.get("texts"), line.get("truncated")) for line in lines[1:]]
+    assert told[:2] == [("POST /embed", 200, 5, 1), ("POST /embed", 422, None, None)]
+    assert (len(told), told[2][1]) == (3, 404)
+    assert '"inputs" must be' in lines[2]["error"]
+    assert running.stop() == 0
+    assert json.loads(running.lines(5)[-1])["message"] == "stopped"
+
+
+def test_a_client_that_goes_away_is_one_short_line(start):
+    running = start()
+    head = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n"
+    for body in (b"", b'{"inputs": '):
+        with running.connect() as connection:
+            connection.sendall(head + body)
+        line = running.lines(2 + bool(body))[-1]
+        assert "whose client went away" in line
+        assert len(line) < 200
+    running.stop()
+    assert len(running.lines()) == 4  # of the model, of two clients, of the end
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_begun_is_answered_before_the_end_and_new_clients_are_refused(start, encoder, number):
+    running = start()
+    body = json.dumps({"inputs": "a b c"}).encode()
+    with running.connect() as connection, running.connect() as idle:
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        connection.sendall(f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        connection.sendall(body[:5])
+        running.wait_for("mp_core_requests_in_flight", 2)
+        running.process.send_signal(number)
+        assert idle.makefile("rb").read().endswith(b'{"status":"ok"}')  # and then it is closed
+        with pytest.raises(OSError):
+            running.connect().close()
+        connection.sendall(body[5:])
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert_same_bits(np.array(json.loads(answer.rpartition(b"\r\n")[2]), np.float32), encoder.encode(["a b c"]))
+    assert running.stop(None) == 0
+
+
+def test_what_is_not_answered_in_time_is_told_to_come_back(start):
+    running = start("--grace-seconds", "1")
+    with running.connect() as connection:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+        running.wait_for("mp_core_requests_in_flight", 2)
+        running.process.send_signal(signal.SIGTERM)
+        answer = connection.makefile("rb").read().lower()
+    assert answer.startswith(b"http/1.1 503")
+    assert b"retry-after: 5" in answer
+    assert running.stop(None) == 0

@@ -156,7 +156,8 @@ def test_pairs_are_cut_as_the_package_cuts_them(tmp_path, kind, limit):
     package = TOKENIZERS[kind]()
     package.enable_truncation(limit)
     pairs = [(a, b) for a in TEXTS for b in TEXTS]
-    rows, types = tokenizer.pairs(pairs)
+    rows, types, cut = tokenizer.pairs(pairs)
+    assert cut == [place for place, pair in enumerate(pairs) if package.encode(*pair).overflowing]
     for pair, row, kinds in zip(pairs, rows, types, strict=True):
         expected = package.encode(*pair)
         np.testing.assert_array_equal(row, expected.ids, err_msg=str(pair))

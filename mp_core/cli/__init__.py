@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, completion, embed, plan, profile
+from mp_core.cli import checkpoints, choose, completion, embed, plan, profile, serve
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -127,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
 
     embed.add_command(commands)
+    serve.add_command(commands)
     choose.add_command(commands)
     profile.add_command(commands)
     checkpoints.add_commands(commands)

@@ -10,7 +10,7 @@ __all__ = ["actions_of", "add_command", "is_path"]
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 _FILES = {"FILE", "IN", "OUT", "A", "B", "REGEX=POLICY|FILE"}  # what the usage calls an argument that is a file
-_FOLDERS = {"DIR"}
+_FOLDERS = {"DIR", "MODEL"}
 
 
 def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:

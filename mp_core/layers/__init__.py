@@ -1,16 +1,52 @@
 """Layers under dtype policies, with Keras' names, arguments and weights."""
 
+from mp_core.layers.adaptive_pooling import (
+    AdaptiveAveragePooling1D,
+    AdaptiveAveragePooling2D,
+    AdaptiveAveragePooling3D,
+    AdaptiveMaxPooling1D,
+    AdaptiveMaxPooling2D,
+    AdaptiveMaxPooling3D,
+)
 from mp_core.layers.attention import MultiHeadAttention
+from mp_core.layers.augmentation import (
+    AugMix,
+    CutMix,
+    MixUp,
+    RandAugment,
+    RandomBrightness,
+    RandomColorDegeneration,
+    RandomColorJitter,
+    RandomContrast,
+    RandomElasticTransform,
+    RandomErasing,
+    RandomFlip,
+    RandomGaussianBlur,
+    RandomGrayscale,
+    RandomHue,
+    RandomInvert,
+    RandomPerspective,
+    RandomPosterization,
+    RandomRotation,
+    RandomSaturation,
+    RandomSharpness,
+    RandomShear,
+    RandomTranslation,
+    RandomZoom,
+)
 from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
+from mp_core.layers.dot_attention import AdditiveAttention, Attention
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.encoding import CategoryEncoding, Discretization
 from mp_core.layers.graph import Functional, Node, Source
+from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
-from mp_core.layers.merging import Add, Average, Concatenate, Maximum, Minimum, Multiply, Subtract
+from mp_core.layers.merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
 from mp_core.layers.normalization import LayerNormalization, RMSNormalization
 from mp_core.layers.operation import Operation
 from mp_core.layers.pointwise import (
@@ -23,39 +59,75 @@ from mp_core.layers.pointwise import (
     GaussianNoise,
     Identity,
     LeakyReLU,
+    Masking,
     ReLU,
     Softmax,
     SpatialDropout1D,
     SpatialDropout2D,
+    SpatialDropout3D,
 )
 from mp_core.layers.pooling import (
     AveragePooling1D,
     AveragePooling2D,
+    AveragePooling3D,
     GlobalAveragePooling1D,
     GlobalAveragePooling2D,
+    GlobalAveragePooling3D,
     GlobalMaxPooling1D,
     GlobalMaxPooling2D,
+    GlobalMaxPooling3D,
     MaxPooling1D,
     MaxPooling2D,
+    MaxPooling3D,
 )
-from mp_core.layers.reshaping import Flatten, Reshape
+from mp_core.layers.prelu import PReLU
+from mp_core.layers.reshaping import Flatten, Permute, RepeatVector, Reshape
+from mp_core.layers.resizing import (
+    Cropping1D,
+    Cropping2D,
+    Cropping3D,
+    UpSampling1D,
+    UpSampling2D,
+    UpSampling3D,
+    ZeroPadding1D,
+    ZeroPadding2D,
+    ZeroPadding3D,
+)
+from mp_core.layers.scaling import Normalization, Rescaling, UnitNormalization
 from mp_core.layers.sequential import Sequential
 
 __all__ = [
     "ELU",
     "Activation",
     "ActivityRegularization",
+    "AdaptiveAveragePooling1D",
+    "AdaptiveAveragePooling2D",
+    "AdaptiveAveragePooling3D",
+    "AdaptiveMaxPooling1D",
+    "AdaptiveMaxPooling2D",
+    "AdaptiveMaxPooling3D",
     "Add",
+    "AdditiveAttention",
     "AlphaDropout",
+    "Attention",
+    "AugMix",
     "Average",
     "AveragePooling1D",
     "AveragePooling2D",
+    "AveragePooling3D",
     "BatchNormalization",
+    "CategoryEncoding",
     "Concatenate",
     "Conv1D",
     "Conv2D",
+    "Cropping1D",
+    "Cropping2D",
+    "Cropping3D",
+    "CutMix",
     "Dense",
     "DepthwiseConv2D",
+    "Discretization",
+    "Dot",
     "Dropout",
     "EinsumDense",
     "Embedding",
@@ -65,28 +137,67 @@ __all__ = [
     "GaussianNoise",
     "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",
+    "GlobalAveragePooling3D",
     "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
+    "GlobalMaxPooling3D",
+    "GroupNormalization",
     "Identity",
     "InputLayer",
     "Layer",
     "LayerNormalization",
     "LeakyReLU",
+    "Masking",
     "MaxPooling1D",
     "MaxPooling2D",
+    "MaxPooling3D",
     "Maximum",
     "Minimum",
+    "MixUp",
     "MultiHeadAttention",
     "Multiply",
     "Node",
+    "Normalization",
     "Operation",
+    "PReLU",
+    "Permute",
     "RMSNormalization",
+    "RandAugment",
+    "RandomBrightness",
+    "RandomColorDegeneration",
+    "RandomColorJitter",
+    "RandomContrast",
+    "RandomElasticTransform",
+    "RandomErasing",
+    "RandomFlip",
+    "RandomGaussianBlur",
+    "RandomGrayscale",
+    "RandomHue",
+    "RandomInvert",
+    "RandomPerspective",
+    "RandomPosterization",
+    "RandomRotation",
+    "RandomSaturation",
+    "RandomSharpness",
+    "RandomShear",
+    "RandomTranslation",
+    "RandomZoom",
     "ReLU",
+    "RepeatVector",
+    "Rescaling",
     "Reshape",
     "Sequential",
     "Softmax",
     "Source",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "SpatialDropout3D",
     "Subtract",
+    "UnitNormalization",
+    "UpSampling1D",
+    "UpSampling2D",
+    "UpSampling3D",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+    "ZeroPadding3D",
 ]

@@ -74,6 +74,97 @@ def hard_silu(x: Array) -> Array:
     return rounded(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), x)
 
 
+def celu(x: Array, alpha: float = 1.0) -> Array:
+    """Return `x` where it is not negative, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
+    return rounded(lambda x: np.where(x >= 0, x, alpha * np.expm1(x / alpha)), x)
+
+
+def glu(x: Array, axis: int = -1) -> Array:
+    """Return the first half along an axis times the sigmoid of the second half.
+
+    Raises
+    ------
+    ValueError
+        The length of the axis is odd.
+    """
+    if x.shape[axis] % 2:
+        raise ValueError(f"the length of axis {axis} must be even; received shape {x.shape}")
+    half = x.shape[axis] // 2
+    lines = np.moveaxis(x, axis, -1)
+    gated = rounded(lambda x: x[..., :half] / (1 + np.exp(-x[..., half:])), lines)
+    return np.moveaxis(gated, -1, axis)
+
+
+def hard_shrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return `x` where its size is larger than a threshold, 0 elsewhere."""
+    return rounded(lambda x: np.where(np.abs(x) > threshold, x, 0), x)
+
+
+def hard_tanh(x: Array) -> Array:
+    """Return `x`, clipped to -1 and 1."""
+    return rounded(lambda x: np.clip(x, -1, 1), x)
+
+
+def log_sigmoid(x: Array) -> Array:
+    """Return the logarithm of the sigmoid."""
+    return rounded(lambda x: -np.logaddexp(-x, x.dtype.type(0)), x)
+
+
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    """Return the logarithm of the softmax over an axis."""
+
+    def logarithm(x: Array) -> Any:
+        lower = x - x.max(axis=axis, keepdims=True)
+        return lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True))
+
+    return rounded(logarithm, x)
+
+
+def mish(x: Array) -> Array:
+    """Return ``x * tanh(log(exp(x) + 1))``."""
+    return rounded(lambda x: x * np.tanh(np.logaddexp(x, x.dtype.type(0))), x)
+
+
+def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return `x` moved towards 0 by a threshold, 0 where its size is smaller."""
+    return rounded(lambda x: np.where(np.abs(x) > threshold, x - np.copysign(threshold, x).astype(x.dtype), 0), x)
+
+
+def sparse_plus(x: Array) -> Array:
+    """Return 0 below -1, `x` above 1 and ``(x + 1) ** 2 / 4`` between them."""
+    return rounded(lambda x: np.where(x <= -1, 0, np.where(x < 1, np.square(x + 1) / 4, x)), x)
+
+
+def sparse_sigmoid(x: Array) -> Array:
+    """Return ``(x + 1) / 2``, clipped to 0 and 1."""
+    return rounded(lambda x: np.clip((x + 1) / 2, 0, 1), x)
+
+
+def sparsemax(x: Array, axis: int = -1) -> Array:
+    """Return the probabilities along an axis that are nearest to `x`: many of them are 0."""
+
+    def nearest(x: Array) -> Any:
+        lines = np.moveaxis(x, axis, -1)
+        ordered = -np.sort(-lines, axis=-1)
+        sums = np.cumsum(ordered, axis=-1) - 1
+        count = np.arange(1, lines.shape[-1] + 1, dtype=x.dtype)
+        support = np.sum(ordered > sums / count, axis=-1, keepdims=True)
+        least = np.take_along_axis(sums, support - 1, axis=-1) / support.astype(x.dtype)
+        return np.moveaxis(np.maximum(lines - least, 0), -1, axis)
+
+    return rounded(nearest, x)
+
+
+def squareplus(x: Array, b: float = 4) -> Array:
+    """Return ``(x + sqrt(x ** 2 + b)) / 2``."""
+    return rounded(lambda x: (x + np.sqrt(np.square(x) + x.dtype.type(b))) / 2, x)
+
+
+def tanh_shrink(x: Array) -> Array:
+    """Return ``x - tanh(x)``."""
+    return rounded(lambda x: x - np.tanh(x), x)
+
+
 class Named:
     """An activation that has no function of its own in :mod:`mp_core.ops`, by its name."""
 
@@ -113,6 +204,19 @@ _FUNCTIONS: dict[str, Function] = {
     "hard_sigmoid": hard_sigmoid,
     "hard_silu": hard_silu,
     "hard_swish": hard_silu,
+    "celu": celu,
+    "glu": glu,
+    "hard_shrink": hard_shrink,
+    "hard_tanh": hard_tanh,
+    "log_sigmoid": log_sigmoid,
+    "log_softmax": log_softmax,
+    "mish": mish,
+    "soft_shrink": soft_shrink,
+    "sparse_plus": sparse_plus,
+    "sparse_sigmoid": sparse_sigmoid,
+    "sparsemax": sparsemax,
+    "squareplus": squareplus,
+    "tanh_shrink": tanh_shrink,
     **{name: function for function, name in FUSED.items()},  # of a name that is above too, the fused one is meant
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.building import enclosing_path, takes
+from mp_core.layers.embedding import Embedding
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
@@ -28,6 +29,13 @@ class Source:
     layer: str
     node: int
     output: int
+
+
+class _Values(dict[Source, Any]):
+    """The arrays of sources; a layer of a user's class may return fewer than the graph reads."""
+
+    def __missing__(self, source: Source) -> Any:
+        raise ValueError(f"layer '{source.layer}' has not returned {source}")
 
 
 class Node(NamedTuple):
@@ -87,6 +95,7 @@ class Functional(Layer):
         self._check_sources(nodes)
         self._order = list(self._sorted())
         self._maskers = {layer.name for layer in self.layers if _makes_mask(layer)}
+        self._readers = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
 
     def _check_sources(self, nodes: Mapping[str, Any]) -> None:
         unknown = set(nodes) - set(self._by_name)
@@ -101,9 +110,15 @@ class Functional(Layer):
                 raise ValueError(f"The graph of '{self.name}' has no output {source}")
 
     def _exists(self, source: Source) -> bool:
-        layer = self._by_name.get(source.layer)
-        count = 1 if isinstance(layer, InputLayer) else len(self.nodes.get(source.layer, ()))
-        return 0 <= source.node < count and source.output >= 0
+        layer, calls = self._by_name.get(source.layer), self.nodes.get(source.layer, [])
+        if layer is None or source.output < 0:
+            return False
+        if isinstance(layer, InputLayer):
+            return source.node == source.output == 0
+        if not 0 <= source.node < len(calls):
+            return False
+        count = _count_of_outputs(layer, calls[source.node])
+        return count is None or source.output < count
 
     def _sorted(self) -> Iterator[tuple[str, int]]:
         """Yield layer and number of every node, each behind those whose outputs it takes."""
@@ -123,6 +138,18 @@ class Functional(Layer):
             done |= set(ready)
             for key in ready:
                 del waiting[key]
+
+    def _rows_read(self, source: Source) -> dict[str, int]:
+        """Return the most `rows` of the embeddings that read an input, nothing if something else reads it too."""
+        readers = [
+            self._by_name[name]
+            for name, calls in self.nodes.items()
+            if any(source == part for node in calls for part in leaves(node))
+        ]
+        rows = [reader.input_dim for reader in readers if isinstance(reader, Embedding)]
+        if not rows or len(rows) < len(readers) or source in leaves(self.outputs):
+            return {}
+        return {"rows": max(rows)}
 
     # ---- calls
 
@@ -192,7 +219,9 @@ class Functional(Layer):
         self, inputs: dict[str, Any], masks: dict[str, Any], training: bool | None
     ) -> tuple[dict[Source, Any], dict[Source, Any]]:
         """Return the outputs of all nodes and, where there are any, their masks."""
-        values = {Source(name, 0, 0): self._by_name[name](x) for name, x in inputs.items()}
+        values = _Values()
+        for name, x in inputs.items():
+            values[Source(name, 0, 0)] = self._by_name[name](x, **self._readers[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
             for name, index in self._order:
@@ -329,6 +358,17 @@ def _masks_for(layer: Layer, given: Sequence[Any]) -> dict[str, Any]:
         return {"mask": given[0]} if any(m is not None for m in leaves(given[0])) and takes(call, "mask") else {}
     names = (f"{name}_mask" for name in layer._arrays)
     return {name: m for name, m in zip(names, given, strict=False) if m is not None and takes(call, name)}
+
+
+def _count_of_outputs(layer: Layer, node: Node) -> int | None:
+    """Return how many arrays a layer returns at a node, None if only its call says: of a class of users."""
+    if isinstance(layer, Functional):
+        return len(list(leaves(layer.outputs)))
+    if type(layer) is Sequential:
+        return _count_of_outputs(layer.layers[-1], Node((), {})) if layer.layers else 1
+    if type(layer) not in layer_classes(None).values():
+        return None
+    return 2 if node.kwargs.get("return_attention_scores") else 1
 
 
 def _makes_mask(layer: Layer) -> bool:

@@ -1,27 +1,32 @@
-"""Where the inputs of a :class:`~mp_core.layers.Functional` model come in."""
+"""Where the inputs of a model come in."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 
-from mp_core import dtypes
+from mp_core import dtype_policies, dtypes
 from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, cast
+from mp_core.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.layers.layer import Layer
 
 __all__ = ["InputLayer"]
 
 
 class InputLayer(Layer):
-    """The identity, which checks shapes and turns integers into floats, or floats into integers, as `dtype` says.
+    """The first layer of a :class:`Sequential`, and each input of a :class:`Functional`: the inputs as a dtype.
 
     Parameters
     ----------
     batch_shape : sequence of (int or None)
-        The shape of the inputs; None is any length.
+        The shape of the inputs; None is any length, and the batch may have any.
     sparse, ragged, optional : bool
         Keras'; they must be off.
+    dtype : dtype or DTypePolicy, optional
+        What inputs of every other dtype are cast to: integers wrap around, fractions are cut off. Of a policy the
+        compute dtype is meant. Default: :func:`mp_core.config.floatx`, whatever the default policy is.
     **kwargs
         Those of :class:`Layer`.
 
@@ -32,6 +37,7 @@ class InputLayer(Layer):
     """
 
     _arrays = ("inputs",)
+    _keeps_dtype = True
     supports_masking = True
     _options = _told = ("batch_shape",)
 
@@ -41,9 +47,10 @@ class InputLayer(Layer):
         sparse: bool = False,
         ragged: bool = False,
         optional: bool = False,
+        dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(dtype=_plain(dtype), autocast=False, **kwargs)
         switches = {"sparse": sparse, "ragged": ragged, "optional": optional}
         on = [name for name, value in switches.items() if value is not None and boolean(value, name)]
         if on:
@@ -55,23 +62,78 @@ class InputLayer(Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return the layer of a configuration, whose ``batch_shape`` is the constructor's."""
-        config = cls._with_policy_of_config(config)
+        if isinstance(config, dict) and "batch_input_shape" in config:  # of tf.keras
+            config = {key: value for key, value in config.items() if key != "batch_input_shape"} | {
+                "batch_shape": config["batch_input_shape"]
+            }
         return cls(**config)
 
-    def call(self, inputs: Array) -> Array:
-        """Return the inputs.
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; as in Keras, `dtype` is a name."""
+        return super().get_config() | {"dtype": self.dtype}
+
+    def call(self, inputs: Array, rows: int | None = None) -> Array:
+        """Return the inputs in the dtype of this layer; `rows` is that of :meth:`taken`.
 
         Raises
         ------
         ValueError
             They have another shape than `batch_shape`.
         """
-        lengths = self.batch_shape[1:]
-        fits = inputs.ndim == len(self.batch_shape) and all(
-            wanted in (None, length) for wanted, length in zip(lengths, inputs.shape[1:], strict=True)
-        )
-        if not fits:
-            raise ValueError(f"Input '{self.name}' must have shape {self.batch_shape}; received {inputs.shape}")
-        if dtypes.is_float(inputs.dtype) == dtypes.is_float(self._compute):
+        inputs = self.taken(inputs, rows)
+        if any(n not in (None, length) for n, length in zip(self.batch_shape[1:], inputs.shape[1:], strict=True)):
+            raise self._unfit(inputs)
+        return inputs
+
+    def taken(self, inputs: Array, rows: int | None = None) -> Array:
+        """Return the inputs as a :class:`Sequential` takes them: with the number of axes and the dtype of this layer.
+
+        As in Keras, lengths may be others, and one axis of length 1 may be missing at the end, or be too many there.
+
+        Parameters
+        ----------
+        inputs : ndarray
+        rows : int, optional
+            The inputs are read by an :class:`Embedding` with so many rows, and by nothing else. Integers stay as they
+            are if the dtype holds all of its indices: the look-up would turn them back, and plans cannot cast integers.
+
+        Raises
+        ------
+        ValueError
+            They have another number of axes.
+        """
+        if not isinstance(inputs, np.ndarray):
+            raise TypeError(f"`inputs` of '{self.name}' must be an array; received {inputs!r:.200}")
+        axes = len(self.batch_shape)
+        if inputs.ndim != axes:
+            if inputs.ndim == axes + 1 and inputs.shape[-1] == 1:
+                inputs = inputs.reshape(inputs.shape[:-1])
+            elif inputs.ndim == axes - 1 and self.batch_shape[-1] == 1:
+                inputs = inputs.reshape(*inputs.shape, 1)
+            else:
+                raise self._unfit(inputs)
+        if inputs.dtype == self._compute:
             return inputs
-        return cast(inputs, self._compute) if inputs.dtype != np.bool_ else inputs.astype(self._compute)
+        if rows is not None and inputs.dtype.kind in "iu" and rows <= _counted(self._compute):
+            return inputs
+        return inputs.astype(np.bool_) if self._compute == np.bool_ else cast(inputs, self._compute)
+
+    def _unfit(self, inputs: Array) -> ValueError:
+        return ValueError(f"Input '{self.name}' must have shape {self.batch_shape}; received {inputs.shape}")
+
+
+@cache
+def _counted(dtype: Any) -> int:
+    """Return how many integers from 0 on a dtype holds without a gap."""
+    if dtypes.is_float(dtype):
+        return int(2 ** (dtypes.finfo(dtype).nmant + 1))
+    return 2 if dtype == np.bool_ else int(np.iinfo(dtype).max)
+
+
+def _plain(dtype: Any) -> DTypePolicy:
+    """Return the policy of one dtype."""
+    if isinstance(dtype, dict | DTypePolicy):
+        return DTypePolicy(dtype_policies.get(dtype).compute_dtype)
+    if isinstance(dtype, str) and dtype.startswith("mixed_"):
+        return DTypePolicy(DTypePolicy(dtype).compute_dtype)
+    return DTypePolicy(standardize_dtype(dtype))

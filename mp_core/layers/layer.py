@@ -36,8 +36,10 @@ from mp_core.layers.building import (
     unique_name,
 )
 from mp_core.layers.configuration import arguments_of, check_without_use
+from mp_core.layers.filters import chooser
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
+from mp_core.quantizers.configurations import mode_and_quantizers
 from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.recorded import note_call
 from mp_core.tree import map_leaves
@@ -98,6 +100,8 @@ class Layer(VariableOwner):
     """Those attributes of them that :func:`repr` tells."""
     _modes: tuple[str, ...] = ()
     """The quantization modes in which a layer computes."""
+    _keeps_dtype: bool = False
+    """Whether the dtype is that of data, which :meth:`with_policy` leaves as it is."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> the form of the matrix there, which a configuration says."""
 
@@ -286,7 +290,7 @@ class Layer(VariableOwner):
             }
         copy = deepcopy(self, moved)
         for part in copy.flatten():
-            if isinstance(part, Layer):
+            if isinstance(part, Layer) and not part._keeps_dtype:
                 part._dtype_policy = part._get_policy(plain)
                 part._apply_policy()
         quantize_where(copy, target)
@@ -393,40 +397,62 @@ class Layer(VariableOwner):
 
     # ---- quantization
 
-    def quantize(self, mode: str, type_check: bool = True, config: None = None) -> None:
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None, filters: Any = None
+    ) -> None:
         """Quantize the weights of this layer, or of the layers below it, in place.
 
         Parameters
         ----------
-        mode : str
+        mode : str, optional
             What a policy's name has before ``_from_``: ``"int8"``, ``"int8/weight_only"``, ``"int4"`` (blocks of 128)
-            or ``"int4/<block size>"``, ``"float8"``.
+            or ``"int4/<block size>"``, ``"float8"``. Not needed beside a `config`.
         type_check : bool
             Refuse subclasses of the layers that have an implementation.
-        config : None
-            Keras' settings of quantizers, of which mp_core has the default ones.
+        config : QuantizationConfig, optional
+            One of :mod:`mp_core.quantizers` or of Keras, with the quantizers that its mode has by default.
+        filters : str, sequence of str or callable, optional
+            Only these layers: regular expressions, one of which is found in the name of a layer, or a function of the
+            layer. The policy of what holds them stays as it is.
 
         Raises
         ------
         ValueError
             The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist, or
-            not work with its policy.
+            not work with its policy; `config` says something else than `mode`, or other quantizers; `filters` are
+            wrong, or choose no layer that can be quantized.
         NotImplementedError
-            The layer, or mp_core, does not compute in `mode`; there is a `config`. In every case nothing has changed.
+            The layer, or mp_core, does not compute in `mode`. In every case nothing has changed.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense, Sequential
+        >>> model = Sequential([Dense(64, name="hidden"), Dense(2, name="head")])
+        >>> model.build((None, 8))
+        >>> model.quantize("int8", filters="hidden")
+        >>> [layer.quantization_mode for layer in model.layers]
+        ['int8', None]
         """
-        if config is not None:
-            raise NotImplementedError(
-                f"`config` must be None: quantizers are those of Keras' modes; received {config!r}"
-            )
+        mode, quantizers = mode_and_quantizers(mode, config)
         if not self.built:
             raise ValueError(f"Cannot quantize a layer that isn't yet built. Layer '{self.name}' isn't built yet.")
         if self._is_quantized():
             raise self._already_quantized(f"mode={mode}")
-        self._quantize(str(mode), lambda layer: _policy_of_mode(str(mode), layer._policy().name), type_check)
+        self._quantize(
+            mode,
+            lambda layer: _policy_of_mode(layer._mode_under(mode, quantizers), layer._policy().name),
+            type_check,
+            filters,
+        )
 
-    def _quantize(self, mode: str, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True) -> None:
-        family = mode.partition("/")[0]
-        known = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._can_quantize(type_check)]
+    def _quantize(
+        self, mode: str, policy_of: Callable[["Layer"], DTypePolicy], type_check: bool = True, filters: Any = None
+    ) -> None:
+        family, chosen = mode.partition("/")[0], chooser(filters)
+        every = [layer for layer in self.flatten() if isinstance(layer, Layer) and layer._can_quantize(type_check)]
+        known = [layer for layer in every if chosen(layer)]
+        if filters is not None and not known:
+            raise ValueError(f"`filters` must choose one of {[layer.name for layer in every]}; received {filters!r}")
         layers = [layer for layer in known if family in CODES or family in layer._modes]
         if not layers and family in (*QUANTIZATION_MODES, *CODES):
             modes = tuple(dict.fromkeys(name for layer in known for name in layer._modes))
@@ -441,9 +467,14 @@ class Layer(VariableOwner):
         for layer, policy, form in zip(layers, policies, forms, strict=True):
             layer._convert(form)
             layer._set_policy(policy)
-        if self not in layers:
+        if filters is None or self in layers:
+            self.quantized = True
+        if filters is None and self not in layers:
             self._set_policy(own)
-        self.quantized = True
+
+    def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
+        """Return the mode of this layer; raise ValueError for quantizers that are not the default ones."""
+        return mode
 
     def _is_quantized(self) -> bool:
         """Whether this layer, or as its policy says those below it, hold quantized weights already."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
+from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import is_shared
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
@@ -218,6 +219,10 @@ class MatrixLayer(Layer):
     def _modes(self) -> tuple[str, ...]:  # type: ignore[override]
         return modes(tables=self._is_table) if self._quantizes else ()
 
+    def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
+        floating = floating_inputs(quantizers, self._shared_axes(self.get_config()))
+        return "int8" if floating and self._is_table else mode  # a table has no inputs to quantize
+
     def _can_quantize(self, type_check: bool) -> bool:
         return self._quantizes and not self.quantized and (self._implementation() is type(self) or not type_check)
 
@@ -227,6 +232,14 @@ class MatrixLayer(Layer):
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
         return not self.built or self.form.is_float or self.form.fits(policy)
+
+    def _saved_variables(self) -> list[AutoCastVariable]:
+        """Return the variables with a bias right behind the matrix, before its scales."""
+        variables, bias = self.own_variables(), vars(self).get("bias")
+        if bias is None:
+            return variables
+        matrix, *others = (variable for variable in variables if variable is not bias)
+        return [matrix, bias, *others]
 
     def _form_where(self, policy: DTypePolicy) -> Form | None:
         mode = policy.quantization_mode

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import axis_of, integer
+from mp_core.arguments import axis_of, axis_or_axes, boolean, integer
 from mp_core.arrays import Array
-from mp_core.layers.elementwise import rounded
+from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.scaling import unit
 
-__all__ = ["Add", "Average", "Concatenate", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
+__all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 
 
 class Merge(Layer):
@@ -55,7 +56,8 @@ class Merge(Layer):
 
     def _check(self, inputs: Any) -> None:
         few = f"{self._least}" if self._most == self._least else f"{self._least} or more"
-        if not isinstance(inputs, list | tuple) or not self._least <= len(inputs) <= (self._most or len(inputs)):
+        several = isinstance(inputs, list | tuple) and self._least <= len(inputs) <= (self._most or len(inputs))
+        if not several or not all(isinstance(x, np.ndarray) for x in inputs):
             raise ValueError(
                 f"`inputs` of layer '{self.name}' must be a list of {few} arrays; received {inputs!r:.200}"
             )
@@ -183,3 +185,56 @@ class Concatenate(Merge):
             for x, mask in zip(inputs, previous_mask, strict=True)
         ]
         return np.concatenate(full, axis=self.axis).any(axis=-1)
+
+
+class Dot(Merge):
+    """The products of two inputs, summed along an axis of each, for each element of the batch.
+
+    Parameters
+    ----------
+    axes : int or pair of int
+        The axis of the first and the second input that is summed; not the batch axis.
+    normalize : bool
+        Whether each line along these axes is divided by its Euclidean norm before.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> Dot(axes=1)([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])
+    array([[11.]], dtype=float32)
+    """
+
+    _least = _most = 2
+    _options = _told = ("axes", "normalize")
+
+    def __init__(self, axes: int | Sequence[int], normalize: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axes = axis_or_axes(axes)
+        if isinstance(self.axes, list) and len(self.axes) != 2:
+            raise ValueError(f"`axes` must be an integer or a pair of them; received {axes!r}")
+        self.normalize = boolean(normalize, "normalize")
+
+    def call(self, inputs: Sequence[Array]) -> Array:
+        """Return the sums, shape (batch, other axes of the first, other axes of the second), accumulated in float32.
+
+        Raises
+        ------
+        ValueError
+            `inputs` is no list of two arrays, the axes have different lengths, or the batches.
+        """
+        self._check(inputs)
+        pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
+        axes = [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]
+        a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
+        if 0 in axes or a.shape[-1] != b.shape[-1] or len(a) != len(b):
+            raise self._unfit(inputs)
+        if self.normalize:
+            a, b = (rounded(lambda x: unit(x, -1, 1e-12), x) for x in (a, b))
+        rows, columns = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
+        outputs = ops.matmul(rows, columns.swapaxes(1, 2))
+        return outputs.reshape(len(a), *(a.shape[1:-1] + b.shape[1:-1] or (1,)))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """Return None, as Keras does."""
+        return None

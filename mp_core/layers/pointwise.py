@@ -6,18 +6,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import ops
+from mp_core import dtypes, ops
 from mp_core.arguments import axis_or_axes, number, share
 from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
+from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 
 __all__ = [
     "ELU", "Activation", "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise",
-    "Identity", "LeakyReLU", "ReLU", "Softmax", "SpatialDropout1D", "SpatialDropout2D",
+    "Identity", "LeakyReLU", "Masking", "ReLU", "Softmax", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
 ]  # fmt: skip
 
 
@@ -186,6 +187,47 @@ class Softmax(Layer):
         return from_last(ops.softmax(as_last(inputs, self.axis), mask=keep), self.axis, inputs.shape)
 
 
+class Masking(Layer):
+    """The inputs, with zeros where all elements along the last axis have a value; the mask is False there.
+
+    Parameters
+    ----------
+    mask_value : float
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> layer = Masking(9.0)
+    >>> layer(np.array([[[9.0, 9.0], [9.0, 2.0]]])).tolist()
+    [[[0.0, 0.0], [9.0, 2.0]]]
+    >>> layer.compute_mask(np.array([[[9.0, 9.0], [9.0, 2.0]]]))
+    array([[False,  True]])
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _options = _told = ("mask_value",)
+
+    def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mask_value = number(mask_value, "mask_value")
+
+    def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Array:
+        """Return where one of the elements along the last axis has another value."""
+        return self._others(self._cast_input(inputs))[..., 0]
+
+    def call(self, inputs: Array) -> Array:
+        """Return the inputs, or zeros."""
+        return np.where(self._others(inputs), inputs, inputs.dtype.type(0))
+
+    def _others(self, inputs: Array) -> Array:
+        """Return where one of the elements along the last axis, which stays with length 1, has another value."""
+        value = inputs.dtype.type(self.mask_value) if dtypes.is_float(inputs.dtype) else self.mask_value
+        others: Array = np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)
+        return others
+
+
 class Identity(Layer):
     """The inputs as they are, in the compute dtype."""
 
@@ -226,7 +268,36 @@ class SpatialDropout1D(_Dropping):
     """The identity: mp_core computes inference only."""
 
 
-class SpatialDropout2D(_Dropping):
+class _DroppingPlaces(Identity):
+    """The identity with a rate and the place of the channels: mp_core computes inference only."""
+
+    _options = ("rate", "data_format")
+    _told = ("rate",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"""{cls.__doc__}
+
+    Parameters
+    ----------
+    rate : float
+        The share of channels that training would change.
+    data_format : {{"channels_last", "channels_first"}}, optional
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    def __init__(self, rate: float, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = share(rate, "rate")
+        self.data_format = data_format_of(data_format)
+
+
+class SpatialDropout2D(_DroppingPlaces):
+    """The identity: mp_core computes inference only."""
+
+
+class SpatialDropout3D(_DroppingPlaces):
     """The identity: mp_core computes inference only."""
 
 

@@ -14,12 +14,13 @@ from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.spatial import Spatial
 
 __all__ = [
-    "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalMaxPooling1D",
-    "GlobalMaxPooling2D", "MaxPooling1D", "MaxPooling2D",
+    "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalAveragePooling1D", "GlobalAveragePooling2D",
+    "GlobalAveragePooling3D", "GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", "MaxPooling1D",
+    "MaxPooling2D", "MaxPooling3D",
 ]  # fmt: skip
 
 _PARAMETERS = """
@@ -46,22 +47,7 @@ _GLOBAL_PARAMETERS = """
     """
 
 
-class _Spatial(Layer):
-    """A layer of inputs (batch, places ..., channels), or with the channels at axis 1."""
-
-    _arrays = ("inputs",)
-    _rank: ClassVar[int]
-    data_format: str
-
-    def _check_rank(self, inputs: Array) -> None:
-        if inputs.ndim != self._rank + 2:
-            raise ValueError(
-                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes, '
-                f"but received input with shape {inputs.shape}"
-            )
-
-
-class _Pooling(_Spatial):
+class _Pooling(Spatial):
     """The largest or the mean of every window."""
 
     _arrays = ("inputs",)
@@ -146,6 +132,12 @@ class MaxPooling2D(_Max):
     _rank = 2
 
 
+class MaxPooling3D(_Max):
+    """The largest element of every window of volumes (batch, places along three axes, channels)."""
+
+    _rank = 3
+
+
 class AveragePooling1D(_Average):
     """The mean of every window along axis 1 of arrays (batch, places, channels), accumulated in float32."""
 
@@ -158,7 +150,13 @@ class AveragePooling2D(_Average):
     _rank = 2
 
 
-class _Global(_Spatial):
+class AveragePooling3D(_Average):
+    """The mean of every window of volumes (batch, places along three axes, channels), accumulated in float32."""
+
+    _rank = 3
+
+
+class _Global(Spatial):
     """The largest or the mean of all places."""
 
     _arrays = ("inputs",)
@@ -204,10 +202,24 @@ class GlobalMaxPooling2D(_Global):
     _function = staticmethod(np.max)
 
 
+class GlobalMaxPooling3D(_Global):
+    """The largest element of volumes (batch, places along three axes, channels), for each channel."""
+
+    _rank = 3
+    _function = staticmethod(np.max)
+
+
 class GlobalAveragePooling2D(_Global):
     """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
 
     _rank = 2
+    _function = staticmethod(np.mean)
+
+
+class GlobalAveragePooling3D(_Global):
+    """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
+
+    _rank = 3
     _function = staticmethod(np.mean)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import integer
+from mp_core.arguments import integer, positive_integer
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.layer import Layer
 
-__all__ = ["Flatten", "Reshape"]
+__all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
 
 
 class Flatten(Layer):
@@ -43,6 +43,69 @@ class Flatten(Layer):
             inputs = np.moveaxis(inputs, 1, -1)
         flat: Array = inputs.reshape(*inputs.shape[:1], math.prod(inputs.shape[1:]))
         return flat
+
+
+class Permute(Layer):
+    """The inputs with the axes behind the batch axis in another order.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        The axes, counted from 1 on, in their new order.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> Permute((2, 1))(np.ones((2, 3, 4), np.float32)).shape
+    (2, 4, 3)
+    """
+
+    _arrays = ("inputs",)
+    _options = _told = ("dims",)
+
+    def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(dims, Sequence):
+            raise TypeError(f"`dims` must be a sequence of integers; received {dims!r}")
+        self.dims = tuple(integer(n, "dims") for n in dims)
+        if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
+            raise ValueError(f"`dims` must be all integers from 1 to their number; received {dims!r}")
+
+    def call(self, inputs: Array) -> Array:
+        """Return a view of the inputs."""
+        if inputs.ndim != len(self.dims) + 1:
+            raise ValueError(f"`inputs` of '{self.name}' must have {len(self.dims) + 1} axes; received {inputs.shape}")
+        return inputs.transpose(0, *self.dims)
+
+
+class RepeatVector(Layer):
+    """Each row `n` times: (batch, features) becomes (batch, n, features).
+
+    Parameters
+    ----------
+    n : int
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> RepeatVector(3)(np.ones((2, 4), np.float32)).shape
+    (2, 3, 4)
+    """
+
+    _arrays = ("inputs",)
+    _options = _told = ("n",)
+
+    def __init__(self, n: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.n = positive_integer(n, "n")
+
+    def call(self, inputs: Array) -> Array:
+        """Return a read-only view of the inputs."""
+        if inputs.ndim != 2:
+            raise ValueError(f"`inputs` of '{self.name}' must have 2 axes; received {inputs.shape}")
+        return np.broadcast_to(inputs[:, np.newaxis], (len(inputs), self.n, inputs.shape[1]))
 
 
 class Reshape(Layer):

@@ -7,7 +7,19 @@ import numpy as np
 
 from mp_core.core.cpu import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
-from mp_core.layers import merging, normalization, pointwise, pooling, reshaping
+from mp_core.layers import (
+    adaptive_pooling,
+    augmentation,
+    dot_attention,
+    encoding,
+    merging,
+    normalization,
+    pointwise,
+    pooling,
+    reshaping,
+    resizing,
+    scaling,
+)
 from mp_core.layers.attention import MultiHeadAttention
 from mp_core.layers.batch_normalization import BatchNormalization
 from mp_core.layers.building import takes
@@ -16,30 +28,39 @@ from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
+from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
 from mp_core.layers.operation import Operation
+from mp_core.layers.prelu import PReLU
 from mp_core.layers.serialization import serialize_keras_object
 
-__all__ = ["Sequential", "add_face", "layer_classes"]
+__all__ = ["Sequential", "add_face", "is_input", "layer_classes"]
 
 _CLASSES = (
-    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, InputLayer, MultiHeadAttention,
-    Operation,
-    *(getattr(module, name) for module in (merging, normalization, pointwise, pooling, reshaping)
-      for name in module.__all__ if name != "Merge"),
+    BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, GroupNormalization, InputLayer,
+    MultiHeadAttention, Operation, PReLU,
+    *(getattr(module, name) for module in (
+        adaptive_pooling, augmentation, dot_attention, encoding, merging, normalization, pointwise, pooling, reshaping,
+        resizing, scaling,
+    ) for name in module.__all__ if name != "Merge"),
 )  # fmt: skip
 
 
 class Sequential(Layer):
     """Layers, each of which gets the outputs of the one before.
 
+    As in Keras, inputs are cast to the dtype of the :class:`InputLayer`, if the first layer is one, and by each layer
+    as its own policy says. The stack itself casts no inputs.
+
     Parameters
     ----------
     layers : sequence of Layer, optional
+        An :class:`InputLayer` may come first; it becomes :attr:`input_layer` and is not among :attr:`layers`.
     **kwargs
-        Those of :class:`Layer`. The policy is that of the stack's own casts; every layer keeps its own.
+        Those of :class:`Layer`. The policy is that of variables of a subclass, and says the dtype of the outputs if it
+        names one; every layer keeps its own.
 
     Examples
     --------
@@ -51,6 +72,8 @@ class Sequential(Layer):
     _face = "keras.layers"
     """The module whose layers a configuration means that names no other face."""
     supports_masking = True
+    input_layer: InputLayer | None = None
+    """What inputs are cast by before the first layer gets them."""
 
     def __init__(self, layers: Sequence[Layer] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -61,15 +84,51 @@ class Sequential(Layer):
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Append a layer."""
+        """Append a layer.
+
+        Raises
+        ------
+        TypeError
+            `layer` is no layer.
+        ValueError
+            It is an :class:`InputLayer`, and not the first layer.
+        """
         if not isinstance(layer, Layer):
             raise TypeError(f"`layer` must be a Layer; received {layer!r} (of type {type(layer).__name__})")
-        self.layers.append(layer)
+        if not isinstance(layer, InputLayer):
+            self.layers.append(layer)
+        elif self.layers or self.input_layer is not None:
+            raise ValueError(f"`layer` must not be an InputLayer unless it is the first; received {layer!r}")
+        else:
+            self.input_layer = layer
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Build every layer, by running zeros of this shape through them if one is not built."""
+    def _apply_policy(self) -> None:
+        super()._apply_policy()
+        self._casting = False, self.compute_dtype
+
+    def _taken(self, inputs: Any) -> Any:
+        """Return inputs as the first layer gets them."""
+        if self.input_layer is None:
+            return inputs
+        first = self.layers[0] if self.layers else None
+        return self.input_layer.taken(inputs, first.input_dim if isinstance(first, Embedding) else None)
+
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+        """Build every layer, by running zeros of this shape through them if one is not built.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None), optional
+            Default: that of the :attr:`input_layer`.
+        """
+        if self.input_layer is not None and not self.input_layer.built:
+            self.input_layer.build(self.input_layer.batch_shape)
         if self.layers and all(layer.built for layer in self.layers):
             return
+        if input_shape is None and self.input_layer is not None:
+            input_shape = self.input_layer.batch_shape
+        if input_shape is None:
+            raise ValueError(f"`input_shape` must be a shape: '{self.name}' has no InputLayer; received None")
         x = np.zeros([length or 1 for length in input_shape], self.compute_dtype)
         self.call(x)
 
@@ -85,6 +144,8 @@ class Sequential(Layer):
             :meth:`compute_mask` makes of it goes to the next one, if it :attr:`supports_masking`.
         """
         with awake():
+            if self.input_layer is not None:
+                inputs = self._taken(inputs)
             for layer in self.layers:
                 masks = {"mask": mask} if mask is not None and takes(type(layer).call, "mask") else {}
                 outputs = layer(inputs, training=training, **masks)
@@ -101,6 +162,7 @@ class Sequential(Layer):
         array([[ True,  True, False]])
         """
         mask, makers = previous_mask, [type(layer).compute_mask is not Layer.compute_mask for layer in self.layers]
+        inputs = self._taken(inputs)
         for index, layer in enumerate(self.layers):
             after = mask_after(layer, inputs, mask)
             if any(makers[index + 1 :]):
@@ -111,13 +173,16 @@ class Sequential(Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration, with those of the layers."""
-        config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in self.layers]}
+        first = [] if self.input_layer is None else [self.input_layer]
+        config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in [*first, *self.layers]]}
         config.pop("forms", None)  # the layers say their own
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
         """Return the stack of a configuration; layers are of the face that their ``module`` names.
+
+        An ``InputLayer`` is left out of a face that has none.
 
         Raises
         ------
@@ -128,8 +193,8 @@ class Sequential(Layer):
         check_depth(config)
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
             raise ValueError(f"a Sequential's config must have a list of `layers`; received {config!r}")
-        shapes = [isinstance(entry, dict) and entry.get("class_name") == "InputLayer" for entry in config["layers"]]
-        entries = [entry for entry, shape in zip(config["layers"], shapes, strict=True) if not shape]
+        has_inputs = InputLayer.__name__ in layer_classes(None, cls._face)
+        entries = [entry for entry in config["layers"] if has_inputs or not is_input(entry)]
         with custom_object_scope(custom_objects):
             classes = [known_classes(Layer, layer_classes(entry, cls._face)) for entry in entries]
             found = [class_and_config(*pair, "layer") for pair in zip(entries, classes, strict=True)]
@@ -139,6 +204,11 @@ class Sequential(Layer):
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
+
+
+def is_input(entry: Any) -> bool:
+    """Whether an entry of ``layers`` is that of an :class:`InputLayer`."""
+    return isinstance(entry, dict) and entry.get("class_name") == InputLayer.__name__
 
 
 _faces: dict[str, dict[str, type[Layer]]] = {}

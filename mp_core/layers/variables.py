@@ -1,6 +1,6 @@
 """Objects that own variables, directly and through the layers among their attributes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,53 @@ class VariableOwner:
         value = vars(self).get(name)
         super().__delattr__(name)
         self._variables[:] = [variable for variable in self._variables if variable is not value]
+
+    def _saved_variables(self) -> list[AutoCastVariable]:
+        """Return the variables of this layer alone in the order in which Keras saves them."""
+        return sorted(self.own_variables(), key=lambda variable: not variable.trainable)
+
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
+        """Put the variables of this layer alone into a mapping, under ``"0"``, ``"1"`` ... as in Keras' files.
+
+        Parameters
+        ----------
+        store : mutable mapping
+            A dictionary, or a group of an h5py file.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> layer, store = Dense(2), {}
+        >>> layer.build((None, 3))
+        >>> layer.save_own_variables(store)
+        >>> [(name, array.shape) for name, array in store.items()]
+        [('0', (3, 2)), ('1', (2,))]
+        """
+        for number, variable in enumerate(self._saved_variables()):
+            store[str(number)] = variable.numpy()
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Assign the variables of this layer alone from what :meth:`save_own_variables`, or that of Keras, wrote.
+
+        Raises
+        ------
+        TypeError
+            A variable of integers would get other numbers.
+        ValueError
+            There are other names or shapes than the variables have. In every case no variable has changed.
+        """
+        variables = self._saved_variables()
+        names = [str(number) for number in range(len(variables))]
+        shapes = {name: tuple(np.shape(store[name])) for name in store}
+        wanted = {name: variable.shape for name, variable in zip(names, variables, strict=True)}
+        if shapes != wanted:
+            raise ValueError(f"Layer '{self.name}' has variables of shapes {wanted}; `store` has {shapes}")
+        stored = [
+            as_stored(np.asarray(store[name]), v.true_dtype, v.name, copy=True)
+            for name, v in zip(names, variables, strict=True)
+        ]
+        for variable, value in zip(variables, stored, strict=True):
+            variable.assign(value, copy=False)
 
     def children(self) -> Iterator["VariableOwner"]:
         """Yield the layers among the attributes, and in lists, tuples and dicts there, in order of assignment."""

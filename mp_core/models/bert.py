@@ -15,7 +15,7 @@ from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
-from mp_core.models.texts import Text, TextModel, batches, encodable, is_one, list_of_texts, pad
+from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
 
 __all__ = ["BertEncoder", "TextError"]
@@ -52,6 +52,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         Length of an embedding.
     max_length : int
         The most tokens a text may have, its two special tokens included; :meth:`encode` cuts off the rest.
+    poolings : tuple of str
+        How the vectors of a text's tokens become one; the results of several stand side by side.
     prompts : dict of str to str
         Name -> text to put before a text, as the folder lists them.
     default_prompt_name : str or None
@@ -70,6 +72,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
 
     def __init__(self, folder: Path, modules: Modules, policy: str | DTypePolicy | None) -> None:
         super().__init__(folder, modules, policy)
+        self.poolings = modules.poolings
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self.similarity_fn_name = modules.similarity
@@ -172,32 +175,90 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             than those above, or says what `normalize` says.
         """
         check_options(options)
-        batch_size = positive_integer(batch_size, "batch_size")
-        dim = (
-            self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
-        )
         if "normalize_embeddings" in options:
             if normalize is not None:
                 raise ValueError("`normalize` and `normalize_embeddings` exclude each other; received both")
             normalize = options["normalize_embeddings"] or None
-        normalize = None if normalize is None else boolean(normalize, "normalize")
-        show_progress = bool(options.get("show_progress_bar") or show_progress)
+        how = self._how(batch_size, normalize, truncate_dim)
+        tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
+        if tokens.cut and on_cut is not None:
+            on_cut(tokens.cut)
+        embeddings = self._embeddings(tokens, *how, bool(options.get("show_progress_bar") or show_progress))
+        asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
+        return asked
+
+    def tokenize(
+        self, texts: Text | Iterable[Text], *, prompt: str | None = None, prompt_name: str | None = None
+    ) -> Tokens:
+        """Return the tokens of texts: the first half of :meth:`encode`, which may run in another thread.
+
+        Parameters
+        ----------
+        texts, prompt, prompt_name
+            Those of :meth:`encode`.
+
+        Returns
+        -------
+        Tokens
+            What :meth:`encode_tokens` takes. Its attribute `cut` says which texts were cut off.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`encode`.
+        """
         prefix = self._prompt(prompt, prompt_name)
         given = list_of_texts(texts, "texts")
         rows, cut = self._tokenizer([prefix + text for text in given] if prefix else given)
-        unpooled = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
-        self._check_lengths(rows, unpooled)
-        if cut and on_cut is not None:
-            on_cut(cut)
-        embeddings = np.empty((len(rows), dim), np.float32)
-        for batch in batches(rows, batch_size, show_progress):
-            pooled = self._pooled([rows[index] for index in batch], unpooled)
+        skipped = 0 if self._modules.include_prompt or not prefix else self._tokenizer.prompt_length(prefix)
+        self._check_lengths(rows, skipped)
+        return Tokens(rows, cut, skipped=skipped)
+
+    def encode_tokens(
+        self,
+        tokens: Tokens,
+        batch_size: int = 32,
+        normalize: bool | None = None,
+        *,
+        truncate_dim: int | None = None,
+    ) -> Array:
+        """Embed texts that :meth:`tokenize` made tokens of: the second half of :meth:`encode`.
+
+        Parameters
+        ----------
+        tokens : Tokens
+        batch_size, normalize, truncate_dim
+            Those of :meth:`encode`.
+
+        Returns
+        -------
+        ndarray of float32, shape (len(tokens), dim)
+            The bits of :meth:`encode`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`encode`.
+        """
+        return self._embeddings(tokens, *self._how(batch_size, normalize, truncate_dim), False)
+
+    def _how(self, batch_size: int, normalize: bool | None, truncate_dim: int | None) -> tuple[int, bool | None, int]:
+        """Return the checked size of batches, whether to scale, and how many numbers of an embedding to keep."""
+        batch_size = positive_integer(batch_size, "batch_size")
+        dim = (
+            self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
+        )
+        return batch_size, None if normalize is None else boolean(normalize, "normalize"), dim
+
+    def _embeddings(self, tokens: Tokens, batch_size: int, normalize: bool | None, dim: int, show: bool) -> Array:
+        embeddings = np.empty((len(tokens), dim), np.float32)
+        for batch in batches(tokens.rows, batch_size, show):
+            pooled = self._pooled([tokens.rows[index] for index in batch], tokens.skipped)
             if normalize is None and self._modules.normalize:
                 pooled = unit(pooled)
             pooled = pooled[:, :dim]
             embeddings[batch] = unit(pooled) if normalize else pooled
-        asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
-        return asked
+        return embeddings
 
     def _check_lengths(self, rows: list[Array], unpooled: int) -> None:
         """Raise for a text with no token beyond its first `unpooled`, or with more than the network takes."""

@@ -15,7 +15,7 @@ from mp_core.layers import activations
 from mp_core.models.heads import Classifier
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.settings import choices, unexpected
-from mp_core.models.texts import Text, TextModel, batches, in_order, list_of_texts, one_text, pad
+from mp_core.models.texts import Text, TextModel, Tokens, batches, in_order, is_one, list_of_texts, one_text, pad
 
 __all__ = ["Reranker"]
 
@@ -135,16 +135,92 @@ class Reranker(TextModel):
             `batch_size` is no positive integer; a pair does not have two texts, has no token, or a character that UTF-8
             cannot encode; `activation` does not exist.
         """
-        batch_size = positive_integer(batch_size, "batch_size")
-        apply = activations.get(self.activation if activation is None else activation)
-        rows, types = self._tokenizer.pairs(_list_of_pairs(pairs))
+        how = self._how(batch_size, activation)
+        tokens = self._pairs(_list_of_pairs(pairs))
+        return self._predictions(tokens, *how, show_progress)
+
+    def tokenize(self, inputs: Iterable[Text | Sequence[Text]]) -> Tokens:
+        """Return the tokens of pairs of texts, or of single texts, which classifiers of texts take.
+
+        Parameters
+        ----------
+        inputs : iterable of str or of pairs of str
+            What has more than `max_length` tokens is cut, a pair as :meth:`predict` says, a single text at its end.
+
+        Returns
+        -------
+        Tokens
+            What :meth:`predict_tokens` takes. Its attribute `cut` says which inputs were cut.
+
+        Raises
+        ------
+        TypeError
+            An input is neither a str nor a pair of str.
+        ValueError
+            An input has no token, or a character that UTF-8 cannot encode.
+        """
+        given = list(in_order(inputs, "inputs", "an iterable of str or of pairs of str"))
+        single = [position for position, each in enumerate(given) if is_one(each)]
+        paired = [position for position, each in enumerate(given) if not is_one(each)]
+        parts = []
+        if single or not paired:
+            parts.append(self._singles([one_text(given[position], f"inputs[{position}]") for position in single]))
+        if paired:
+            parts.append(self._pairs(_list_of_pairs([given[position] for position in paired])))
+        return Tokens.joined(parts).taken(np.argsort([*single, *paired]).tolist())
+
+    def predict_tokens(
+        self, tokens: Tokens, batch_size: int = 32, *, activation: str | Callable[[Array], Array] | None = None
+    ) -> Array:
+        """Score what :meth:`tokenize` made tokens of.
+
+        Parameters
+        ----------
+        tokens : Tokens
+        batch_size, activation
+            Those of :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of float32, shape (n,), or (n, labels) for a model of several labels
+            The bits of :meth:`predict`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`predict`.
+        """
+        return self._predictions(tokens, *self._how(batch_size, activation), False)
+
+    def _how(
+        self, batch_size: int, activation: str | Callable[[Array], Array] | None
+    ) -> tuple[int, Callable[[Array], Array]]:
+        """Return the checked size of batches, and the function that is applied to the scores."""
+        size = positive_integer(batch_size, "batch_size")
+        return size, activations.get(self.activation if activation is None else activation)
+
+    def _pairs(self, pairs: list[tuple[str, str]]) -> Tokens:
+        rows, types, cut = self._tokenizer.pairs(pairs)
+        return self._typed(rows, types, cut, "pairs")
+
+    def _singles(self, texts: list[str]) -> Tokens:
+        rows, cut = self._tokenizer(texts)
+        return self._typed(rows, [np.zeros(len(row), int) for row in rows], cut, "inputs")
+
+    def _typed(self, rows: list[Array], types: list[Array], cut: list[int], argument: str) -> Tokens:
         for position, row in enumerate(rows):
             if not len(row):
-                raise ValueError(f"`pairs[{position}]` must have a token; the model's tokenizer gives it none")
-        scores = np.empty((len(rows), self.model.labels), F32)
-        for batch in batches(rows, batch_size, show_progress):
-            kinds = [types[index] for index in batch] if self.model.types > 1 else None
-            scores[batch] = self._scores([rows[index] for index in batch], kinds)
+                raise ValueError(f"`{argument}[{position}]` must have a token; the model's tokenizer gives it none")
+            if len(row) > self.model.settings.max_length:
+                most = f"at most {self.model.settings.max_length} tokens; the model's tokenizer gives it {len(row)}"
+                raise ValueError(f"`{argument}[{position}]` must have {most}")
+        return Tokens(rows, cut, types if self.model.types > 1 else None)
+
+    def _predictions(self, tokens: Tokens, batch_size: int, apply: Callable[[Array], Array], show: bool) -> Array:
+        scores = np.empty((len(tokens), self.model.labels), F32)
+        for batch in batches(tokens.rows, batch_size, show):
+            kinds = None if tokens.types is None else [tokens.types[index] for index in batch]
+            scores[batch] = self._scores([tokens.rows[index] for index in batch], kinds)
         scores = np.asarray(apply(scores))
         return scores[:, 0] if self.model.labels == 1 else scores
 

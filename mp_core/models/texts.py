@@ -1,7 +1,8 @@
 """What encoders and rerankers share: a network with its tokenizer, read from a folder and written to one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,10 +20,65 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
 from mp_core.progress import progress
 
-__all__ = ["Text", "TextModel", "batches", "encodable", "in_order", "is_one", "list_of_texts", "one_text", "pad"]
+__all__ = [
+    "Text",
+    "TextModel",
+    "Tokens",
+    "batches",
+    "encodable",
+    "in_order",
+    "is_one",
+    "list_of_texts",
+    "one_text",
+    "pad",
+]
 
 Text = str | Mapping[str, str]
 """A text: a str, or as sentence-transformers has it too a mapping of the one key ``"text"`` to a str."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Texts, or pairs of texts, as a network takes them.
+
+    Attributes
+    ----------
+    rows : list of ndarray of int32
+        The vocabulary indices of each text, special tokens included.
+    cut : list of int
+        The positions of the texts that were longer than the model takes, and lost their ends.
+    types : list of ndarray of int, optional
+        The type of each token, if the network has several types.
+    skipped : int
+        How many tokens at the start of each text belong to a prompt that is attended to, but not pooled.
+    """
+
+    rows: list[Array]
+    cut: list[int] = field(default_factory=list)
+    types: list[Array] | None = None
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def taken(self, positions: Iterable[int]) -> "Tokens":
+        """Return the texts at some positions, in this order."""
+        positions, were_cut = list(positions), set(self.cut)
+        rows = [self.rows[index] for index in positions]
+        types = None if self.types is None else [self.types[index] for index in positions]
+        return Tokens(rows, [place for place, index in enumerate(positions) if index in were_cut], types, self.skipped)
+
+    @staticmethod
+    def joined(parts: Sequence["Tokens"]) -> "Tokens":
+        """Return the texts of several, which come from the same model, and have the same prompt."""
+        rows: list[Array] = []
+        cut: list[int] = []
+        types: list[Array] = []
+        for part in parts:
+            cut += [len(rows) + position for position in part.cut]
+            rows += part.rows
+            types += part.types or []
+        return Tokens(rows, cut, types or None, parts[0].skipped)
 
 
 class TextModel:

@@ -118,8 +118,8 @@ class Tokenizer:
             rows.append(np.array(encoding.ids, np.int32))
         return rows, cut
 
-    def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array]]:
-        """Return the vocabulary indices of each pair of texts, and the types of its tokens.
+    def pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Array], list[Array], list[int]]:
+        """Return the vocabulary indices of each pair of texts, the types of its tokens, and which pairs were cut.
 
         Types are 0 where the tokenizer's class, or its configuration, tells a network none. A pair that is too long
         loses tokens at the end of the longer text, or if both are, of both.
@@ -138,17 +138,21 @@ class Tokenizer:
         tokens, lengths = {}, {}
         for text, encoding in zip(texts, self._encoded(texts, special=False), strict=True):
             tokens[text], lengths[text] = np.array(encoding.ids, np.int32), _length(encoding)
-        rows, types = [], []
+        rows: list[Array] = []
+        types: list[Array] = []
+        cut: list[int] = []
         for pair in pairs:
             n, m = (lengths[text] for text in pair)
             if room % 2 and min(n, m) > room and any(self._shorten(text) != text for text in pair):
                 n, m = (_length(self._encode([text], special=False)[0]) for text in pair)
+            if n + m > room:
+                cut.append(len(rows))
             kept = [tokens[text][:count] for text, count in zip(pair, _longest_first(n, m, room), strict=True)]
             parts = [ids if place is None else kept[place] for place, ids, _ in self._frame]
             rows.append(np.concatenate(parts))
             kinds = [kind for _, _, kind in self._frame]
             types.append(np.concatenate([np.full(len(part), kind) for part, kind in zip(parts, kinds, strict=True)]))
-        return rows, types
+        return rows, types, cut
 
     def _encoded(self, texts: Sequence[str], special: bool = True) -> Iterator[Any]:
         """Yield what the tokenizers package makes of texts, without special tokens if these are parts of pairs."""

@@ -4,6 +4,12 @@
 """
 
 from mp_core.quantizers.abs_max import abs_max_quantize, abs_max_quantize_grouped_with_zero_point
+from mp_core.quantizers.configurations import (
+    Float8QuantizationConfig,
+    Int4QuantizationConfig,
+    Int8QuantizationConfig,
+    QuantizationConfig,
+)
 from mp_core.quantizers.fake_quant import fake_quant_with_min_max_vars
 from mp_core.quantizers.float8 import compute_float8_amax_history, compute_float8_scale, quantize_and_dequantize
 from mp_core.quantizers.int4 import pack_int4, unpack_int4
@@ -11,6 +17,10 @@ from mp_core.quantizers.quantizer import AbsMaxQuantizer, deserialize, get, seri
 
 __all__ = [
     "AbsMaxQuantizer",
+    "Float8QuantizationConfig",
+    "Int4QuantizationConfig",
+    "Int8QuantizationConfig",
+    "QuantizationConfig",
     "abs_max_quantize",
     "abs_max_quantize_grouped_with_zero_point",
     "compute_float8_amax_history",

@@ -1,6 +1,7 @@
 """One server, several libraries behind it: throughput, latency, memory, and who holds the interpreter lock.
 
 ``python bench.py`` starts a server per back end and asks them in turn; ``python bench.py lock`` asks no server.
+``python bench.py overload`` asks `mp-core serve` for more than it can: what it refuses, and whether the rest is right.
 """
 
 import argparse
@@ -16,10 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from backends import BACKENDS, FOLDER, Encode
-from load import load
+from backends import BACKENDS, FOLDER, encode
+from load import Asker, flood, load
 
 from mp_core import demo
+from mp_core.models import BertEncoder
+from mp_core.serving.models import Served
 
 HERE = Path(__file__).parent
 REST = 0.3  # seconds in which the threads of the server before fall asleep
@@ -28,8 +31,15 @@ REST = 0.3  # seconds in which the threads of the server before fall asleep
 @contextmanager
 def server(name: str, options: argparse.Namespace) -> Iterator[tuple[int, int]]:
     """Run a server; yield its port and the number of its process."""
-    command = [sys.executable, HERE / "backends.py", name, "--port", "0", "--folder", options.folder]
-    process = subprocess.Popen([*command, "--threads", str(options.threads)], stdout=subprocess.PIPE, text=True)
+    with started(HERE / "backends.py", name, "--folder", options.folder, "--threads", options.threads) as found:
+        yield found
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[tuple[int, int]]:
+    """Run Python with arguments of a server and a free port; yield the port and the number of the process."""
+    command = [sys.executable, *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield int(process.stdout.readline().rpartition(":")[2]), process.pid
     finally:
@@ -46,15 +56,15 @@ def compare(options: argparse.Namespace) -> Iterator[dict]:
     for name in options.backends:
         with server(name, options) as (port, process):  # one at a time: peers' idle threads disturb nobody
             ask = {"seconds": 60.0, "connections": options.connections}
-            first = asyncio.run(load(port, texts, requests=options.requests, **ask))
+            first = asyncio.run(load(Asker(port, texts), requests=options.requests, **ask))
             memory = [resident(process)]
             busy = []
             for _ in range(options.rounds):
                 time.sleep(REST)
-                busy.append(asyncio.run(load(port, texts, requests=per_round, **ask)))
+                busy.append(asyncio.run(load(Asker(port, texts), requests=per_round, **ask)))
             memory.append(resident(process))
             time.sleep(REST)
-            alone = asyncio.run(load(port, texts, requests=options.requests // 8, seconds=30, connections=1))
+            alone = asyncio.run(load(Asker(port, texts), requests=options.requests // 8, seconds=30, connections=1))
         rows.append({"name": name, "first": first, "busy": busy, "alone": alone, "resident": memory})
         yield rows[-1]
 
@@ -75,6 +85,35 @@ def line(row: dict) -> str:
     return f"| {row['name']} | {' | '.join(figures)} |"
 
 
+def overload(options: argparse.Namespace) -> dict:
+    """Find what `mp-core serve` can do, then ask for 1.2 times as much; every answer must have the bits of `encode`."""
+    folder, texts = options.model or demo.model_folder(), demo.documents_and_ratings()[0]
+    expected = BertEncoder.from_folder(folder).encode(texts)
+    serve = ["-m", "mp_core", "serve", folder, "--threads", options.threads, "--max-requests", MOST, "--quiet"]
+    with started(*serve) as (port, process):
+        able = asyncio.run(load(Asker(port, texts, 1, expected), requests=10**6, seconds=10, connections=64))
+        rate, memory = OVERLOAD * able["texts_per_second"], [resident(process)]
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(2):
+                memory.append(resident(process))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        flooded = asyncio.run(flood(Asker(port, texts, 1, expected), rate, seconds=options.seconds))
+        stop.set()
+        watcher.join()
+        after = asyncio.run(load(Asker(port, texts, 1, expected), requests=100, seconds=10, connections=1))
+    halves = memory[: len(memory) // 2], memory[len(memory) // 2 :]
+    flat = {"first_mb": memory[0], "most_mb_by_half": [max(half, default=0.0) for half in halves]}
+    return {"able": able, "asked_per_second": rate, "flooded": flooded, "memory": flat, "after": after}
+
+
+OVERLOAD = 1.2  # times what the server can do
+MOST = 128  # requests that it may keep waiting: so few that they are waiting within seconds
+
+
 def lock(options: argparse.Namespace) -> None:
     """Count in Python while another thread embeds; whoever holds the interpreter lock stops the count."""
     texts = demo.documents_and_ratings()[0][:32]
@@ -82,12 +121,12 @@ def lock(options: argparse.Namespace) -> None:
         "| back end | counting beside it, to counting alone | embedding beside it, to embedding alone |\n|---|---|---|"
     )
     for name in options.backends:
-        encode = BACKENDS[name](options.folder, 1)
-        encode(texts)
+        model = BACKENDS[name](options.folder, 1)
+        encode(model, texts)
         alone, both = [], []
         for _ in range(options.rounds):
-            alone.append((counted(), running(encode, texts, lambda: time.sleep(COUNTING))[1]))
-            both.append(running(encode, texts, counted))
+            alone.append((counted(), running(model, texts, lambda: time.sleep(COUNTING))[1]))
+            both.append(running(model, texts, counted))
         shares = [max(x[which] for x in both) / max(x[which] for x in alone) for which in range(2)]
         print(f"| {name} | {shares[0]:.2f} | {shares[1]:.2f} |", flush=True)
 
@@ -103,7 +142,7 @@ def counted() -> int:
     return count
 
 
-def running(encode: Encode, texts: list[str], what: Callable[[], object]) -> tuple[object, float]:
+def running(model: Served, texts: list[str], what: Callable[[], object]) -> tuple[object, float]:
     """Return what a function returns while a thread embeds all the time, and the texts embedded per second."""
     stop, done = threading.Event(), []
 
@@ -111,7 +150,7 @@ def running(encode: Encode, texts: list[str], what: Callable[[], object]) -> tup
         start = time.perf_counter()
         calls = 0
         while not stop.is_set():
-            encode(texts)
+            encode(model, texts)
             calls += 1
         done.append(calls * len(texts) / (time.perf_counter() - start))
 
@@ -126,17 +165,22 @@ def running(encode: Encode, texts: list[str], what: Callable[[], object]) -> tup
 def main() -> None:
     """Read the command line, measure, print tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("what", nargs="?", choices=("servers", "lock"), default="servers")
+    parser.add_argument("what", nargs="?", choices=("servers", "lock", "overload"), default="servers")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), metavar="NAME")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--requests", type=int, default=400, help="N; memory is read after N and 3 N")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", type=Path, metavar="DIR", help="the folder to overload; default: the demo's")
+    parser.add_argument("--seconds", type=float, default=120, help="of overload")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of servers there too")
     options = parser.parse_args()
     if options.what == "lock":
         lock(options)
+        return
+    if options.what == "overload":
+        print(json.dumps(overload(options), indent=1))
         return
     print("| back end | texts/s | p50 ms | p99 ms | alone: p50 ms | p99 ms | MB after N | after 3 N | not answered |")
     print("|---" * 9 + "|")

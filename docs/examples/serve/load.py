@@ -1,26 +1,107 @@
-"""Ask the server of this machine again and again: ``python load.py 8000 texts.txt``. Bounded in number and time."""
+"""Ask a server of this machine again and again: ``python load.py 8000 texts.txt``. Bounded in number and time."""
 
 import argparse
 import asyncio
+import base64
 import itertools
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 HOST = "127.0.0.1"  # nobody else is asked
+MOST = 2000  # requests that are not answered yet
+
+
+@dataclass
+class Tally:
+    """What answers came: how many with each status, how many were wrong, and how long those with status 200 took."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: int = 0  # embeddings with other bits than expected
+    silent: int = 0  # 429 or 503 without Retry-After
+    taken: list[float] = field(default_factory=list)
+
+    def report(self, seconds: float, per_request: int) -> dict[str, object]:
+        """Return it as plain values."""
+        p50, p99 = np.percentile(self.taken, [50, 99]) * 1e3 if self.taken else (np.nan, np.nan)
+        return {
+            "seconds": seconds,
+            "texts_per_second": len(self.taken) * per_request / seconds,
+            "latency_ms": {"p50": float(p50), "p99": float(p99)},
+            "statuses": dict(self.statuses),
+            "wrong": self.wrong,
+            "without_retry_after": self.silent,
+        }
+
+
+class Asker:
+    """Asks for embeddings of texts over connections that stay open.
+
+    Parameters
+    ----------
+    port : int
+    texts : sequence of str
+    per_request : int
+        Texts of a request.
+    expected : ndarray, optional
+        The embeddings of `texts`, to whose bits those of the answers are compared.
+    """
+
+    def __init__(
+        self, port: int, texts: Sequence[str], per_request: int = 1, expected: np.ndarray | None = None
+    ) -> None:
+        self.port, self.tally = port, Tally()
+        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._bodies, self._expected = [], []
+        for start in range(len(texts)):
+            places = [(start + k) % len(texts) for k in range(per_request)]
+            body = {"input": [texts[place] for place in places], "encoding_format": "base64"}
+            self._bodies.append(json.dumps(body).encode())
+            rows = [] if expected is None else [expected[place].astype("<f4").tobytes() for place in places]
+            self._expected.append([base64.b64encode(row).decode() for row in rows])
+
+    async def ask(self, number: int) -> int:
+        """Send a request, read its answer, count it, and return the status; 0 if the connection broke."""
+        place, start = number % len(self._bodies), time.perf_counter()
+        try:
+            connection = self._free.pop() if self._free else await asyncio.open_connection(HOST, self.port)
+            head, content = await self._exchange(*connection, self._bodies[place])
+        except (OSError, asyncio.IncompleteReadError):
+            self.tally.statuses[0] += 1
+            return 0
+        self._free.append(connection)
+        status = int(head[0].split()[1])
+        self.tally.statuses[status] += 1
+        if status == 200:
+            self.tally.taken.append(time.perf_counter() - start)
+            rows = [row["embedding"] for row in json.loads(content)["data"]] if self._expected[place] else []
+            self.tally.wrong += rows != self._expected[place]
+        self.tally.silent += status in (429, 503) and not any(line.startswith("retry-after:") for line in head)
+        return status
+
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes
+    ) -> tuple[list[str], bytes]:
+        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: {HOST}:{self.port}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        fields = dict(line.split(": ", 1) for line in lines[1:] if line)
+        return lines, await reader.readexactly(int(fields["content-length"]))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for _, writer in self._free:
+            writer.close()
+            await writer.wait_closed()
 
 
 async def load(
-    port: int,
-    texts: list[str],
-    *,
-    requests: int = 1000,
-    seconds: float = 30,
-    connections: int = 32,
-    per_request: int = 1,
+    asker: Asker, *, requests: int = 1000, seconds: float = 30, connections: int = 32, per_request: int = 1
 ) -> dict[str, object]:
     """Send requests over some connections at once, each waiting for its answer before the next request.
 
@@ -28,52 +109,37 @@ async def load(
     -------
     dict
         ``seconds``, ``texts_per_second`` and ``latency_ms`` (``p50``, ``p99``) of the answers with status 200, and
-        ``statuses``: how many answers came with each.
+        ``statuses``: how many answers came with each; ``wrong`` and ``without_retry_after``, which should be 0.
     """
-    bodies = [
-        json.dumps({"texts": [texts[(start + k) % len(texts)] for k in range(per_request)], "form": "base64"}).encode()
-        for start in range(len(texts))
-    ]
-    numbers = iter(range(requests))
-    taken: list[float] = []
-    statuses: Counter[int] = Counter()
-    start = time.perf_counter()
+    numbers, start = iter(range(requests)), time.perf_counter()
 
     async def client() -> None:
-        reader, writer = await asyncio.open_connection(HOST, port)
-        try:
-            for number in numbers:
-                before = time.perf_counter()
-                if before - start > seconds:
-                    return
-                status = await ask(reader, writer, port, bodies[number % len(bodies)])
-                statuses[status] += 1
-                if status == 200:
-                    taken.append(time.perf_counter() - before)
-                else:
-                    await asyncio.sleep(0.05)
-        finally:
-            writer.close()
-            await writer.wait_closed()
+        for number in numbers:
+            if time.perf_counter() - start > seconds:
+                return
+            if await asker.ask(number) != 200:
+                await asyncio.sleep(0.05)
 
     await asyncio.gather(*itertools.starmap(client, [()] * min(connections, requests)))
-    elapsed = time.perf_counter() - start
-    p50, p99 = np.percentile(taken, [50, 99]) * 1e3 if taken else (np.nan, np.nan)
-    return {
-        "seconds": elapsed,
-        "texts_per_second": len(taken) * per_request / elapsed,
-        "latency_ms": {"p50": float(p50), "p99": float(p99)},
-        "statuses": dict(statuses),
-    }
+    await asker.close()
+    return asker.tally.report(time.perf_counter() - start, per_request)
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, body: bytes) -> int:
-    """Send one request over a connection that stays open, read its answer and return the status."""
-    writer.write(f"POST /embed HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
-    fields = dict(line.split(": ", 1) for line in head[1:] if line)
-    await reader.readexactly(int(fields["content-length"]))
-    return int(head[0].split()[1])
+async def flood(asker: Asker, rate: float, *, seconds: float, per_request: int = 1) -> dict[str, object]:
+    """Send so many requests a second whether or not the server keeps up, and return what :func:`load` returns."""
+    start, waiting = time.perf_counter(), set()
+    for number in itertools.count():
+        due = start + number / rate
+        if due - start > seconds:
+            break
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        if len(waiting) < MOST:
+            task = asyncio.create_task(asker.ask(number))
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
+    await asyncio.gather(*waiting)
+    await asker.close()
+    return asker.tally.report(time.perf_counter() - start, per_request)
 
 
 def main() -> None:
@@ -87,7 +153,8 @@ def main() -> None:
     parser.add_argument("--per-request", type=int, default=1, metavar="TEXTS")
     options = vars(parser.parse_args())
     lines = options.pop("texts").read_text().splitlines()
-    print(json.dumps(asyncio.run(load(options.pop("port"), lines, **options)), indent=1))
+    asker = Asker(options.pop("port"), lines, options["per_request"])
+    print(json.dumps(asyncio.run(load(asker, **options)), indent=1))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,16 @@
 
 import io
 import json
+import lzma
+import math
+import os
 import re
+import stat
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
@@ -31,6 +37,11 @@ _LENGTHS = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim
 """The arguments of layers that are lengths of their weights."""
 _FEW = 1 << 20
 """A length that a layer may have however few weights there are."""
+_DAMAGES = (
+    ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What zipfile, its decompressors, json and h5py raise for damaged files."""
 
 
 def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
@@ -62,20 +73,39 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     --------
     >>> load_keras("model.keras")(x)  # doctest: +SKIP
     """
+    import h5py
+
     path = path_of(path, "path")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"`path` must be a .keras file; {path} is no regular file")
+    with open(path, "rb") as file, _blaming(f"`path` must be a .keras file; {path}"):
+        archive = zipfile.ZipFile(file)
+        entry = _json(archive, _CONFIG)
+        metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
+        weights = _read(archive, _WEIGHTS)
     try:
-        with zipfile.ZipFile(path) as archive:
-            entry = _json(archive, _CONFIG)
-            metadata = _json(archive, _METADATA) if _METADATA in archive.namelist() else {}
-            weights = _read(archive, _WEIGHTS)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError) as error:
-        raise ValueError(f"`path` must be a .keras file; {path}: {error}") from error
-    part = translated(entry, custom_objects)
-    _check_lengths(part, len(weights))
-    _check_version(part, metadata)
-    build(part)
-    assign(part, _Group(_opened(weights, path), str(path)))
+        part = translated(entry, custom_objects)
+    except NotImplementedError as error:
+        raise NotImplementedError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{_CONFIG} of {path}: {error}") from error
+    with _blaming(f"{_CONFIG} of {path}"):
+        _check_lengths(part, len(weights))
+        _check_version(part, metadata)
+        build(part)
+    with _blaming(f"{_WEIGHTS} of {path}"), h5py.File(io.BytesIO(weights), "r") as group:
+        assign(part, _Group(group))
     return part.layer
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """Raise a ValueError that begins with `what` for each error of the libraries that read damaged parts of files."""
+    try:
+        yield
+    except _DAMAGES as error:
+        text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+        raise ValueError(f"{what}: {text or type(error).__name__}") from error
 
 
 def _read(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> bytes:
@@ -92,15 +122,6 @@ def _json(archive: zipfile.ZipFile, name: str) -> Any:
         return json.loads(_read(archive, name, _LARGEST_TEXT))
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply") from None
-
-
-def _opened(weights: bytes, path: Any) -> Any:
-    import h5py
-
-    try:
-        return h5py.File(io.BytesIO(weights), "r")
-    except OSError as error:
-        raise ValueError(f"{_WEIGHTS} of {path} is damaged: {error}") from error
 
 
 def _check_version(part: Part, metadata: Any) -> None:
@@ -122,11 +143,27 @@ def _check_lengths(part: Part, nbytes: int) -> None:
     for each in part.flatten():
         if each.parts:
             continue
-        shapes = _shapes(each.entry.get("build_config"))
-        lengths = [shape[-1] for shape in shapes] + [each.entry["config"].get(name) for name in _LENGTHS]
+        shapes, config = list(_shapes(each.entry.get("build_config"))), each.entry["config"]
+        lengths = [shape[-1] for shape in shapes] + [config.get(name) for name in _LENGTHS]
+        lengths += [_elements(shape, _axes_of(each.entry, shape)) for shape in shapes]
         longest = max((n for n in leaves(lengths) if isinstance(n, int)), default=0)
         if longest > most:
             raise ValueError(f"layer '{each.layer.name}' has a length of {longest}, but {_WEIGHTS} only {nbytes} bytes")
+
+
+def _axes_of(entry: Mapping[str, Any], shape: list[Any]) -> Any:
+    """Return the axes of inputs along which a layer has weights, beside the last one."""
+    config = entry["config"]
+    if entry.get("class_name") == "PReLU":
+        shared = config.get("shared_axes") or ()
+        return [axis for axis in range(1, len(shape)) if axis not in leaves(shared)]
+    return config.get("axis")
+
+
+def _elements(shape: list[Any], axes: Any) -> int:
+    """Return how many elements an array has that has these axes of a shape."""
+    known = (shape[axis] for axis in leaves(axes) if isinstance(axis, int) and -len(shape) <= axis < len(shape))
+    return math.prod(n for n in known if isinstance(n, int))
 
 
 def _shapes(config: Any) -> Iterator[Any]:
@@ -141,17 +178,17 @@ def _shapes(config: Any) -> Iterator[Any]:
 class _Group:
     """The weights of a layer, and of those in it, in a file."""
 
-    def __init__(self, group: Any, path: str) -> None:
-        self._group, self._path = group, path
+    def __init__(self, group: Any) -> None:
+        self._group = group
 
     def _datasets(self) -> list[Any]:
-        variables = _member(self._group, "vars", self._path)
+        variables = _member(self._group, "vars")
         if variables is None:
             return []
         if not hasattr(variables, "keys"):
-            raise ValueError(f"{variables.name} of {self._path} must be a group of arrays")
+            raise ValueError(f"{variables.name} must be a group of arrays")
         names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
-        return [_member(variables, name, self._path) for name in names]
+        return [_member(variables, name) for name in names]
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the variables."""
@@ -160,41 +197,41 @@ class _Group:
     def arrays(self) -> Iterator[Array]:
         """Yield the variables."""
         for dataset in self._datasets():
-            yield _array(dataset, self._path)
+            yield _array(dataset)
 
     def attribute(self, name: str) -> "_Group":
         """Return the weights of a layer in this one."""
-        return _Group(_member(self._group, name, self._path), self._path)
+        return _Group(_member(self._group, name))
 
     def parts(self, parts: Sequence[Part]) -> "list[_Group]":
         """Return the weights of the layers of a model, which its file calls by their classes and counts."""
-        group, counts, found = _member(self._group, "layers", self._path), Counter[str](), []
+        group, counts, found = _member(self._group, "layers"), Counter[str](), []
         for part in parts:
             name = snake_case(str(part.entry["class_name"]))
             counts[name] += 1
             numbered = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
-            found.append(_Group(_member(group, numbered, self._path), self._path))
+            found.append(_Group(_member(group, numbered)))
         return found
 
 
-def _member(group: Any, name: str, path: str) -> Any:
+def _member(group: Any, name: str) -> Any:
     """Return a member of a group, None if there is none; links to elsewhere are refused."""
     import h5py
 
     if not isinstance(group, h5py.Group) or name not in group:
         return None
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f"{group.name}/{name} of {path} is a link, which is not followed")
+        raise ValueError(f"{group.name}/{name} is a link, which is not followed")
     return group[name]
 
 
-def _array(dataset: Any, path: str) -> Array:
+def _array(dataset: Any) -> Array:
     import h5py
 
     if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-        raise ValueError(f"{getattr(dataset, 'name', dataset)} of {path} must be an array in this file")
+        raise ValueError(f"{getattr(dataset, 'name', dataset)} must be an array in this file")
     if dataset.nbytes > _EXPANSION * dataset.id.get_storage_size():
-        raise ValueError(f"{dataset.name} of {path} would have {dataset.nbytes} bytes, more than its file can hold")
+        raise ValueError(f"{dataset.name} would have {dataset.nbytes} bytes, more than its file can hold")
     values: Array = dataset[()]
     is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16" and values.dtype.itemsize == 2
     return np.asarray(values).view(ml_dtypes.bfloat16) if is_bfloat16 else np.asarray(values)

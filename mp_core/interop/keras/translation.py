@@ -112,11 +112,8 @@ class _Translation:
 
     def _model(self, entry: dict[str, Any]) -> Part:
         """Return a Sequential or functional model."""
-        config = entry["config"]
-        if entry["class_name"] == "Sequential":
-            entries = [part for part in _entries(config) if part.get("class_name") != "InputLayer"]
-        else:
-            entries = _entries(config)
+        config, entries = entry["config"], _entries(entry["config"])
+        if entry["class_name"] == "Functional":
             nodes, inputs, outputs = graph_of(config)
         parts = [self.part(part) for part in entries]
         there = [part for part in parts if part is not None]
@@ -126,7 +123,8 @@ class _Translation:
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         if entry["class_name"] == "Sequential":
             policy = {"dtype": config["dtype"]} if isinstance(config.get("dtype"), dict | str) else {}
-            return Part(Sequential(layers, **Sequential._with_policy_of_config(own | policy)), entry, there)
+            stack = Sequential(layers, **Sequential._with_policy_of_config(own | policy))
+            return Part(stack, entry, [part for part in there if part.layer is not stack.input_layer])
         by_name = {layer.name: layer for layer in layers}
         nodes = {name: [_without_constants(call, by_name[name]) for call in calls] for name, calls in nodes.items()}
         return Part(Functional(layers, nodes, inputs, outputs, dtype="float32", **own), entry, there)

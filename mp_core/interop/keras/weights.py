@@ -6,11 +6,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored
 from mp_core.interop.keras.translation import Part
 from mp_core.layers import Layer, Operation
-from mp_core.layers.matrix import MatrixLayer
 
 __all__ = ["Live", "Stored", "assign"]
 
@@ -84,7 +82,7 @@ def assign(part: Part, stored: Stored) -> None:
 
 
 def _assign_layer(layer: Layer, stored: Stored) -> None:
-    variables, shapes = _in_keras_order(layer), stored.shapes()
+    variables, shapes = layer._saved_variables(), stored.shapes()
     wanted = [variable.shape for variable in variables]
     if variables and shapes != wanted:
         names = ", ".join(variable.name for variable in variables)
@@ -98,13 +96,3 @@ def _assign_layer(layer: Layer, stored: Stored) -> None:
     for name, child in vars(layer).items():
         if isinstance(child, Layer):
             _assign_layer(child, stored.attribute(name))
-
-
-def _in_keras_order(layer: Layer) -> list[AutoCastVariable]:
-    """Return the variables of a layer as Keras saves them: a bias comes right behind the matrix, before its scales."""
-    variables = layer.own_variables()
-    bias = getattr(layer, "bias", None)
-    if not isinstance(layer, MatrixLayer) or bias is None:
-        return variables
-    matrix, *others = (variable for variable in variables if variable is not bias)
-    return [matrix, bias, *others]

@@ -1,0 +1,175 @@
+"""``mp-core serve``: models over HTTP, under the addresses of OpenAI and of text-embeddings-inference."""
+
+import argparse
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mp_core import config
+from mp_core.checkpoint.reading import read_file
+from mp_core.cli.common import DONE, positive, printable
+from mp_core.cli.policies import policy
+from mp_core.serving.limits import Limits
+
+__all__ = ["add_command"]
+
+_PACKAGES = ("starlette", "uvicorn")
+_KEYS = 1 << 16  # bytes of a file of keys
+_LIMITS = {
+    "body_bytes": "bytes of the body of a request",
+    "texts": "texts of a request",
+    "tokens": "tokens of a request",
+    "requests": "requests that are answered at once",
+    "queue_tokens": "tokens that wait in the queue",
+    "batch_tokens": "tokens that are computed together",
+}
+"""Limit -> what its option is the most of."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the program's."""
+    serve = commands.add_parser("serve", help="answer requests for embeddings and scores over HTTP")
+    serve.add_argument(
+        "models", nargs="+", metavar="MODEL", help="folder of a model, which goes by its name, or NAME=FOLDER"
+    )
+    serve.add_argument("--policy", type=policy, help="of all models (default: as each folder holds its weights)")
+    serve.add_argument("--threads", type=positive, metavar="N", help="that compute (default: as `mp-core info` says)")
+    serve.add_argument("--host", metavar="HOST", help="name or address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, metavar="PORT", help="0 is any that is free (default: 8000)")
+    serve.add_argument("--unix-socket", metavar="FILE", help="listen there, and on no port")
+    serve.add_argument("--api-key-file", metavar="FILE", help="a key in each line; requests need one of them")
+    for field in fields(Limits):
+        if field.name in _LIMITS:
+            serve.add_argument(
+                f"--max-{field.name.replace('_', '-')}",
+                type=positive,
+                default=field.default,
+                metavar="N",
+                help=f"{_LIMITS[field.name]}, at most (default: %(default)s)",
+            )
+    serve.add_argument("--grace-seconds", type=positive, default=30, metavar="N", help=_GRACE)
+    serve.add_argument("--log-format", choices=("plain", "json"), default="plain", help="default: %(default)s")
+    serve.add_argument("--quiet", action="store_true", help="log no requests, except those in which the server failed")
+    serve.set_defaults(run=_serve)
+
+
+_GRACE = "after SIGTERM, to answer what was received (default: %(default)s)"
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    _check_packages()
+    from mp_core.serving import front, server
+    from mp_core.serving.logs import Log
+    from mp_core.serving.models import open_models
+
+    folders = _folders(arguments.models)
+    keys = _keys(arguments.api_key_file)
+    place = _Place.of(arguments)
+    if arguments.threads:
+        config.set_num_threads(arguments.threads)
+    log = Log(arguments.log_format, quiet=arguments.quiet)
+    with place.bound() as listener:
+        models = open_models(folders, arguments.policy)
+        for served in models:
+            log.write("info", f"serving {served.name}", **served.describe())
+        if not keys and not place.local:
+            log.write("warning", f"anybody who reaches {place.host} may ask: --api-key-file is not given")
+        limits = Limits(**{name: getattr(arguments, f"max_{name}") for name in _LIMITS})
+        app = front.create_app(models, limits=limits, keys=keys, log=log)
+        server.serve(app, listener, log, grace=arguments.grace_seconds, started=place.tell(listener))
+    log.write("info", "stopped")
+    return DONE
+
+
+def _check_packages() -> None:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(f"mp-core serve needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+
+
+def _port(word: str) -> int:
+    if not word.isdecimal() or int(word) > 65535:
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 65535; received {word!r}")
+    return int(word)
+
+
+def _folders(words: list[str]) -> dict[str, Path]:
+    """Return the name of each model and its folder."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, folder = ("", "", word) if Path(word).is_dir() else word.rpartition("=")
+        name = name if equals else Path(os.path.abspath(folder)).name
+        if not (name and folder and name.isprintable()):
+            raise argparse.ArgumentError(None, f"argument MODEL: must be FOLDER or NAME=FOLDER; received {word!r}")
+        if name in found:
+            raise argparse.ArgumentError(None, f"argument MODEL: two have the name {name}; NAME=FOLDER gives another")
+        found[name] = Path(folder)
+    return found
+
+
+def _keys(path: str | None) -> list[str]:
+    """Return the keys in a file, one a line."""
+    if path is None:
+        return []
+    content = read_file(Path(path), _KEYS)
+    lines = [line.strip() for line in content.decode("ascii", "replace").splitlines()]
+    keys = [line for line in lines if line]
+    if not keys or not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
+        raise ValueError(f"{path} must hold a key in each line, of printable ASCII characters without spaces")
+    return keys
+
+
+class _Place(NamedTuple):
+    """Where the server listens: on a host and port, or at a path."""
+
+    host: str
+    port: int
+    path: str | None
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "_Place":
+        """Return where the options say."""
+        path = arguments.unix_socket
+        if path is not None and (arguments.host is not None or arguments.port is not None):
+            raise argparse.ArgumentError(None, "argument --unix-socket: excludes --host and --port")
+        if path is not None and not hasattr(socket, "AF_UNIX"):
+            raise argparse.ArgumentError(None, "argument --unix-socket: this system has none for Python")
+        return cls(arguments.host or "127.0.0.1", 8000 if arguments.port is None else arguments.port, path)
+
+    @property
+    def local(self) -> bool:
+        """Whether only programs on this machine reach it."""
+        try:
+            loopback = ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            loopback = self.host == "localhost"
+        return self.path is not None or loopback
+
+    @contextmanager
+    def bound(self) -> Iterator[socket.socket]:
+        """Yield a socket that is bound there; in the end nothing is left of it."""
+        from mp_core.serving import server
+
+        try:
+            listener = server.bound(self.host, self.port) if self.path is None else server.bound_unix(self.path)
+        except OSError as error:
+            option = f"--port: {self.host}:{self.port}" if self.path is None else f"--unix-socket: {self.path}"
+            raise argparse.ArgumentError(None, f"argument {option}: {error.strerror or error}") from None
+        try:
+            with listener:
+                yield listener
+        finally:
+            if self.path is not None:
+                Path(self.path).unlink(missing_ok=True)
+
+    def tell(self, listener: socket.socket) -> Callable[[], None]:
+        """Return what prints the address once requests are answered."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        address = f"unix:{self.path}" if self.path is not None else f"http://{host}:{listener.getsockname()[1]}"
+        return lambda: print(printable(address), flush=True)

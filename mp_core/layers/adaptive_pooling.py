@@ -1,0 +1,116 @@
+"""Pooling into a given number of windows, which share out the places of each axis."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.layers.configuration import data_format_of, sizes_of
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.spatial import Spatial
+
+__all__ = [
+    "AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AdaptiveMaxPooling1D",
+    "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D",
+]  # fmt: skip
+
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    output_size : int or sequence of int
+        The number of windows along each axis.
+    data_format : {"channels_last", "channels_first"}, optional
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+
+class _Adaptive(Spatial):
+    """The largest or the mean of windows, of which number i of n has the places from ``i * places // n`` on."""
+
+    _arrays = ("inputs",)
+    _told = ("output_size",)
+    _options = ("output_size", "data_format")
+    _function: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"{cls.__doc__}{_PARAMETERS}"
+
+    def __init__(self, output_size: int | Sequence[int], data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.output_size = sizes_of(output_size, "output_size", self._rank)
+        self.data_format = data_format_of(data_format)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the outputs, with the axes of the inputs.
+
+        Raises
+        ------
+        ValueError
+            The inputs have another number of axes, or no places.
+        """
+        self._check_rank(inputs)
+        first = 2 if self.data_format == "channels_first" else 1
+        if 0 in inputs.shape[first : first + self._rank]:
+            raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
+        return rounded(lambda x: self._pooled(x, first), floating(inputs, self._compute))
+
+    def _pooled(self, x: Array, first: int) -> Array:
+        """Return the windows of one axis after the other: means of means are those of all, as windows are boxes."""
+        for axis, size in enumerate(self.output_size, first):
+            length = x.shape[axis]
+            spans = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+            windows = (x[(slice(None),) * axis + (span,)] for span in spans)
+            x = np.stack([type(self)._function(window, axis=axis) for window in windows], axis=axis)
+        return x
+
+
+class _Max(_Adaptive):
+    """The largest element of each window."""
+
+    _function = staticmethod(np.max)
+
+
+class _Average(_Adaptive):
+    """The mean of each window, accumulated in float32."""
+
+    _function = staticmethod(np.mean)
+
+
+class AdaptiveMaxPooling1D(_Max):
+    """The largest element of each window of arrays (batch, places, channels)."""
+
+    _rank = 1
+
+
+class AdaptiveMaxPooling2D(_Max):
+    """The largest element of each window of images (batch, rows, columns, channels)."""
+
+    _rank = 2
+
+
+class AdaptiveMaxPooling3D(_Max):
+    """The largest element of each window of volumes (batch, places along three axes, channels)."""
+
+    _rank = 3
+
+
+class AdaptiveAveragePooling1D(_Average):
+    """The mean of each window of arrays (batch, places, channels), accumulated in float32."""
+
+    _rank = 1
+
+
+class AdaptiveAveragePooling2D(_Average):
+    """The mean of each window of images (batch, rows, columns, channels), accumulated in float32."""
+
+    _rank = 2
+
+
+class AdaptiveAveragePooling3D(_Average):
+    """The mean of each window of volumes (batch, places along three axes, channels), accumulated in float32."""
+
+    _rank = 3

@@ -1,0 +1,197 @@
+"""Keras' random changes of images: in inference they are the identity."""
+
+from typing import Any, ClassVar
+
+from mp_core.arrays import Array
+from mp_core.layers.elementwise import floating
+from mp_core.layers.layer import Layer
+
+__all__ = [
+    "AugMix", "CutMix", "MixUp", "RandAugment", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter",
+    "RandomContrast", "RandomElasticTransform", "RandomErasing", "RandomFlip", "RandomGaussianBlur", "RandomGrayscale",
+    "RandomHue", "RandomInvert", "RandomPerspective", "RandomPosterization", "RandomRotation", "RandomSaturation",
+    "RandomSharpness", "RandomShear", "RandomTranslation", "RandomZoom",
+]  # fmt: skip
+
+
+class Augmentation(Layer):
+    """The inputs: mp_core computes inference only. As in Keras, most layers cast integers to the compute dtype.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Keras' arguments of the layer, which are kept for configurations and have no effect; and those of
+        :class:`Layer`.
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _names: ClassVar[tuple[str, ...]] = ()
+    _casts_integers: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = dict(zip(self._names, args, strict=False)) | {k: kwargs.pop(k) for k in self._names if k in kwargs}
+        super().__init__(**kwargs)
+        if len(args) > len(self._names):
+            raise TypeError(f"{type(self).__name__} takes {self._names}; received {args!r}")
+        self.settings = given
+
+    def call(self, inputs: Array) -> Array:
+        """Return the inputs."""
+        return floating(inputs, self._compute) if self._casts_integers else inputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which :meth:`from_config` takes back."""
+        return super().get_config() | self.settings
+
+
+_RANGE = ("value_range", "data_format")
+_WARP = ("fill_mode", "interpolation", "fill_value", *_RANGE)
+
+
+class AugMix(Augmentation):
+    """Mixtures of chains of changes: the identity in inference."""
+
+    _names = ("num_chains", "chain_depth", "factor", "alpha", "all_ops", "interpolation", *_RANGE)
+
+
+class CutMix(Augmentation):
+    """Parts of images in the place of those of others: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+
+
+class MixUp(Augmentation):
+    """Mixtures of images: the identity in inference."""
+
+    _names = ("alpha", *_RANGE)
+    _casts_integers = False
+
+
+class RandAugment(Augmentation):
+    """Random changes one after another: the identity in inference."""
+
+    _names = ("num_ops", "factor", "interpolation", *_RANGE)
+
+
+class RandomBrightness(Augmentation):
+    """Random brightness of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomColorDegeneration(Augmentation):
+    """Random color degeneration of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomColorJitter(Augmentation):
+    """Random color jitter of images: the identity in inference."""
+
+    _names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomContrast(Augmentation):
+    """Random contrast of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomElasticTransform(Augmentation):
+    """Random elastic transform of images: the identity in inference."""
+
+    _names = ("factor", "scale", *_WARP)
+
+
+class RandomErasing(Augmentation):
+    """Random erasing of images: the identity in inference."""
+
+    _names = ("factor", "scale", "fill_value", *_RANGE)
+
+
+class RandomFlip(Augmentation):
+    """Random flip of images: the identity in inference."""
+
+    _names = ("mode", *_RANGE)
+
+
+class RandomGaussianBlur(Augmentation):
+    """Random gaussian blur of images: the identity in inference."""
+
+    _names = ("factor", "kernel_size", "sigma", *_RANGE)
+
+
+class RandomGrayscale(Augmentation):
+    """Random grayscale of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomHue(Augmentation):
+    """Random hue of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomInvert(Augmentation):
+    """Random invert of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomPerspective(Augmentation):
+    """Random perspective of images: the identity in inference."""
+
+    _names = ("factor", "scale", *_WARP)
+
+
+class RandomPosterization(Augmentation):
+    """Random posterization of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomRotation(Augmentation):
+    """Random rotation of images: the identity in inference."""
+
+    _names = ("factor", *_WARP)
+
+
+class RandomSaturation(Augmentation):
+    """Random saturation of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+    _casts_integers = False
+
+
+class RandomSharpness(Augmentation):
+    """Random sharpness of images: the identity in inference."""
+
+    _names = ("factor", *_RANGE)
+
+
+class RandomShear(Augmentation):
+    """Random shear of images: the identity in inference."""
+
+    _names = ("x_factor", "y_factor", *_WARP)
+
+
+class RandomTranslation(Augmentation):
+    """Random translation of images: the identity in inference."""
+
+    _names = ("height_factor", "width_factor", *_WARP)
+
+
+class RandomZoom(Augmentation):
+    """Random zoom of images: the identity in inference."""
+
+    _names = ("height_factor", "width_factor", *_WARP)

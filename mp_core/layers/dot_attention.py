@@ -1,0 +1,163 @@
+"""Attention of one head without projections: Keras' layers of a list of query, value and key."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import boolean, share
+from mp_core.arrays import Array
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
+
+__all__ = ["AdditiveAttention", "Attention"]
+
+
+class Attention(Layer):
+    """``softmax(scores) @ value`` with the products of query and key as scores.
+
+    Parameters
+    ----------
+    use_scale : bool
+        Whether scores are multiplied by a variable.
+    score_mode : {"dot", "concat"}
+        Scores are ``query @ key.T``, or sums of ``tanh(query + key)``, multiplied by a variable.
+    dropout : float
+        Of training: of no effect here.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 3, 4), np.float32)
+    >>> Attention()([x, x]).shape
+    (2, 3, 4)
+    """
+
+    supports_masking = True
+    _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout")
+    _told: tuple[str, ...] = ("score_mode",)
+
+    def __init__(self, use_scale: bool = False, score_mode: str = "dot", dropout: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if score_mode not in ("dot", "concat"):
+            raise ValueError(f"`score_mode` must be 'dot' or 'concat'; received {score_mode!r}")
+        self.use_scale = boolean(use_scale, "use_scale")
+        self.score_mode = score_mode
+        self.dropout = share(dropout, "dropout")
+
+    def build(self, input_shape: Any) -> None:
+        """Create the variables, which do not depend on the shapes."""
+        self.scale = self.concat_score_weight = None
+        if self.use_scale:
+            self.scale = self.add_weight((), initializer="ones", name="scale")
+        if self.score_mode == "concat":
+            self.concat_score_weight = self.add_weight((), initializer="ones", name="concat_score_weight")
+
+    def call(
+        self,
+        inputs: Sequence[Array],
+        mask: Sequence[Any] | None = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        """Return the outputs, shape (batch, queries, width of the values), and the softmax of the scores if asked.
+
+        Parameters
+        ----------
+        inputs : list of ndarray
+            Query (batch, queries, width), value (batch, keys, any width) and, unless it is the value, key.
+        mask : list of (array-like or None), optional
+            (batch, queries): where outputs are not zeros; (batch, keys): the keys that are attended to.
+        return_attention_scores : bool
+        use_causal_mask : bool
+            Whether query i attends to the keys up to i alone.
+
+        Raises
+        ------
+        ValueError
+            `inputs` or `mask` is no such list, or shapes do not fit.
+        """
+        query, value, key = self._parts(inputs)
+        if mask is not None and (not isinstance(mask, list | tuple) or len(mask) not in (2, 3)):
+            raise ValueError(f"`mask` of layer '{self.name}' must be a list of two or three; received {mask!r:.200}")
+        queries, keys = (None, None) if mask is None else (m if m is None else as_keep(m) for m in mask[:2])
+        keep = None if keys is None else keys[:, np.newaxis]
+        if use_causal_mask:
+            causal = np.tri(query.shape[1], key.shape[1], dtype=bool)
+            keep = causal[np.newaxis] if keep is None else keep & causal
+        weights = ops.softmax(self._scores(query, key), mask=keep)
+        outputs = ops.matmul(weights, value)
+        if queries is not None:
+            outputs = np.where(queries[..., np.newaxis], outputs, outputs.dtype.type(0))
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Return the mask of the queries."""
+        return None if previous_mask is None else previous_mask[0]
+
+    def _parts(self, inputs: Any) -> tuple[Array, Array, Array]:
+        several = isinstance(inputs, list | tuple) and len(inputs) in (2, 3)
+        if not several or not all(isinstance(x, np.ndarray) and x.ndim == 3 for x in inputs):
+            raise ValueError(
+                f"`inputs` of layer '{self.name}' must be a list of query, value and, unless it is the value, key, "
+                f"with 3 axes each; received {inputs!r:.200}"
+            )
+        query, value, key = (floating(x, self._compute) for x in (*inputs, inputs[1])[:3])
+        if query.shape[::2] != key.shape[::2] or key.shape[:2] != value.shape[:2]:
+            raise ValueError(f"The inputs of layer '{self.name}' do not fit: received {[x.shape for x in inputs]}")
+        return query, value, key
+
+    def _scores(self, query: Array, key: Array) -> Array:
+        factors = [v.read_value() for v in (self.scale, self.concat_score_weight) if v is not None]
+        if self.score_mode == "dot":
+            scores = ops.matmul(query, key.swapaxes(1, 2))
+            return rounded(np.multiply, scores, *factors) if factors else scores
+        inner, outer = factors if self.use_scale else (np.ones((), query.dtype), factors[0])
+
+        def concatenated(query: Array, key: Array, inner: Array, outer: Array) -> Any:
+            return outer * np.tanh(inner * (query[:, :, np.newaxis] + key[:, np.newaxis])).sum(axis=-1)
+
+        return rounded(concatenated, query, key, inner, outer)
+
+
+class AdditiveAttention(Attention):
+    """``softmax(scores) @ value`` with sums of ``scale * tanh(query + key)`` as scores.
+
+    Parameters
+    ----------
+    use_scale : bool
+        Whether there is a `scale` for each feature.
+    dropout : float
+        Of training: of no effect here.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> x = np.ones((2, 3, 4), np.float32)
+    >>> AdditiveAttention()([x, x]).shape
+    (2, 3, 4)
+    """
+
+    _options = ("use_scale", "dropout")
+    _told = ()
+
+    def __init__(self, use_scale: bool = True, dropout: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(use_scale, dropout=dropout, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Create the scale for queries of this shape, the first one."""
+        self.scale = None
+        if self.use_scale:
+            self.scale = self.add_weight((input_shape[0][-1],), name="scale")
+
+    def _scores(self, query: Array, key: Array) -> Array:
+        scale = np.ones((), query.dtype) if self.scale is None else self.scale.read_value()
+
+        def added(query: Array, key: Array, scale: Array) -> Any:
+            return (scale * np.tanh(query[:, :, np.newaxis] + key[:, np.newaxis])).sum(axis=-1)
+
+        return rounded(added, query, key, scale)

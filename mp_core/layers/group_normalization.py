@@ -1,0 +1,108 @@
+"""Normalization of groups of channels."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import axis_of, boolean, integer, number, positive_integer
+from mp_core.arrays import F32, F64, Array
+from mp_core.autocast import AutoCastVariable
+from mp_core.layers import initializers
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.layer import Layer
+
+__all__ = ["GroupNormalization"]
+
+
+class GroupNormalization(Layer):
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
+
+    Parameters
+    ----------
+    groups : int
+        How many groups share out the channels; -1: every channel is one.
+    axis : int
+        The axis of the channels.
+    epsilon : float
+    center, scale : bool
+        Whether there is a beta, a gamma.
+    beta_initializer, gamma_initializer : str, dict or callable
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> GroupNormalization(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))
+    array([[-1.,  1., -1.,  1.]], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _told = ("groups", "axis")
+    _options = ("groups", "axis", "epsilon", "center", "scale", "beta_initializer", "gamma_initializer")
+
+    def __init__(
+        self,
+        groups: int = 32,
+        axis: int = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.groups = groups if groups == -1 else positive_integer(groups, "groups")
+        self.axis = integer(axis, "axis")
+        self.epsilon = number(epsilon, "epsilon", 0.0)
+        self.center = boolean(center, "center")
+        self.scale = boolean(scale, "scale")
+        self.beta_initializer = initializers.checked(beta_initializer)
+        self.gamma_initializer = initializers.checked(gamma_initializer)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create gamma and beta for inputs of this shape."""
+        self._rank = len(input_shape)
+        channels = input_shape[axis_of(self.axis, self._rank)]
+        groups = channels if self.groups == -1 else self.groups
+        if not channels or not groups or channels % groups:
+            raise ValueError(
+                f"the axis that `axis` names must have a length of which `groups` is a divisor; received "
+                f"groups={self.groups}, axis={self.axis}, input_shape={input_shape}"
+            )
+        self._channels, self._groups = channels, groups
+        self.gamma = self.beta = None
+        if self.scale:
+            self.gamma = self._vector("gamma", self.gamma_initializer)
+        if self.center:
+            self.beta = self._vector("beta", self.beta_initializer)
+
+    def _vector(self, name: str, initializer: Any) -> Any:
+        return self.add_weight((self._channels,), initializer=initializer, autocast=False, name=name)
+
+    def call(self, inputs: Array) -> Array:
+        """Return the normalized inputs in the compute dtype."""
+        axis = self.axis % self._rank
+        if inputs.ndim != self._rank or inputs.shape[axis] != self._channels:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes with '
+                f"length {self._channels} at {self.axis}, but received input with shape {inputs.shape}"
+            )
+        x = floating(inputs, self._compute)
+        wide = F64 if x.dtype == F64 else F32
+
+        def read(variable: AutoCastVariable | None, default: float) -> Array:
+            return np.full(self._channels, default, wide) if variable is None else ops.cast(variable.numpy(), wide)
+
+        gamma, beta = read(self.gamma, 1), read(self.beta, 0)
+        return rounded(lambda x: self._normalized(x, axis, gamma, beta), x, dtype=self._compute)
+
+    def _normalized(self, x: Array, axis: int, gamma: Array, beta: Array) -> Array:
+        last = np.moveaxis(x, axis, -1)
+        rows = last.reshape(len(x), -1, self._groups, self._channels // self._groups)
+        mean = rows.mean(axis=(1, 3), keepdims=True)
+        variance = np.square(rows - mean).mean(axis=(1, 3), keepdims=True)
+        rows = (rows - mean) / np.sqrt(variance + x.dtype.type(self.epsilon))
+        return np.moveaxis(rows.reshape(last.shape) * gamma + beta, -1, axis)

@@ -1,0 +1,73 @@
+"""Rectified linear units whose slope below 0 was trained."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arguments import axes_of
+from mp_core.arrays import Array
+from mp_core.layers import initializers
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.layer import Layer
+
+__all__ = ["PReLU"]
+
+
+class PReLU(Layer):
+    """The inputs where they are positive, `alpha` times them elsewhere.
+
+    Parameters
+    ----------
+    alpha_initializer : str, dict or callable
+    shared_axes : int or sequence of int, optional
+        The axes, counted from 1 on behind the batch axis, along which all places have the same slope.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Examples
+    --------
+    >>> PReLU("ones")(np.array([[-1.0, 2.0]]))
+    array([[-1.,  2.]], dtype=float32)
+    """
+
+    _arrays = ("inputs",)
+    supports_masking = True
+    _options = ("alpha_initializer", "shared_axes")
+
+    def __init__(
+        self, alpha_initializer: Any = "zeros", shared_axes: int | Sequence[int] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.alpha_initializer = initializers.checked(alpha_initializer)
+        self.shared_axes = None if shared_axes is None else list(axes_of(shared_axes))
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create the slopes for inputs of this shape."""
+        shape, shared = list(input_shape[1:]), self.shared_axes or []
+        if not all(0 < axis <= len(shape) for axis in shared):
+            raise ValueError(f"`shared_axes` must lie in [1, {len(shape)}]; received {shared}")
+        for axis in shared:
+            shape[axis - 1] = 1
+        if None in shape:
+            raise ValueError(f"axes that are not shared must have a length; received input_shape={input_shape}")
+        self.alpha = self.add_weight(shape, initializer=self.alpha_initializer, name="alpha")
+
+    def call(self, inputs: Array) -> Array:
+        """Return the function of the inputs, in float32 rounded once.
+
+        Raises
+        ------
+        ValueError
+            The inputs have other lengths than those that the layer was built for.
+        """
+        x, alpha = floating(inputs, self._compute), self.alpha.read_value()
+        fits = x.ndim == alpha.ndim + 1 and all(
+            wanted in (1, n) for n, wanted in zip(x.shape[1:], alpha.shape, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f'Input 0 of layer "{self.name}" is incompatible with the layer: slopes have shape {alpha.shape}, '
+                f"but received input with shape {inputs.shape}"
+            )
+        return rounded(lambda x, alpha: np.where(x > 0, x, alpha * x), x, alpha)

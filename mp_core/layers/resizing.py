@@ -1,0 +1,226 @@
+"""Layers that cut places off at the borders, add zeros there, or repeat each place."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arguments import integer
+from mp_core.arrays import Array
+from mp_core.layers.configuration import data_format_of, sizes_of
+from mp_core.layers.spatial import Spatial
+
+__all__ = [
+    "Cropping1D", "Cropping2D", "Cropping3D", "UpSampling1D", "UpSampling2D", "UpSampling3D", "ZeroPadding1D",
+    "ZeroPadding2D", "ZeroPadding3D",
+]  # fmt: skip
+
+_WIDTHS = """
+
+    Parameters
+    ----------
+    {name} : int, or sequence of (int or pair of int)
+        How many places before and behind, for each axis; a number is both. Of one axis, a pair is that axis.
+    data_format : {{"channels_last", "channels_first"}}, optional
+    **kwargs
+        Those of :class:`Layer`.
+    """
+_SIZES = """
+
+    Parameters
+    ----------
+    size : int or sequence of int
+        How often each place comes, along each axis.
+    data_format : {"channels_last", "channels_first"}, optional
+    interpolation : {"nearest"}
+        Keras': mp_core repeats and does not interpolate.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+
+class _AtBorders(Spatial):
+    """A layer with a width before and behind the places of each axis."""
+
+    _arrays = ("inputs",)
+    _width: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._options = cls._told = (cls._width,)
+        if cls._rank > 1:
+            cls._options += ("data_format",)
+        cls.__doc__ = f"{cls.__doc__}{_WIDTHS.format(name=cls._width)}"
+
+    def _set_widths(self, value: Any, data_format: str | None) -> None:
+        self.data_format = data_format_of(data_format)
+        setattr(self, self._width, _widths_of(value, self._width, self._rank))
+
+    def _all_widths(self) -> list[tuple[int, int]]:
+        """Return the widths of all axes, those of batch and channels included."""
+        widths = getattr(self, self._width)
+        places = [widths] if self._rank == 1 else list(widths)
+        none = (0, 0)
+        return [none, none, *places] if self.data_format == "channels_first" else [none, *places, none]
+
+
+def _widths_of(value: Any, argument: str, rank: int) -> Any:
+    """Return a pair of widths for each axis; for one axis, the pair."""
+    each = value if rank > 1 and isinstance(value, Sequence) else (value,) * rank
+    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair, pair) for pair in each]
+    widths = tuple(tuple(integer(n, argument) for n in pair) for pair in pairs)
+    if any(len(pair) != 2 or min(pair) < 0 for pair in widths) or len(widths) != rank:
+        raise ValueError(f"`{argument}` must be integers from 0 on, one or two for each axis; received {value!r}")
+    return widths[0] if rank == 1 else widths
+
+
+class _Cropping(_AtBorders):
+    """The inputs without places at the borders."""
+
+    _width = "cropping"
+
+    def __init__(self, cropping: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._set_widths(cropping, data_format)
+
+    def call(self, inputs: Array) -> Array:
+        """Return a view of the inputs.
+
+        Raises
+        ------
+        ValueError
+            The inputs have another number of axes, or no more places than are cut off.
+        """
+        self._check_rank(inputs)
+        widths = self._all_widths()
+        if any(sum(pair) >= n for n, pair in zip(inputs.shape, widths, strict=True) if sum(pair)):
+            raise ValueError(
+                f"The inputs of layer '{self.name}' must be larger than cropping={self.cropping}; "  # type: ignore[attr-defined]
+                f"received shape {inputs.shape}"
+            )
+        return inputs[tuple(slice(a, n - b) for n, (a, b) in zip(inputs.shape, widths, strict=True))]
+
+
+class _ZeroPadding(_AtBorders):
+    """The inputs with zeros around them."""
+
+    _width = "padding"
+
+    def __init__(self, padding: Any = 1, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._set_widths(padding, data_format)
+
+    def call(self, inputs: Array) -> Array:
+        """Return a new array.
+
+        Raises
+        ------
+        ValueError
+            The inputs have another number of axes.
+        """
+        self._check_rank(inputs)
+        return ops.pad_zeros(inputs, self._all_widths())
+
+
+class _UpSampling(Spatial):
+    """Each place several times."""
+
+    _arrays = ("inputs",)
+    _told = ("size",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._options = {1: ("size",), 2: ("size", "data_format", "interpolation"), 3: ("size", "data_format")}[
+            cls._rank
+        ]
+        cls.__doc__ = f"{cls.__doc__}{_SIZES}"
+
+    def __init__(
+        self,
+        size: int | Sequence[int] = 2,
+        data_format: str | None = None,
+        interpolation: str = "nearest",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if interpolation != "nearest":
+            raise ValueError(f"`interpolation` must be 'nearest'; received {interpolation!r}")
+        sizes = sizes_of(size, "size", self._rank)
+        self.size = sizes[0] if self._rank == 1 else sizes
+        self.data_format = data_format_of(data_format)
+        self.interpolation = interpolation
+
+    def call(self, inputs: Array) -> Array:
+        """Return a new array.
+
+        Raises
+        ------
+        ValueError
+            The inputs have another number of axes.
+        """
+        self._check_rank(inputs)
+        sizes = [self.size] if isinstance(self.size, int) else list(self.size)
+        factors = [1, 1, *sizes] if self.data_format == "channels_first" else [1, *sizes, 1]
+        pairs = list(zip(inputs.shape, factors, strict=True))
+        apart = inputs.reshape([n for length, _ in pairs for n in (length, 1)])
+        repeated = np.broadcast_to(apart, [n for pair in pairs for n in pair])
+        outputs: Array = repeated.reshape([length * factor for length, factor in pairs])
+        return outputs
+
+
+class Cropping1D(_Cropping):
+    """The inputs (batch, places, channels) without places at both ends."""
+
+    _rank = 1
+
+
+class Cropping2D(_Cropping):
+    """Images (batch, rows, columns, channels) without places at the borders."""
+
+    _rank = 2
+
+    def __init__(self, cropping: Any = 0, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(cropping, data_format, **kwargs)
+
+
+class Cropping3D(_Cropping):
+    """Volumes (batch, places along three axes, channels) without places at the borders."""
+
+    _rank = 3
+
+
+class ZeroPadding1D(_ZeroPadding):
+    """The inputs (batch, places, channels) with zeros at both ends."""
+
+    _rank = 1
+
+
+class ZeroPadding2D(_ZeroPadding):
+    """Images (batch, rows, columns, channels) with zeros around them."""
+
+    _rank = 2
+
+
+class ZeroPadding3D(_ZeroPadding):
+    """Volumes (batch, places along three axes, channels) with zeros around them."""
+
+    _rank = 3
+
+
+class UpSampling1D(_UpSampling):
+    """Inputs (batch, places, channels) with each place several times."""
+
+    _rank = 1
+
+
+class UpSampling2D(_UpSampling):
+    """Images (batch, rows, columns, channels) with each row and column several times."""
+
+    _rank = 2
+
+
+class UpSampling3D(_UpSampling):
+    """Volumes (batch, places along three axes, channels) with each place several times."""
+
+    _rank = 3

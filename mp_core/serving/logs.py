@@ -1,0 +1,79 @@
+"""What a server writes of itself: one line each, for people or as JSON."""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import Any, TextIO
+
+__all__ = ["Log"]
+
+
+class Log:
+    """Writes lines to a stream: the time, a level, and what happened.
+
+    Parameters
+    ----------
+    form : str
+        ``"plain"`` or ``"json"``.
+    quiet : bool
+        Whether requests that were answered, or that nobody waits for any more, are left out.
+    stream : file, optional
+        Default: standard error.
+
+    Examples
+    --------
+    >>> import sys
+    >>> log = Log("json", stream=sys.stdout)
+    >>> log.write("info", "POST /embed", status=200, model=None)  # doctest: +ELLIPSIS
+    {"time": "...Z", "level": "info", "message": "POST /embed", "status": 200}
+    """
+
+    def __init__(self, form: str = "plain", *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.form, self.quiet = form, quiet
+        self._stream = sys.stderr if stream is None else stream
+
+    def write(self, level: str, message: str, **fields: Any) -> None:
+        """Write a line. Fields that are None are left out, and no text can end the line or steer a terminal."""
+        now = time.time()
+        stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
+        kept = {name: value for name, value in fields.items() if value is not None}
+        if self.form == "json":
+            line = json.dumps({"time": stamp, "level": level, "message": message} | kept)
+        else:
+            told = "".join(f" {name}={value}" for name, value in kept.items())
+            line = f"{stamp} {level} {message}{told}"
+            line = line if line.isprintable() else ascii(line)[1:-1]
+        with suppress(OSError, ValueError):  # nobody reads any more: the server goes on
+            print(line, file=self._stream, flush=True)
+
+    def exception(self, message: str, error: BaseException) -> None:
+        """Write a line about an error that has no explanation, with the place where it was raised."""
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        where = [f"{frame.filename}:{frame.lineno}" for frame in place]
+        self.write("error", message, error=f"{type(error).__name__}: {error}", at=where[0] if where else None)
+
+    def take_over(self) -> None:
+        """Write what uvicorn and asyncio have to say, from warnings on, in the same form."""
+        for name in ("uvicorn.error", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [_Handler(self)], False
+            logger.setLevel(logging.WARNING)
+
+
+class _Handler(logging.Handler):
+    """Hands the records of a logger to a `Log`, tracebacks as one line."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        message = " ".join(record.getMessage().split())
+        if record.exc_info and record.exc_info[1] is not None:
+            self._log.exception(message, record.exc_info[1])
+        else:
+            self._log.write(record.levelname.lower(), message)

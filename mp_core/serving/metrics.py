@@ -1,0 +1,164 @@
+"""Counters, gauges and histograms in the text format of Prometheus."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+import mp_core
+from mp_core.core.cpu import isa
+
+__all__ = ["Counter", "Gauge", "Histogram", "Metrics", "text"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = tuple(4.0**power for power in range(8))  # 1 to 16384
+
+
+class Counter:
+    """A number that grows, for each combination of values of its labels.
+
+    Parameters
+    ----------
+    name, told : str
+        Its name, and what it counts.
+    labels : str
+        The names of its labels.
+    """
+
+    kind = "counter"
+
+    def __init__(self, name: str, told: str, *labels: str) -> None:
+        self.name, self.told, self._labels = name, told, labels
+        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+
+    def add(self, amount: float, *values: str) -> None:
+        """Add to the number of these values of the labels."""
+        self._values[values] = self._values.get(values, 0.0) + amount
+
+    def samples(self) -> Iterator[str]:
+        """Yield a line for each combination of values."""
+        for values, number in self._values.items():
+            yield _sample(self.name, self._labels, values, number)
+
+
+class Gauge:
+    """A number that is read when it is asked for.
+
+    Parameters
+    ----------
+    name, told : str
+        Its name, and what it is.
+    read : callable
+        Returns it.
+    """
+
+    kind = "gauge"
+
+    def __init__(self, name: str, told: str, read: Callable[[], float]) -> None:
+        self.name, self.told, self._read = name, told, read
+
+    def samples(self) -> Iterator[str]:
+        """Yield its line."""
+        yield _sample(self.name, (), (), self._read())
+
+
+class Histogram:
+    """How many numbers were at most so large, for each combination of values of the labels.
+
+    Parameters
+    ----------
+    name, told : str
+        Its name, and what is counted.
+    bounds : sequence of float
+        The bounds, ascending; infinity is added.
+    labels : str
+        The names of its labels.
+    """
+
+    kind = "histogram"
+
+    def __init__(self, name: str, told: str, bounds: Sequence[float], *labels: str) -> None:
+        self.name, self.told, self._bounds, self._labels = name, told, bounds, labels
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def add(self, number: float, *values: str) -> None:
+        """Count a number."""
+        counts = self._counts.setdefault(values, [0] * (len(self._bounds) + 1))
+        counts[bisect_left(self._bounds, number)] += 1
+        self._sums[values] = self._sums.get(values, 0.0) + number
+
+    def samples(self) -> Iterator[str]:
+        """Yield a line for each bound, the sum and the count of each combination of values."""
+        for values, counts in self._counts.items():
+            total = 0
+            for bound, count in zip((*map(_number, self._bounds), "+Inf"), counts, strict=True):
+                total += count
+                yield _sample(f"{self.name}_bucket", (*self._labels, "le"), (*values, bound), total)
+            yield _sample(f"{self.name}_sum", self._labels, values, self._sums[values])
+            yield _sample(f"{self.name}_count", self._labels, values, total)
+
+
+Metric = Counter | Gauge | Histogram
+
+
+class Metrics:
+    """What a server counts.
+
+    Parameters
+    ----------
+    gauges : Gauge
+        What others know.
+    """
+
+    def __init__(self, *gauges: Gauge) -> None:
+        by_model = "model"
+        self.requests = Counter("mp_core_requests_total", "Requests, by route and status.", "route", "status")
+        self.latency = Histogram("mp_core_request_seconds", "From request to answer.", _SECONDS, "route")
+        self.texts = Counter("mp_core_texts_total", "Texts or pairs that were computed.", by_model)
+        self.tokens = Counter("mp_core_tokens_total", "Tokens that were computed.", by_model)
+        self.truncated = Counter("mp_core_truncated_texts_total", "Texts that lost their ends.", by_model)
+        self.queued = Histogram("mp_core_queue_seconds", "From the queue to the first batch.", _SECONDS, by_model)
+        self.batch_seconds = Histogram("mp_core_batch_seconds", "That batches took.", _SECONDS, by_model)
+        self.batch_texts = Histogram("mp_core_batch_texts", "Texts of batches.", _SIZES, by_model)
+        self.batch_tokens = Histogram("mp_core_batch_tokens", "Tokens of batches.", _SIZES, by_model)
+        info = Counter("mp_core_info", "The version, and the instruction set in use.", "version", "isa")
+        info.kind = "gauge"
+        info.add(1, mp_core.__version__, isa())
+        started = time.time()
+        start = Gauge("process_start_time_seconds", "When the server started, in Unix time.", lambda: started)
+        self._all = [*(metric for metric in vars(self).values() if not isinstance(metric, str)), info, start, *gauges]
+
+    def text(self) -> str:
+        """Return all of them as Prometheus reads them."""
+        return text(self._all)
+
+
+def text(metrics: Sequence[Metric]) -> str:
+    r"""Return metrics as Prometheus reads them.
+
+    Examples
+    --------
+    >>> requests = Counter("requests_total", "Requests.", "route")
+    >>> requests.add(2, '/"embed"')
+    >>> print(text([requests]), end="")
+    # HELP requests_total Requests.
+    # TYPE requests_total counter
+    requests_total{route="/\"embed\""} 2
+    """
+    lines = []
+    for metric in metrics:
+        lines += [f"# HELP {metric.name} {metric.told}", f"# TYPE {metric.name} {metric.kind}", *metric.samples()]
+    return "\n".join(lines) + "\n"
+
+
+def _sample(name: str, labels: Sequence[str], values: Sequence[str], number: float) -> str:
+    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+    return f"{name}{'{' if pairs else ''}{pairs}{'}' if pairs else ''} {_number(number)}"
+
+
+def _number(number: float) -> str:
+    return str(int(number)) if number == int(number) else repr(float(number))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,103 @@
+"""`mp-core serve`: what its arguments mean, and what is said when they are wrong."""
+
+import socket
+import sys
+
+import pytest
+import tiny_bert
+from command import usage_error
+
+from mp_core import cli
+from mp_core.cli import serve
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tiny_bert.write(tmp_path / "encoder"))
+
+
+def test_models_go_by_the_name_of_their_folder_or_by_a_given_one(tmp_path, monkeypatch):
+    (tmp_path / "a=b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ["encoder/", "some/folder", "org/name=some/folder", "a=b", "x=y=folder", "../."]
+    found = serve._folders(words)
+    assert list(found) == ["encoder", "folder", "org/name", "a=b", "x=y", tmp_path.parent.name]
+    assert [str(path) for path in found.values()] == ["encoder", "some/folder", "some/folder", "a=b", "folder", ".."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a", "b/a"], "two have the name a; NAME=FOLDER gives another"),
+        (["=folder"], "must be FOLDER or NAME=FOLDER; received '=folder'"),
+        (["name="], "must be FOLDER or NAME=FOLDER"),
+        (["a\nb=folder"], "must be FOLDER or NAME=FOLDER"),
+        (["a", "--port", "65536"], "argument --port: must be an integer from 0 to 65535; received '65536'"),
+        (["a", "--port", "http"], "argument --port: must be an integer from 0 to 65535"),
+        (["a", "--unix-socket", "s", "--port", "1"], "argument --unix-socket: excludes --host and --port"),
+        (["a", "--max-texts", "0"], "argument --max-texts: must be an integer of at least 1"),
+        (["a", "--log-format", "xml"], "--log-format"),
+        (["a", "--host", "192.0.2.1"], "argument --port: 192.0.2.1:8000: Cannot assign requested address"),
+        (["a", "--unix-socket", "absent/s"], "argument --unix-socket: absent/s: No such file"),
+        ([], "MODEL"),
+    ],
+)
+def test_wrong_arguments_are_named(capsys, arguments, words):
+    pytest.importorskip("uvicorn")
+    assert words in usage_error(capsys, "serve", *arguments)
+
+
+def test_a_port_that_is_taken_is_named_before_any_model_is_read(capsys):
+    pytest.importorskip("uvicorn")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port}: Address already in use" in usage_error(capsys, "serve", "a", "--port", str(port))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent"], "absent/config.json: No such file"),
+        (["a", "--api-key-file", "absent"], "absent: No such file or directory"),
+        (["a", "--api-key-file", "/dev/zero"], "/dev/zero"),
+    ],
+)
+def test_what_cannot_be_read_is_named(capsys, tmp_path, monkeypatch, arguments, words):
+    pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["serve", *arguments, "--port", "0"]) == 3
+    assert words in capsys.readouterr().err
+
+
+def test_of_a_model_that_cannot_be_read_no_socket_is_left(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["serve", "absent", "--unix-socket", "socket"]) == 3
+    assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "a b\n", "schl\u00fcssel\n", "a\x00\n"])
+def test_a_file_of_keys_must_hold_keys(capsys, tmp_path, folder, content):
+    pytest.importorskip("uvicorn")
+    (tmp_path / "keys").write_text(content)
+    assert cli.main(["serve", folder, "--port", "0", "--api-key-file", str(tmp_path / "keys")]) == 3
+    assert "must hold a key in each line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", [("starlette",), ("starlette", "uvicorn")])
+def test_a_missing_package_is_told_with_the_command_that_installs_it(capsys, monkeypatch, missing):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    found = serve.find_spec
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name in missing else found(name))
+    assert cli.main(["serve", "a"]) == 3
+    names = " and ".join(missing), " ".join(missing)
+    assert capsys.readouterr().err == f"mp-core: error: mp-core serve needs {names[0]}: pip install {names[1]}\n"
+
+
+def test_the_command_line_needs_none_of_these_packages_for_other_commands(monkeypatch, capsys):
+    for name in ("starlette", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main(["info", "--json"]) == 0
