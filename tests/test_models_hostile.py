@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
 import processes
+import pytest
 import random_models
 import tiny_bert
 from tokenizers import Tokenizer, processors
