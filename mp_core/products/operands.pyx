@@ -156,7 +156,7 @@ cdef int set_batch(Parts *p) noexcept:
 
 cdef inline bint is_apart(cnp.ndarray out, PyObject *x) noexcept:
     """Whether `out` shares no memory with x, if that is an array."""
-    return not isinstance(<object>x, cnp.ndarray) or apart(out, <cnp.ndarray>x)
+    return x == NOTHING or not isinstance(<object>x, cnp.ndarray) or apart(out, <cnp.ndarray>x)
 
 
 cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
