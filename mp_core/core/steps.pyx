@@ -4,8 +4,6 @@ While a thread records, the entry points of the core note what they run on a :cl
 which is a C struct, and where in it the pointers are. replay.pyx runs copies of these contexts.
 """
 
-from contextlib import contextmanager
-
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -120,11 +118,10 @@ cdef class Tape:
         return 0
 
 
-@contextmanager
-def recorded_on(Tape tape not None):
-    """Let this thread note what it runs on a tape, within a ``with`` block."""
+def recorded_on(Tape tape not None, function, *args, **kwargs):
+    """Return ``function(*args, **kwargs)``, during which this thread notes what it runs on a tape."""
     cdef void *before = recorder(<void *>tape)
     try:
-        yield
+        return function(*args, **kwargs)
     finally:
         recorder(before)
