@@ -1,7 +1,7 @@
 """Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
 
 from collections.abc import Sequence
-from threading import Condition, Lock
+from threading import Condition, RLock
 from typing import Any
 from weakref import WeakSet
 
@@ -90,7 +90,7 @@ class Arenas:
         """Begin anew, as in the child of a fork, where nobody gives back what is lent, or the lock."""
         self._lent: WeakSet[Lease] = WeakSet()
         self._free: list[np.ndarray[Any, Any]] = []
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may run a plan too
         self._returned = Condition(self._lock)
 
     def take(self, size: int) -> Lease:

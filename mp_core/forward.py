@@ -16,7 +16,7 @@ from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import Contents, count
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, c_plan, run_passes
-from mp_core.core.scopes import Scope, called_in, called_under, innermost, values_of
+from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
 from mp_core.dtypes import floatx, is_float
 from mp_core.layers import Layer
 from mp_core.layers.building import handed_training
@@ -276,7 +276,7 @@ class ForwardPlan:
         if (
             found is not None
             and changes is count()
-            and found.surroundings == values_of(_SURROUNDINGS)
+            and still_have(_SURROUNDINGS, found.surroundings)
             and not found.state.moved()
         ):
             return found
@@ -287,7 +287,7 @@ class ForwardPlan:
     def _renewed(self) -> _Pass:
         """Return the recording after a change, made anew if it depends on what has changed."""
         changes, found = count(), self._last[1]
-        if found is None or found.surroundings != values_of(_SURROUNDINGS) or found.state.changed():
+        if found is None or not still_have(_SURROUNDINGS, found.surroundings) or found.state.changed():
             changes, found = called_in(_recording, True, self._recorded)
         self._last = changes, found
         return found

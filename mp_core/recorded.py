@@ -60,7 +60,7 @@ class Recording:
     ----------
     checks_offsets : bool
         Whether whoever runs the plan checks the offsets of ragged sequences: kernels do not.
-    called : callable, optional
+    called : callable
         What gets each layer that is called with recorded arrays, before it computes.
 
     Attributes
@@ -69,7 +69,7 @@ class Recording:
         The steps.
     """
 
-    def __init__(self, checks_offsets: bool = False, called: Callable[[Any], object] = id) -> None:
+    def __init__(self, checks_offsets: bool, called: Callable[[Any], None]) -> None:
         self.tape = Tape()
         self.called = called
         self._checks_offsets = checks_offsets

@@ -40,10 +40,10 @@ def set_counted(str name, list pairs):
         changed()
 
 
-def undone_if_it_fails(Contents contents not None, function, *args, **kwargs):
-    """Return ``function(*args, **kwargs)``; if it fails, some lists and dictionaries have the items of before."""
+def undone_if_it_fails(Contents contents not None, function, *args):
+    """Return ``function(*args)``; if it fails, some lists and dictionaries have the items of before."""
     try:
-        return function(*args, **kwargs)
+        return function(*args)
     except:  # noqa: E722
         contents.restore()
         raise

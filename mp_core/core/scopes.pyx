@@ -183,6 +183,14 @@ def values_of(tuple variables):
     return tuple([innermost(get_value_no_default(variable, _UNSET), _UNSET) for variable in variables])
 
 
+def still_have(tuple variables, tuple values):
+    """Whether context variables have the very values here that :func:`values_of` returned."""
+    for variable, value in zip(variables, values):
+        if innermost(get_value_no_default(variable, _UNSET), _UNSET) is not value:
+            return False
+    return True
+
+
 def is_in_block(variable):
     """Return whether this thread or task is in a block of the variable, whatever was set without one."""
     return any([block is not _CALL for block, _ in _entered(variable)])

@@ -118,7 +118,7 @@ cdef class Tape:
         return 0
 
 
-def recorded_on(Tape tape not None, function, *args, **kwargs):
+def recorded_on(Tape tape not None, function, /, *args, **kwargs):
     """Return ``function(*args, **kwargs)``, during which this thread notes what it runs on a tape."""
     cdef void *before = recorder(<void *>tape)
     try:
