@@ -1,12 +1,13 @@
 """Memory for runs of plans: where each buffer lies in a block, and the blocks, one for each run that is under way."""
 
 from collections.abc import Sequence
-from threading import Condition
+from threading import Condition, RLock
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
+from mp_core.core.scopes import called_under
 from mp_core.system import after_fork
 
 __all__ = ["ARENAS", "Arenas", "place"]
@@ -89,32 +90,40 @@ class Arenas:
         """Begin anew, as in the child of a fork, where nobody gives back what is lent, or the lock."""
         self._lent: WeakSet[Lease] = WeakSet()
         self._free: list[np.ndarray[Any, Any]] = []
-        self._returned = Condition()
+        self._lock = RLock()  # a signal handler may run a plan too
+        self._returned = Condition(self._lock)
 
     def take(self, size: int) -> Lease:
         """Lend a block of at least `size` bytes, until it is given back."""
         lease = Lease()
-        with self._returned:
-            while len(self._lent) >= self._most:
-                self._returned.wait(_PATIENCE)
-            self._lent.add(lease)
-            for index in range(len(self._free) - 1, -1, -1):  # the last one given back is the warmest
-                if len(self._free[index]) >= size:
-                    lease.block = self._free.pop(index)
-                    return lease
-            if self._free:
-                self._free.pop()  # a larger one takes its place
-        raw = np.empty(size + _LINE, np.uint8)
-        lease.block = raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
+        lease.block = called_under(self._lock, self._lend, lease, size)
+        if lease.block is None:
+            raw = np.empty(size + _LINE, np.uint8)
+            lease.block = raw[-raw.__array_interface__["data"][0] % _LINE :][:size]
         return lease
+
+    def _lend(self, lease: Lease, size: int) -> np.ndarray[Any, Any] | None:
+        """Enter a lease, once there may be another one; return a free block for it, None if it needs a new one."""
+        while len(self._lent) >= self._most:
+            self._returned.wait(_PATIENCE)
+        self._lent.add(lease)
+        for index in range(len(self._free) - 1, -1, -1):  # the last one given back is the warmest
+            if len(self._free[index]) >= size:
+                return self._free.pop(index)
+        if self._free:
+            self._free.pop()  # a larger one takes its place
+        return None
 
     def give(self, lease: Lease) -> None:
         """Take a block back."""
-        with self._returned:
-            self._lent.discard(lease)
-            if lease.block is not None:
-                self._free.append(lease.block)
+        called_under(self._lock, self._take_back, lease)
+
+    def _take_back(self, lease: Lease) -> None:
+        if len(self._lent) >= self._most:  # only then does anybody wait
             self._returned.notify()
+        self._lent.discard(lease)
+        if lease.block is not None:
+            self._free.append(lease.block)
 
 
 ARENAS = Arenas(64)

@@ -11,6 +11,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
+from mp_core.core.changes import changed
+
 __all__ = [
     "ALLOWED",
     "STORED",
@@ -204,3 +206,4 @@ def set_floatx(value: str) -> None:
     if not isinstance(value, str) or value not in accepted:
         raise ValueError(f"Unknown `floatx` value: {value}. Expected one of {accepted}")
     _floatx = str(value)
+    changed()

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from operator import is_not
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,12 +12,15 @@ import numpy as np
 from mp_core.arena import ARENAS, place
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, asarray, cast, imported
-from mp_core.autocast import AutoCastVariable
-from mp_core.core.changes import count
+from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core.core.changes import Contents, count
 from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, c_plan, run_passes
-from mp_core.dtypes import is_float
+from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
+from mp_core.dtypes import floatx, is_float
 from mp_core.layers import Layer
+from mp_core.layers.building import handed_training
+from mp_core.layers.contents import Parts
 from mp_core.recorded import Recorded, Recording, UnseenError
 from mp_core.system import after_fork
 from mp_core.tree import leaves, map_leaves
@@ -28,34 +29,21 @@ __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eage
 
 R = TypeVar("R")
 
-_eager: ContextVar[bool] = ContextVar("mp_core.eager", default=False)
+_eager: ContextVar[Any] = ContextVar("mp_core.eager", default=False)
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
+_SURROUNDINGS = scope_dtype, handed_training  # what layers take over from those who call them
 _locks = [RLock()]  # that of recordings: one at a time
 after_fork(lambda: _locks.__setitem__(0, RLock()))
 
 
-@contextmanager
-def _lock() -> Iterator[None]:
-    """Hold the lock of recordings; raise if it is this thread that records: a layer calls the plan that records it."""
-    if _recording.get():
-        raise UnseenError("a plan was called by a layer that is recorded: call a layer instead")
-    with _locks[0]:
-        yield
-
-
-@contextmanager
-def eager() -> Iterator[None]:
+def eager() -> Scope[None]:
     """Let encoders run their layers call by call, and not by plans, within a ``with`` block: for those who look on."""
-    token = _eager.set(True)
-    try:
-        yield
-    finally:
-        _eager.reset(token)
+    return Scope(_eager, True)
 
 
 def is_eager() -> bool:
     """Whether an :func:`eager` block is entered here."""
-    return _eager.get()
+    return bool(innermost(_eager.get(), False))
 
 
 class Memory(NamedTuple):
@@ -115,6 +103,7 @@ class _Pass:
     layouts: dict[tuple[int, ...], tuple[Array, int]]  # most rows -> offset of each buffer in the arena, and its bytes
     constants: list[Array]
     state: "_State"  # of the layer, when it was recorded
+    surroundings: tuple[Any, ...]  # the values of _SURROUNDINGS at that time
     replays: list[Replay]  # that no run uses now
 
 
@@ -181,8 +170,7 @@ class ForwardPlan:
     ) -> None:
         self._layer, self._sizes = layer, sizes
         self._tree: Any = map_leaves(_example, (inputs, options))
-        self._pass: _Pass | None = None
-        self._changes = -1
+        self._last: tuple[object, _Pass | None] = None, None  # the last change that the recording has seen, and it
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
         self.refresh()
@@ -192,7 +180,7 @@ class ForwardPlan:
         return [x for x in leaves(self._tree) if isinstance(x, np.ndarray)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_pass": None, "_changes": -1}  # a copy records anew, at its first call
+        return vars(self) | {"_last": (None, None)}  # a copy records anew, at its first call
 
     # ---- calls
 
@@ -284,28 +272,36 @@ class ForwardPlan:
 
     def _current(self) -> _Pass:
         """Return the recording, made anew if something has changed on which it depends."""
-        found = self._pass
-        if found is not None and self._changes == count() and not found.state.moved():
+        changes, found = self._last
+        if (
+            found is not None
+            and changes is count()
+            and still_have(_SURROUNDINGS, found.surroundings)
+            and not found.state.moved()
+        ):
             return found
-        with _lock():
-            changes, found = count(), self._pass
-            if found is None or found.state.changed():
-                token = _recording.set(True)
-                try:
-                    self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
-                    found = self._record()
-                finally:
-                    _recording.reset(token)
-            self._pass, self._changes = found, changes
-            return found
+        if _recording.get():
+            raise UnseenError("a plan was called by a layer that is recorded: call a layer instead")
+        return called_under(_locks[0], self._renewed)
+
+    def _renewed(self) -> _Pass:
+        """Return the recording after a change, made anew if it depends on what has changed."""
+        changes, found = count(), self._last[1]
+        if found is None or not still_have(_SURROUNDINGS, found.surroundings) or found.state.changed():
+            changes, found = called_in(_recording, True, self._recorded)
+        self._last = changes, found
+        return found
+
+    def _recorded(self) -> tuple[object, _Pass]:
+        """Return a new recording, and the last change before it."""
+        self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
+        return count(), self._record()
 
     def _record(self) -> _Pass:
-        recording = Recording(checks_offsets=bool(self._sizes))
-        tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
         state = _State(self._layer)
-        with recording.open():
-            outputs = map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1]))
-        state.add(recording.called)
+        recording = Recording(bool(self._sizes), state.add)
+        tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
+        outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1])))
         tape, given = recording.tape, len(self._examples)
         buffers = [_Buffer(x.shape, x.dtype) for x in tape.buffers]
         found = [part.buffer for part in leaves(outputs) if type(part) is _Found]
@@ -315,7 +311,8 @@ class ForwardPlan:
             for number in note.buffers:
                 lives[number] = lives.get(number, (step, step))[0], step
         held = {number: buffers[number] for number in lives if number >= given and number not in results}
-        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state, [])
+        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state,
+                     values_of(_SURROUNDINGS), [])  # fmt: skip
 
     def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
         """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
@@ -508,49 +505,42 @@ def _taken(plan: _Pass, sizes: tuple[int, ...]) -> Replay:
 
 
 class _State:
-    """What a recording depends on beside its inputs: layers with their attributes and variables, lists of layers."""
+    """What a recording depends on beside its inputs: layers, and what they consist of."""
 
     def __init__(self, layer: Any) -> None:
         self._known = isinstance(layer, Layer)
-        self._parts: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self._variables: list[tuple[AutoCastVariable, int]] = []
-        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._floatx = floatx()
+        self._layers: dict[int, Any] = {}
+        self._attributes, self._containers = Contents(), Contents()
+        self._variables: list[tuple[AutoCastVariable, object]] = []
         self._arrays: list[tuple[Array, Array]] = []  # attributes that are written in place when they are set: x *= 2
-        self.add([layer] if self._known else [])
+        if self._known:
+            self.add(layer)
 
-    def add(self, layers: list[Any]) -> None:
-        """Watch layers, and those below them."""
-        for part in [part for layer in layers for part in layer.flatten()]:
-            if id(part) in self._parts:
-                continue
-            attributes = dict(vars(part))
-            self._parts[id(part)] = part, attributes
-            form = attributes.get("form")
-            variables = [*part.own_variables(), *(() if form is None else form.variables.values())]
-            self._variables += [(variable, variable.version) for variable in variables]
-            owned = [x for x in attributes.values() if isinstance(x, np.ndarray) and x.flags.writeable]
-            self._arrays += [(x, x.copy()) for x in owned]
-            self._lists += [
-                (x, list(x))
-                for x in attributes.values()
-                if isinstance(x, list) and any(isinstance(item, Layer) for item in x)
-            ]
+    def add(self, layer: Any) -> None:
+        """Watch a layer, and those below it, from now on: it computes afterwards."""
+        layers = [part for part in layer.flatten() if id(part) not in self._layers]
+        self._layers |= {id(part): part for part in layers}
+        parts = Parts(layers)
+        self._known &= parts.is_known
+        self._attributes.add(parts.attributes)
+        self._containers.add(parts.containers)
+        self._variables += [(variable, variable.stamp) for variable in parts.variables]
+        self._arrays += [(x, x.copy()) for x in parts.arrays if x.flags.writeable]
 
     def moved(self) -> bool:
-        """Whether a list of layers has other members: that changes without being counted."""
-        return any(len(now) != len(before) or any(map(is_not, now, before)) for now, before in self._lists)
+        """Whether a list, a dictionary or an object of the user has changed, which nobody tells."""
+        return not self._containers.same()
 
     def changed(self) -> bool:
-        """Whether the recording must be made anew. What a function depends on that is no layer, nobody knows."""
-        if not self._known or self.moved():
-            return True
-        if any(variable.version != version for variable, version in self._variables):
-            return True
-        if not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays):
-            return True
-        return any(
-            vars(part).keys() != before.keys() or any(vars(part)[name] is not value for name, value in before.items())
-            for part, before in self._parts.values()
+        """Whether the recording must be made anew. What others than mp_core's layers depend on, nobody knows."""
+        return (
+            not self._known
+            or self._floatx != floatx()
+            or self.moved()
+            or not self._attributes.same()
+            or any(variable.stamp is not stamp for variable, stamp in self._variables)
+            or not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays)
         )
 
 

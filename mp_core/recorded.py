@@ -9,7 +9,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -18,6 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core.core.convert import copied
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
+from mp_core.core.scopes import called_in
 from mp_core.tree import leaves, map_leaves
 
 __all__ = [
@@ -60,34 +60,32 @@ class Recording:
     ----------
     checks_offsets : bool
         Whether whoever runs the plan checks the offsets of ragged sequences: kernels do not.
+    called : callable
+        What gets each layer that is called with recorded arrays, before it computes.
 
     Attributes
     ----------
     tape : Tape
         The steps.
-    called : list
-        The layers that were called with recorded arrays.
     """
 
-    def __init__(self, checks_offsets: bool = False) -> None:
+    def __init__(self, checks_offsets: bool, called: Callable[[Any], None]) -> None:
         self.tape = Tape()
-        self.called: list[Any] = []
+        self.called = called
         self._checks_offsets = checks_offsets
         self._copies: dict[Any, tuple[Any, Any]] = {}
         self._refused: UnseenError | None = None
         self._is_over = False
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Record within a ``with`` block; raise at its end what was refused, though somebody has caught it."""
-        token = _under_way.set(self)
+    def of(self, function: Callable[[], R]) -> R:
+        """Return what a function returns while this records; raise what was refused, though somebody has caught it."""
         try:
-            yield
+            result = called_in(_under_way, self, function)
         finally:
             self._is_over = True
-            _under_way.reset(token)
         if self._refused is not None:
             raise self._refused
+        return result
 
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
@@ -116,8 +114,7 @@ class Recording:
             self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
         args, kwargs = map_leaves(self._plain, args), map_leaves(self._plain, kwargs)
         try:
-            with recorded_on(self.tape):
-                result = function(*args, **kwargs)
+            result = recorded_on(self.tape, function, *args, **kwargs)
         except UnseenError as error:
             self._refused = error
             raise
@@ -234,8 +231,7 @@ class Recorded:
         if result.size == 0 or np.may_share_memory(result, self._array):
             return self._view(result)
         self._recording.check_open()
-        with recorded_on(self._recording.tape):
-            return self._view(copied(self._array).reshape(*shape, **kwargs))
+        return self._view(recorded_on(self._recording.tape, copied, self._array).reshape(*shape, **kwargs))
 
     def transpose(self, *axes: Any) -> Any:
         """Return a view with permuted axes."""
@@ -346,5 +342,5 @@ def note_call(layer: Any, arguments: Any) -> None:
     """Tell the recording, if one of the arguments is an array of one, that a layer is called with it."""
     for x in leaves(arguments):
         if type(x) is Recorded:
-            x._recording.called.append(layer)
+            x._recording.called(layer)
             return

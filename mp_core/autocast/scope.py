@@ -1,6 +1,5 @@
 """The scope that says in which dtype variables read."""
 
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes
-from mp_core.core.scopes import Scopes, innermost, scope
+from mp_core.core.scopes import Scope, Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 
 __all__ = ["autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]
@@ -20,7 +19,7 @@ The calls of layers set a dtype; ``with`` blocks are :class:`mp_core.core.scopes
 """
 
 
-def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
+def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
     """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task.
 
     Parameters
@@ -44,7 +43,7 @@ def autocast_scope(dtype: DTypeLike | None) -> AbstractContextManager[None]:
     target = None if dtype is None else dtypes.parse(standardize_dtype(dtype))
     if target is not None and not dtypes.is_float(target):
         raise ValueError(f"`autocast_scope` can only be used with a floating-point target dtype. Received: {dtype}")
-    return scope(scope_dtype, target)
+    return Scope(scope_dtype, target)
 
 
 def read_dtype() -> np.dtype[Any] | None:
@@ -53,7 +52,7 @@ def read_dtype() -> np.dtype[Any] | None:
     return innermost(found, None) if type(found) is Scopes else found  # type: ignore[no-any-return]
 
 
-def enable_auto_cast_variables(dtype: DTypeLike | None) -> AbstractContextManager[None]:
+def enable_auto_cast_variables(dtype: DTypeLike | None) -> Scope[None]:
     """Return :func:`autocast_scope` under tf.keras' rule: a dtype that is not floating-point means no cast."""
     floating = dtype is not None and dtypes.is_float(dtypes.parse(dtype))
     return autocast_scope(dtype if floating else None)

@@ -1,6 +1,6 @@
 """Variables that are stored in one dtype and read in another."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Self, SupportsIndex, TypeVar
 
 import numpy as np
@@ -12,14 +12,15 @@ from mp_core.arguments import state_of
 from mp_core.arrays import Array, asarray, out_of_band
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
-from mp_core.core.changes import changed
+from mp_core.core.changes import set_counted
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.recorded import under_way
 
-__all__ = ["AutoCastVariable", "as_stored"]
+__all__ = ["AutoCastVariable", "as_stored", "assign_each"]
 
 T = TypeVar("T")
+_State = tuple[Array, dict[Hashable, Any], int, object]  # value, what is derived from it, version, stamp
 _FLAG = bool | np.bool_
 _STATE = {
     "value": np.ndarray, "version": int, "casts": _FLAG, "name": str, "trainable": _FLAG,
@@ -97,6 +98,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     """
 
     __slots__ = ("_casts", "_overwrite", "_state", "name", "trainable")
+    _state: _State
     __array_priority__ = 100
 
     def __init__(
@@ -129,11 +131,13 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def _set(self, array: Array, version: int) -> None:
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
+        set_counted("_state", [(self, self._state_of(array, version))])
+
+    def _state_of(self, array: Array, version: int) -> "_State":
         recording = under_way()
         if recording is not None and version:
             recording.refuse(f"an assignment to variable '{self.name}'")
-        self._state: tuple[Array, dict[Hashable, Any], int] = (frozen(array), {}, version)
-        changed()
+        return frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, computed once per `key` and value.
@@ -143,7 +147,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """
-        array, cache, _ = self._state
+        array, cache, _, _ = self._state
         try:
             result: T = cache[key]
         except KeyError:
@@ -178,6 +182,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def version(self) -> int:
         """How often the value was replaced."""
         return self._state[2]
+
+    @property
+    def stamp(self) -> object:
+        """Another object for every value: threads that assign at once may count the same :attr:`version`."""
+        return self._state[3]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -394,6 +403,12 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
             f"dtype_to_cast_to={self.dtype}, numpy={self.numpy()}>"
         )
+
+
+def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:
+    """Replace the values of all variables by arrays of their dtypes and shapes, or, interrupted, of none."""
+    pairs = zip(variables, arrays, strict=True)
+    set_counted("_state", [(variable, variable._state_of(array, variable.version + 1)) for variable, array in pairs])
 
 
 def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:

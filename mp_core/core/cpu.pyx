@@ -4,11 +4,10 @@ import contextvars
 import logging
 import operator
 import os
-from contextlib import contextmanager
 
 from mp_core.core.cgroups import cpu_quota
 from mp_core.core.instructions import what_is_lost
-from mp_core.core.scopes import innermost, is_in_block, replace_innermost, scope
+from mp_core.core.scopes import Scope, innermost, is_in_block, replace_innermost
 
 from mp_core.core.header cimport (
     MP_CPU_AARCH64, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, MP_MOST_THREADS, MP_PAIRS,

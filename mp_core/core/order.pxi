@@ -2,7 +2,7 @@
 
 _order_scoped = contextvars.ContextVar("mp_core.reproducible")  # (whether, why)
 _order_set = False, "default"  # the setting of the process as Python made it, and what did
-cdef bint _order_scopes = False  # a scope has been entered in this process: until then, no product looks for one
+cdef bint _order_scopes = False  # a scope has been made in this process: until then, no product looks for one
 
 
 def _checked_order(value):
@@ -101,7 +101,6 @@ def set_reproducible(reproducible):
     _order_set = reproducible, "set_reproducible()"
 
 
-@contextmanager
 def reproducible(reproducible=True):
     """Add products of bfloat16 and float8 in the reproducible order within a ``with`` block, in this thread or task.
 
@@ -125,6 +124,6 @@ def reproducible(reproducible=True):
     True
     """
     global _order_scopes
-    with scope(_order_scoped, (_checked_order(reproducible), "reproducible() scope")):
-        _order_scopes = True
-        yield
+    made = Scope(_order_scoped, (_checked_order(reproducible), "reproducible() scope"))
+    _order_scopes = True
+    return made

@@ -1,10 +1,10 @@
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 _Array = np.ndarray[Any, Any]
+R = TypeVar("R")
 
 class UnseenError(ValueError): ...
 
@@ -25,5 +25,5 @@ class Tape:
     def holds(self, at: int) -> bool: ...
     def changes(self, array: _Array) -> bool: ...
 
-def recorded_on(tape: Tape) -> AbstractContextManager[None]: ...
+def recorded_on(tape: Tape, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R: ...
 def constant(array: _Array) -> _Array: ...

@@ -4,7 +4,6 @@ The C library holds what is noted (library/recording.h); a :class:`Tape` holds t
 """
 
 import threading
-from contextlib import contextmanager
 from typing import NamedTuple
 
 cimport numpy as cnp
@@ -162,13 +161,12 @@ def constant(cnp.ndarray array not None):
     return array
 
 
-@contextmanager
-def recorded_on(Tape tape not None):
-    """Let this thread note what it runs on a tape, within a ``with`` block."""
+def recorded_on(Tape tape not None, function, /, *args, **kwargs):
+    """Return ``function(*args, **kwargs)``, during which this thread notes what it runs on a tape."""
     cdef mp_recording *before = mp_recorder()[0]
     outer = getattr(_here, "tape", None)
     _here.tape, mp_recorder()[0] = tape, &tape.notes.recording
     try:
-        yield
+        return function(*args, **kwargs)
     finally:
         _here.tape, mp_recorder()[0] = outer, before

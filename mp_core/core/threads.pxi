@@ -97,7 +97,6 @@ def set_num_threads(count):
     _default = _count(count, "count"), "set_num_threads()"
 
 
-@contextmanager
 def num_threads(count):
     """Use `count` threads within a ``with`` block, in this thread or task.
 
@@ -117,8 +116,7 @@ def num_threads(count):
     ...     get_num_threads()
     1
     """
-    with scope(_scoped, (_count(count, "count"), "num_threads() scope")):
-        yield
+    return Scope(_scoped, (_count(count, "count"), "num_threads() scope"))
 
 
 def limit_num_threads(count):
@@ -158,7 +156,6 @@ def limit_num_threads(count):
     _scoped.set(None if ends else held)
 
 
-@contextmanager
 def awake():
     """Let the helpers wait awake for the operations that follow each other within a ``with`` block.
 
@@ -167,8 +164,22 @@ def awake():
     awake, bfloat16 0.84 and 0.75, int8 0.93 and 0.76 (medians of 360 interleaved calls, Zen 4, November 2026). Each
     wait ends after about a millisecond.
     """
-    mp_keep_awake(1)
-    try:
-        yield
-    finally:
-        mp_keep_awake(-1)
+    return _Awake()
+
+
+cdef class _Awake:
+    cdef bint entered
+
+    def __enter__(self):
+        if not self.entered:
+            mp_keep_awake(1)
+            self.entered = True
+
+    def __exit__(self, *_):
+        if self.entered:
+            self.entered = False
+            mp_keep_awake(-1)
+
+    def __dealloc__(self):  # of a `with` statement that was broken off beside its block
+        if self.entered:
+            mp_keep_awake(-1)

@@ -1,11 +1,10 @@
 """Classes in configurations: a ``class_name`` and the ``config`` from which the class makes an object."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from mp_core.core.scopes import innermost, scope
+from mp_core.core.scopes import Scope, nested
 
 __all__ = [
     "check_depth",
@@ -193,8 +192,7 @@ def named_function(identifier: Any) -> Any:
     return identifier if found is None else found
 
 
-@contextmanager
-def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Iterator[None]:
+def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]:
     """Make configurations that name these classes and functions load inside a ``with`` block, in this thread or task.
 
     Parameters
@@ -211,10 +209,8 @@ def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Iterator[No
     ...     layers.Sequential.from_config({"layers": [{"class_name": "Wide", "config": {"units": 3}}]}).layers[0].units
     3
     """
-    with scope(_scoped, {**_in_scope(), **(custom_objects or {})}):
-        yield
+    return Scope(_scoped, dict(custom_objects or {}))
 
 
 def _in_scope() -> Mapping[str, Any]:
-    held: Mapping[str, Any] = innermost(_scoped.get(None), {}) or {}
-    return held
+    return {name: found for objects in nested(_scoped.get(())) for name, found in objects.items()}

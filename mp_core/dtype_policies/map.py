@@ -192,6 +192,10 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._policies)
 
+    def entries(self) -> tuple[dict[str, Any], ...]:
+        """Return the dictionaries that hold the entries, to look at."""
+        return self._policies, self._matchers, self._hits
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; without an own default, every entry reloads with the default of then."""
         entries = {key: serialize(policy) for key, policy in self._policies.items()}

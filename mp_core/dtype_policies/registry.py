@@ -1,10 +1,9 @@
 """Names and dictionaries <-> policies, and how the default is set."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from mp_core.core.scopes import scope
+from mp_core.core.scopes import Scope
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, get_registered_name, known_classes
 from mp_core.dtype_policies.policy import (
     DTypePolicy,
@@ -206,8 +205,7 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
     replace_default(_checked(policy))
 
 
-@contextmanager
-def policy_scope(policy: DTypePolicy | str) -> Iterator[DTypePolicy]:
+def policy_scope(policy: DTypePolicy | str) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
     Examples
@@ -217,5 +215,4 @@ def policy_scope(policy: DTypePolicy | str) -> Iterator[DTypePolicy]:
     <DTypePolicy "mixed_bfloat16">
     """
     inner = _checked(policy)
-    with scope(scoped_default, inner):
-        yield inner
+    return Scope(scoped_default, inner, inner)

@@ -289,15 +289,15 @@ class Form:
         kept: dict[str, Any] = next(iter(variables)).derived(key, _nothing)
         last = kept.get("last")
         if last is not None:
-            for variable, version in last[0]:
-                if variable.version != version:
+            for variable, stamp in last[0]:
+                if variable.stamp is not stamp:
                     break
             else:
                 return last[1]
         # Without the first variable: it keeps this list, so that there would be a cycle, and the memory of a model
         # would be freed by the garbage collector only.
-        versions = [(variable, variable.version) for variable in list(variables)[1:]]
-        kept["last"] = last = versions, make()  # the one before, made of other values, is dropped
+        stamps = [(variable, variable.stamp) for variable in list(variables)[1:]]
+        kept["last"] = last = stamps, make()  # the one before, made of other values, is dropped
         return last[1]
 
     def __setstate__(self, state: Any) -> None:

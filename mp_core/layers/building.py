@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.core.scopes import called_in
+from mp_core.layers.contents import contents_of
 from mp_core.tree import map_leaves
 
 __all__ = [
@@ -46,50 +49,42 @@ def unique_name(class_name: str) -> str:
 
 
 def placed(build: Callable[..., None]) -> Callable[..., None]:
-    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path."""
+    """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
+
+    If `build` fails, or is interrupted, the layer and those below it are as before.
+    """
 
     @wraps(build)
     def build_placed(layer: Any, *args: Any, **kwargs: Any) -> None:
-        if layer._path is not None:
-            if layer.built and enclosing_path.get() != layer._path:
-                _build_again(build, layer, *args, **kwargs)
-            else:  # super().build(...)
-                build(layer, *args, **kwargs)
-            return
-        layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
-        layer._apply_policy()
-        outer, training = enclosing_path.set(layer._path), handed_training.set(None)
-        below = {f"{layer._around}/{path}".strip("/"): form for path, form in layer._forms.items()}
-        forms = stated_forms.set(stated_forms.get() | below)
-        try:
+        if layer._path is None:
+            undone_if_it_fails(contents_of(layer.flatten()), _build_first, build, layer, args, kwargs)
+        elif layer.built and enclosing_path.get() != layer._path:
+            undone_if_it_fails(contents_of(layer.flatten()), _build_again, build, layer, args, kwargs)
+        else:  # super().build(...)
             build(layer, *args, **kwargs)
-            layer.built = True
-        finally:
-            stated_forms.reset(forms)
-            handed_training.reset(training)
-            enclosing_path.reset(outer)
-            if not layer.built:
-                layer._path = None
 
     return build_placed
 
 
-def _build_again(build: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
+def _build_first(build: Callable[..., None], layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
+    layer._apply_policy()
+    below = {f"{layer._around}/{path}".strip("/"): form for path, form in layer._forms.items()}
+    in_forms = stated_forms, stated_forms.get() | below, build, (layer, *args), kwargs
+    in_inference = handed_training, None, called_in, in_forms
+    called_in(enclosing_path, layer._path, called_in, in_inference)
+    layer.built = True
+
+
+def _build_again(build: Callable[..., None], layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run the `build` of a built layer, which must leave its variables: new ones would have lost the values."""
-    weights, attributes, variables = layer.weights, dict(vars(layer)), list(layer._variables)
-    try:
-        build(layer, *args, **kwargs)
-        if [*map(id, layer.weights)] != [*map(id, weights)]:
-            raise ValueError(
-                "You cannot add new elements of state (variables or sub-layers) to a layer that is already built: "
-                f"`build` of layer '{layer.name}' was called before"
-            )
-    except BaseException:
-        for name in vars(layer).keys() - attributes.keys():
-            del vars(layer)[name]
-        vars(layer).update(attributes)
-        layer._variables[:] = variables
-        raise
+    weights = layer.weights
+    build(layer, *args, **kwargs)
+    if [*map(id, layer.weights)] != [*map(id, weights)]:
+        raise ValueError(
+            "You cannot add new elements of state (variables or sub-layers) to a layer that is already built: "
+            f"`build` of layer '{layer.name}' was called before"
+        )
 
 
 def build_for(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from mp_core.core.cpu import awake
+from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers.building import enclosing_path, takes
 from mp_core.layers.embedding import Embedding
@@ -164,11 +165,7 @@ class Functional(Layer):
         if input_shape is not None:
             shapes = self._bound(self.inputs, input_shape)
         zeros = {name: np.zeros([n or 1 for n in shape], np.float32) for name, shape in shapes.items()}
-        token = enclosing_path.set(self._around)
-        try:
-            self._results(zeros, {}, None)
-        finally:
-            enclosing_path.reset(token)
+        called_in(enclosing_path, self._around, self._results, (zeros, {}, None))
 
     @property
     def _around(self) -> str:

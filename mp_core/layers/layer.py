@@ -13,8 +13,8 @@ from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
 from mp_core.autocast import scope_dtype
 from mp_core.codes import CODES
-from mp_core.core.changes import changed
-from mp_core.core.scopes import Scopes, innermost
+from mp_core.core.changes import counted, undone_if_it_fails
+from mp_core.core.scopes import Scopes, called_in, called_under, innermost
 from mp_core.dtype_policies import (
     QUANTIZATION_MODES,
     DTypePolicy,
@@ -36,6 +36,7 @@ from mp_core.layers.building import (
     unique_name,
 )
 from mp_core.layers.configuration import arguments_of, check_without_use
+from mp_core.layers.contents import contents_of
 from mp_core.layers.filters import chooser
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
@@ -48,6 +49,7 @@ __all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
+_PLAIN = (type(None), bool, int, float, str)
 
 
 class Layer(VariableOwner):
@@ -137,12 +139,12 @@ class Layer(VariableOwner):
             cls._arrays = ()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        changed()
-        super().__setattr__(name, value)
+        if type(value) in _PLAIN and vars(self).get(name, _UNSCOPED) is value:
+            return
+        counted(super().__setattr__, name, value)
 
     def __delattr__(self, name: str) -> None:
-        changed()
-        super().__delattr__(name)
+        counted(undone_if_it_fails, contents_of([self]), super().__delattr__, name)
 
     # ---- the policy
 
@@ -166,13 +168,14 @@ class Layer(VariableOwner):
         self._change_policy(self._get_policy(value))
 
     def _change_policy(self, policy: DTypePolicy) -> None:
+        """Compute under another policy; if that fails, nothing has changed."""
         mode = policy.quantization_mode if isinstance(policy, QuantizedDTypePolicy) else None
         if self._is_quantized():
             if not self._keeps_form(policy):
                 raise self._already_quantized(f"dtype_policy={policy.name}")
-            self._set_policy(policy)
+            undone_if_it_fails(contents_of([self]), self._set_policy, policy)
         elif not self.built or mode is None:
-            self._set_policy(policy)
+            undone_if_it_fails(contents_of([self]), self._set_policy, policy)
         elif mode == "gptq":
             raise ValueError("Implicitly enabling GPTQ quantization by setting `dtype_policy` is not supported.")
         else:
@@ -235,7 +238,10 @@ class Layer(VariableOwner):
 
     @autocast.setter
     def autocast(self, value: bool) -> None:
-        vars(self)["autocast"] = boolean(value, "autocast")
+        undone_if_it_fails(contents_of([self]), self._set_autocast, boolean(value, "autocast"))
+
+    def _set_autocast(self, on: bool) -> None:
+        vars(self)["autocast"] = on
         self._apply_policy()
 
     @property
@@ -330,11 +336,7 @@ class Layer(VariableOwner):
         training = training if given is None else given
         if training is not None and takes(type(self).call, "training"):
             kwargs["training"] = training
-        token = handed_training.set(training)
-        try:
-            return self._run(args, kwargs)
-        finally:
-            handed_training.reset(token)
+        return called_in(handed_training, training, self._run, (args, kwargs))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.built:
@@ -350,22 +352,17 @@ class Layer(VariableOwner):
         if scope is outer:
             outputs = self.call(*args, **kwargs)
         else:
-            token = scope_dtype.set(scope)
-            try:
-                outputs = self.call(*args, **kwargs)
-            finally:
-                scope_dtype.reset(token)
+            outputs = called_in(scope_dtype, scope, self.call, args, kwargs)
         return outputs if self._output is self._compute else map_leaves(self._cast_output, outputs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with _build_lock:
-            if not self.built:
-                build_for(self, *self._cast_inputs(args, kwargs))
-        token = enclosing_path.set(self._path or "")
-        try:
-            return self._run(args, kwargs)
-        finally:
-            enclosing_path.reset(token)
+        called_under(_build_lock, self._build_for, args, kwargs)
+        return called_in(enclosing_path, self._path or "", self._run, (args, kwargs))
+
+    def _build_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Build the layer for the arguments of a call, unless another thread has done so."""
+        if not self.built:
+            build_for(self, *self._cast_inputs(args, kwargs))
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         note_call(self, (args, kwargs))
@@ -464,12 +461,19 @@ class Layer(VariableOwner):
             )
         own, policies = policy_of(self), [policy_of(layer) for layer in layers]
         forms = [layer._form_under(policy) for layer, policy in zip(layers, policies, strict=True)]
-        for layer, policy, form in zip(layers, policies, forms, strict=True):
+        steps = list(zip(layers, policies, forms, strict=True))
+        whole = own if filters is None else None
+        undone_if_it_fails(contents_of([self, *layers]), self._convert_each, steps, whole)
+
+    def _convert_each(self, steps: list[tuple["Layer", DTypePolicy, Form]], own: DTypePolicy | None) -> None:
+        """Bring layers into forms and under policies, and this one, if all of it is quantized, under its own."""
+        for layer, policy, form in steps:
             layer._convert(form)
             layer._set_policy(policy)
-        if filters is None or self in layers:
+        is_among = any(layer is self for layer, _, _ in steps)
+        if own is not None or is_among:
             self.quantized = True
-        if filters is None and self not in layers:
+        if own is not None and not is_among:
             self._set_policy(own)
 
     def _mode_under(self, mode: str, quantizers: dict[str, Any] | None) -> str:
@@ -589,10 +593,14 @@ def quantize_where(layer: VariableOwner, policy: DTypePolicy) -> None:
 
 
 def convert_to(forms: list[tuple[Layer, Form]]) -> None:
-    """Bring layers into forms, and under the policies of these."""
-    for part, form in forms:
-        part._convert(form)
-        part._set_policy(form.policy)
+    """Bring layers into forms, and under the policies of these; if that fails, none has changed."""
+
+    def convert() -> None:
+        for part, form in forms:
+            part._convert(form)
+            part._set_policy(form.policy)
+
+    undone_if_it_fails(contents_of([part for part, _ in forms]), convert)
 
 
 def forms_where(layer: VariableOwner, policy: DTypePolicy) -> list[tuple[Layer, Form]]:

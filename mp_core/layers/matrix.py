@@ -1,7 +1,5 @@
 """The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,11 +8,13 @@ from numpy.typing import ArrayLike
 from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import is_shared
+from mp_core.core.changes import undone_if_it_fails
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import weight_only
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import FORMS, Codes, Float, Form, Geometry, Inputs, form_of, modes
 from mp_core.layers.building import stated_forms
+from mp_core.layers.contents import contents_of
 from mp_core.layers.layer import Layer
 from mp_core.quantization import QuantizedArray
 from mp_core.quantizers.quantizer import floating_inputs
@@ -83,6 +83,9 @@ class MatrixLayer(Layer):
         """
         if not self.built:
             raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")
+        undone_if_it_fails(contents_of([self]), self._set_matrix, value, inputs, policy)
+
+    def _set_matrix(self, value: Any, inputs: Inputs | None, policy: DTypePolicy | None) -> None:
         if isinstance(value, QuantizedArray):
             self._set_codes(value, inputs, self._policy() if policy is None else policy)
         elif inputs is not None:
@@ -102,8 +105,7 @@ class MatrixLayer(Layer):
             return
         form = Codes(geometry, policy)
         form.check(floats)
-        with self._as_before_if_it_fails():
-            form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
+        form.add(self.add_weight, form.encoded(floats, self.variable_dtype))
         self._hold(form)
 
     def _set_codes(self, value: QuantizedArray, inputs: Inputs | None, policy: DTypePolicy) -> None:
@@ -118,8 +120,7 @@ class MatrixLayer(Layer):
         except ValueError as error:
             raise self._unfit(str(error)) from None
         owned = {name: part.copy() if is_shared(part) else part for name, part in values.items()}
-        with self._as_before_if_it_fails():
-            form.add(self.add_weight, owned)
+        form.add(self.add_weight, owned)
         self._hold(form)
         if policy != self._policy():
             self._set_policy(policy)
@@ -186,19 +187,8 @@ class MatrixLayer(Layer):
         return form
 
     def _convert(self, form: Form) -> None:
-        with self._as_before_if_it_fails():
-            form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
+        form.replace(self.form.variables[self._matrix_name], self.add_weight, self.variable_dtype)
         self._hold(form)
-
-    @contextmanager
-    def _as_before_if_it_fails(self) -> Iterator[None]:
-        """Drop the variables that a form has created if another one of it cannot be."""
-        before = list(self._variables)
-        try:
-            yield
-        except BaseException:
-            self._variables[:] = before
-            raise
 
     def _hold(self, form: Form) -> None:
         """Hold a form whose variables exist already, and drop the variables of the old form."""

@@ -55,12 +55,12 @@ def _kept(layers: Sequence[Dense], inputs: Array) -> Product | None:
     """
     first, *others = [variable for layer in layers for variable in _variables(layer)]
     kept: dict[str, Any] = first.derived(("side by side", inputs.dtype), lambda _: {})
-    versions = [(id(variable), variable.version) for variable in others]
+    stamps = [(id(variable), variable.stamp) for variable in others]
     last = kept.get("last")
-    if last is None or last[0] != versions:
+    if last is None or last[0] != stamps:
         with autocast_scope(inputs.dtype):
             made = _made([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
-        kept["last"] = last = versions, made, others  # as these are held, no other variable gets the id of one
+        kept["last"] = last = stamps, made, others  # as these are held, no other variable gets the id of one
     product: Product | None = last[1]
     return product
 

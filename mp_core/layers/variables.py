@@ -11,7 +11,7 @@ from mp_core.arguments import boolean
 from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import frozen
-from mp_core.autocast.variable import as_stored
+from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
 from mp_core.tree import leaves
@@ -246,5 +246,4 @@ class VariableOwner:
                     f"provided weight shape {np.shape(weight)}."
                 )
         stored = [as_stored(w, v.true_dtype, v.name, copy=copy) for v, w in zip(variables, weights, strict=True)]
-        for variable, value in zip(variables, stored, strict=True):
-            variable.assign(value, copy=False)
+        assign_each(variables, stored)

@@ -8,6 +8,7 @@ import numpy as np
 from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, as_mask
 from mp_core.core.cpu import awake
+from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized
 from mp_core.layers import Layer
@@ -69,11 +70,7 @@ class Model(Layer):
 
     def build(self, input_shape: Shape = (None, None)) -> None:
         """Create the layers, which do not depend on the shape of the indices."""
-        token = enclosing_path.set(self._around)
-        try:
-            self._build_parts(input_shape)
-        finally:
-            enclosing_path.reset(token)
+        called_in(enclosing_path, self._around, self._build_parts, (input_shape,))
 
     @property
     def _around(self) -> str:

@@ -125,7 +125,7 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, tuple[str, ...], int], RaggedTexts] = {}
-        self._unseen = -1  # what `count` was when the network could not be recorded
+        self._unseen: object = None  # what `count` was when the network could not be recorded
 
     def vectors(self, model: Model, poolings: Sequence[str], skipped: int) -> RaggedTexts | None:
         """Return the plan for vectors of texts whose first tokens are skipped; None: the network runs without one."""
@@ -140,7 +140,7 @@ class Plans:
     def _of(
         self, key: tuple[int, tuple[str, ...], int], model: Model, make: Callable[[], RaggedTexts]
     ) -> RaggedTexts | None:
-        if is_eager() or self._unseen == count():
+        if is_eager() or self._unseen is count():
             return None
         found = self._kept.get(key)
         try:

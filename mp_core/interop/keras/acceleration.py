@@ -3,14 +3,15 @@
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
+from mp_core.core.scopes import Held, called_under
 from mp_core.interop.keras.replacements import REPLACEMENTS, Replacement
 
 __all__ = ["accelerate", "accelerated"]
@@ -23,13 +24,14 @@ _TESTED = ((3, 12), (3, 16))
 
 @dataclass
 class _State:
-    """What is replaced in this process, and how often it was asked for."""
+    """What is replaced in this process, and who asked for it."""
 
     lock: Any = field(default_factory=RLock)
-    permanent: bool = False
-    depth: int = 0
+    wanted: set[Any] = field(default_factory=set)
+    """One object for each block that is entered, and `accelerate` if that was called."""
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
-    """Original and replacement of each function, as they are in place."""
+    """Original and replacement of each function that is in place, or that a call was about to exchange."""
+    in_place: bool = False
     checked: dict[tuple[str, str], tuple[Any, Any] | None] = field(default_factory=dict)
     """Module and name -> original and replacement; None where the self-test has failed."""
 
@@ -56,16 +58,11 @@ def accelerate() -> None:
     >>> accelerate()  # doctest: +SKIP
     >>> model.predict(x)  # doctest: +SKIP
     """
-    with _state.lock:
-        _check_backend()
-        _enter()
-        if _state.permanent:
-            _leave()
-        _state.permanent = True
+    _check_backend()
+    called_under(_state.lock, _want, accelerate)
 
 
-@contextmanager
-def accelerated() -> Iterator[None]:
+def accelerated() -> Held:
     """Do what :func:`accelerate` does inside a ``with`` block, for all threads of the process.
 
     At the end of the outermost block every function is the original again, unless :func:`accelerate` was called.
@@ -75,14 +72,8 @@ def accelerated() -> Iterator[None]:
     >>> with accelerated():  # doctest: +SKIP
     ...     model.predict(x)
     """
-    with _state.lock:
-        _check_backend()
-        _enter()
-    try:
-        yield
-    finally:
-        with _state.lock:
-            _leave()
+    _check_backend()
+    return Held(partial(called_under, _state.lock, _want), partial(called_under, _state.lock, _leave))
 
 
 def _check_backend() -> None:
@@ -93,18 +84,21 @@ def _check_backend() -> None:
         raise RuntimeError(f"only Keras' NumPy backend is accelerated: KERAS_BACKEND=numpy; the backend is {backend}")
 
 
-def _enter() -> None:
-    if _state.depth == 0:
+def _want(who: object) -> None:
+    """Put the replacements in their places, if they are not there."""
+    _state.wanted.add(who)
+    if not _state.in_place:
         _state.pairs = [pair for pair in map(_checked, _replacements()) if pair is not None]
         _exchange(_state.pairs)
-    _state.depth += 1
+        _state.in_place = True
 
 
-def _leave() -> None:
-    _state.depth -= 1
-    if _state.depth == 0:
+def _leave(who: object) -> None:
+    """Put the originals back, unless somebody else wants the replacements."""
+    _state.wanted.discard(who)
+    if not _state.wanted:
+        _state.in_place = False
         _exchange([(replacement, original) for original, replacement in _state.pairs])
-        _state.pairs = []
 
 
 def _replacements() -> tuple[Replacement, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, known_classes
 from mp_core.layers import Functional, Layer, Sequential
 from mp_core.layers.building import enclosing_path, takes
@@ -187,12 +188,8 @@ def build(part: Part) -> None:
         return
     if part.parts:
         below = "" if isinstance(layer, Functional) else f"{enclosing_path.get()}/{layer.name}".strip("/")
-        token = enclosing_path.set(below)  # as Keras' paths are: it builds what a functional model holds before that
-        try:
-            for each in part.parts:
-                build(each)
-        finally:
-            enclosing_path.reset(token)
+        # As Keras' paths are: it builds what a functional model holds before that.
+        called_in(enclosing_path, below, _build_parts, (part,))
         layer.build(None)
         return
     shapes = part.entry.get("build_config") or {}
@@ -205,6 +202,11 @@ def build(part: Part) -> None:
             layer.build(_shape(shapes.get("input_shape")))
     except (*_ERRORS, MemoryError, IndexError) as error:
         raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
+
+
+def _build_parts(part: Part) -> None:
+    for each in part.parts:
+        build(each)
 
 
 def _shape(shape: Any) -> Any:

@@ -1,12 +1,11 @@
 """tf.keras' ``Policy``: its names, its configurations, and the default of new layers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
+from mp_core.core.scopes import Scope
 from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy, standardize_dtype
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.policy import default_as_set, replace_default
@@ -173,8 +172,7 @@ def set_global_policy(policy: DTypePolicy | str | None) -> None:
     replace_default(None if policy is None else checked)
 
 
-@contextmanager
-def policy_scope(policy: DTypePolicy | str | None) -> Iterator[None]:
+def policy_scope(policy: DTypePolicy | str | None) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
     Examples
@@ -183,8 +181,7 @@ def policy_scope(policy: DTypePolicy | str | None) -> Iterator[None]:
     ...     global_policy()
     <Policy "mixed_float16">
     """
-    with dtype_policies.policy_scope(as_global(policy, Policy, "set_global_policy")):
-        yield
+    return dtype_policies.policy_scope(as_global(policy, Policy, "set_global_policy"))
 
 
 def get(identifier: Any) -> DTypePolicy:

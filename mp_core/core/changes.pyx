@@ -1,0 +1,138 @@
+"""Whether anything has changed on which the result of a layer depends: variables, policies, layers; and undoing it.
+
+A signal handler may raise between any two bytecodes. Here C code changes and counts, or fails and undoes, so that no
+handler runs between the two.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_Next, PyDict_Size
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+
+_last = object()
+
+
+def changed():
+    """Say that something has changed, after it has. Threads may do so at once."""
+    global _last
+    _last = object()
+
+
+def count():
+    """Return an object that is another one after every change."""
+    return _last
+
+
+def counted(function, *args):
+    """Return ``function(*args)``, after which something has changed, even if it has failed."""
+    try:
+        return function(*args)
+    finally:
+        changed()
+
+
+def set_counted(str name, list pairs):
+    """Set an attribute of each object of (object, value): of all of them, or, interrupted, of none."""
+    try:
+        for owner, value in pairs:
+            setattr(owner, name, value)
+    finally:
+        changed()
+
+
+def undone_if_it_fails(Contents contents not None, function, *args):
+    """Return ``function(*args)``; if it fails, some lists and dictionaries have the items of before."""
+    try:
+        return function(*args)
+    except:  # noqa: E722
+        contents.restore()
+        raise
+
+
+cdef class Contents:
+    """What some lists, dictionaries and sets hold when this is made.
+
+    Parameters
+    ----------
+    containers : iterable of list, dict and set
+    """
+
+    cdef list pairs
+
+    def __init__(self, containers=()):
+        self.pairs = [(container, _copied(container)) for container in containers]
+
+    def add(self, containers):
+        """Take in some more."""
+        self.pairs += [(container, _copied(container)) for container in containers]
+
+    def same(self):
+        """Whether all of them hold the same objects in the same order."""
+        cdef tuple pair
+        for pair in self.pairs:
+            if not _same(pair[0], pair[1]):
+                return False
+        return True
+
+    def restore(self):
+        """Give them these objects again."""
+        try:
+            for now, before in self.pairs:
+                _give(now, before)
+        finally:
+            changed()
+
+
+cdef object _copied(container):
+    """Return a copy of one of the three plain types."""
+    for kind in (dict, list):
+        if isinstance(container, kind):
+            return kind(container)
+    return set(container)
+
+
+cdef bint _same(now, before) except -1:
+    if type(before) is dict:
+        return _same_entries(now if type(now) is dict else dict(now), before)
+    if type(before) is list:
+        return _same_items(now if type(now) is list else list(now), before)
+    return now == before
+
+
+@cython.critical_section
+cdef bint _same_items(list now, list before):
+    cdef Py_ssize_t index
+    if PyList_GET_SIZE(now) != PyList_GET_SIZE(before):
+        return False
+    for index in range(PyList_GET_SIZE(before)):
+        if PyList_GET_ITEM(now, index) != PyList_GET_ITEM(before, index):
+            return False
+    return True
+
+
+@cython.critical_section
+cdef bint _same_entries(dict now, dict before):
+    cdef Py_ssize_t here = 0, there = 0
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef PyObject *old_key
+    cdef PyObject *old_value
+    if PyDict_Size(now) != PyDict_Size(before):
+        return False
+    while PyDict_Next(now, &here, &key, &value) and PyDict_Next(before, &there, &old_key, &old_value):
+        if key != old_key or value != old_value:
+            return False
+    return True
+
+
+cdef int _give(now, before) except -1:
+    if type(before) is list:
+        now[:] = before
+    elif type(before) is dict:
+        now.update(before)
+        for key in [key for key in now if key not in before]:
+            del now[key]
+    else:
+        now.clear()
+        now.update(before)
+    return 0
