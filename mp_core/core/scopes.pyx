@@ -200,5 +200,6 @@ def replace_innermost(variable, value):
     """Give the innermost block another value, in this thread or task; return whether there is one."""
     entered = _entered(variable)
     if entered:
-        PyContextVar_Set(variable, Scopes((*entered[:-1], (entered[-1][0], value))))
+        *outer, (block, _) = entered
+        PyContextVar_Set(variable, Scopes((*outer, (block, value))))
     return bool(entered)
