@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,6 +21,7 @@ from mp_core.core.steps import Tape, UnseenError, constant, recorded_on
 from mp_core.tree import leaves, map_leaves
 
 __all__ = [
+    "Offsets",
     "Recorded",
     "Recording",
     "UnseenError",
@@ -28,6 +29,7 @@ __all__ = [
     "constant",
     "is_recorded",
     "note_call",
+    "note_offsets",
     "recordable",
     "under_way",
 ]
@@ -53,13 +55,46 @@ def under_way() -> "Recording | None":
     return _under_way.get()
 
 
+class Offsets(NamedTuple):
+    """What an operation demands of an input that says where sequences lie: kernels do not check it.
+
+    Attributes
+    ----------
+    number : int
+        Of the input.
+    rows : int
+        How many rows there are: the last sequence ends there or before.
+    shortest : int
+        How many rows a sequence has at least.
+    longest : int or None
+        How many it has at most. None: any number.
+    """
+
+    number: int
+    rows: int
+    shortest: int
+    longest: int | None
+
+    def check(self, offsets: np.ndarray[Any, Any], rows: int) -> None:
+        """Raise ValueError unless offsets say where sequences of such lengths lie in so many rows."""
+        lengths = offsets[1:] - offsets[:-1]
+        least, most = (lengths.min(), lengths.max()) if lengths.size else (self.shortest, 0)
+        if offsets[0] < 0 or offsets[-1] > rows or least < 0:
+            raise ValueError(f"`offsets` must ascend from 0 to at most the {rows} tokens; received {offsets}")
+        if least < self.shortest or (self.longest is not None and most > self.longest):
+            limit = "" if self.longest is None else f" and at most {self.longest}"
+            raise ValueError(
+                f"sequences must have at least {self.shortest}{limit} tokens; received some of {least} to {most}"
+            )
+
+
 class Recording:
     """What notes operations, in one thread.
 
     Parameters
     ----------
     checks_offsets : bool
-        Whether whoever runs the plan checks the offsets of ragged sequences: kernels do not.
+        Whether whoever runs the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
 
@@ -67,11 +102,15 @@ class Recording:
     ----------
     tape : Tape
         The steps.
+    offsets : list of Offsets
+        What a run must check before its first step.
     """
 
     def __init__(self, checks_offsets: bool, called: Callable[[Any], None]) -> None:
         self.tape = Tape()
         self.called = called
+        self.offsets: list[Offsets] = []
+        self._inputs = 0
         self._checks_offsets = checks_offsets
         self._copies: dict[Any, tuple[Any, Any]] = {}
         self._refused: UnseenError | None = None
@@ -90,7 +129,18 @@ class Recording:
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
         self.tape.add_buffer(array)
+        self._inputs += 1
         return Recorded(self, array)
+
+    def note_offsets(self, offsets: np.ndarray[Any, Any], rows: int, shortest: int, longest: int | None) -> None:
+        """Note what an operation demands of offsets; raise unless they are an input, or do not come from one."""
+        found = self.tape.find(_address(offsets))
+        if found is None:
+            return
+        number, begin = found
+        if number >= self._inputs or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
+            self.refuse("the computation of offsets, and a part of them,")
+        self.offsets.append(Offsets(number, rows, shortest, longest))
 
     def refuse(self, what: str) -> NoReturn:
         """Raise, and remember to raise again, that there is something which a plan cannot see."""
@@ -336,6 +386,13 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         if type(x) is Recorded:
             return x._recording.call(function, args, kwargs)
     return None
+
+
+def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
+    """Tell the recording, if there is one, what an operation demands of offsets: see :class:`Offsets`."""
+    recording = under_way()
+    if recording is not None:
+        recording.note_offsets(offsets, rows, shortest, longest)
 
 
 def note_call(layer: Any, arguments: Any) -> None:

@@ -13,7 +13,7 @@ from mp_core.core import attention as _attention
 from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
-from mp_core.recorded import constant, recordable
+from mp_core.recorded import Offsets, constant, note_offsets, recordable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ __all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attenti
 
 
 def with_offsets(function: F) -> F:
-    """Say of an operation that it reads offsets, which are checked when it is called, and not in a run of a plan."""
+    """Say of an operation that it reads offsets, which :func:`checked_offsets` checks, and then each run of a plan."""
     function.reads_offsets = True  # type: ignore[attr-defined]
     return function
 
@@ -178,6 +178,8 @@ def ragged_attention(
     bias = None if bias is None else as_float(bias, "bias")
     if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
         raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
+    if bias is not None:
+        note_offsets(offsets, len(query), longest=min(bias.shape[2:]))
     out = np.empty(query.shape, query.dtype)
     if out.size == 0 or longest == 0:
         return out
@@ -194,13 +196,22 @@ RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
 """The types of ragged sequences."""
 
 
-def checked_offsets(offsets: Array, tokens: int) -> int:
-    """Return the length of the longest sequence; raise unless offsets are int32 and ascend within so many tokens."""
+def checked_offsets(offsets: Array, tokens: int, shortest: int = 0, longest: int | None = None) -> int:
+    """Return the length of the longest sequence; a recording makes each run of its plan check the same.
+
+    Raises
+    ------
+    TypeError
+        Offsets are not int32.
+    ValueError
+        They do not ascend within so many tokens, or a sequence is shorter than `shortest` or longer than `longest`.
+    """
     if kind_of(offsets) != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")
-    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
-    if not ascend or offsets[-1] > tokens:
-        raise ValueError(f"`offsets` must ascend from 0 to at most the {tokens} tokens; received {offsets}")
+    if offsets.ndim != 1 or offsets.size == 0:
+        raise ValueError(f"`offsets` must ascend along one axis, from a first element; received {offsets}")
+    Offsets(0, tokens, shortest, longest).check(offsets, tokens)
+    note_offsets(offsets, tokens, shortest, longest)
     return int(np.diff(offsets).max(initial=0))
 
 
