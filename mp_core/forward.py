@@ -130,9 +130,9 @@ def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "Forward
     Parameters
     ----------
     layer : Layer or callable
-        What its call computes from arrays must be operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...), and
-        views: ``reshape``, ``transpose``, slices and NumPy's functions that return views. Python's numbers, ``if`` and
-        loops count once, as they are while the example runs.
+        What its call computes from arrays must be operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...),
+        arithmetic (``x * scale + 1``, ``np.maximum``), and views: ``reshape``, ``transpose``, slices and NumPy's
+        functions that return views. Python's numbers, ``if`` and loops count once, as they are while the example runs.
     *inputs : array-like
         Examples. Integers other than 8-bit ones are held as int32.
     **options
@@ -518,6 +518,8 @@ def _found(x: Any, recording: Recording) -> Any:
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
             return x
         recording.refuse(f"a result of type {type(x).__name__}")
+    if x.size == 0:
+        return x._array.copy()
     found = recording.tape.find(_address(x._array))
     if found is None or x._recording is not recording:
         recording.refuse("an array of another recording")

@@ -1,8 +1,8 @@
 """Arrays of a recording: what layers are called with while a plan of their operations is made.
 
 A :class:`Recorded` has the shape and type of an array, and views of it. What computes with it is either an operation of
-mp_core, which the recording notes and repeats, or raises :class:`UnseenError`: a plan would otherwise return what NumPy
-computed from the example.
+mp_core, which the recording notes and repeats, or a function of NumPy that such an operation stands for (:data:`SEEN`),
+or raises :class:`UnseenError`: a plan would otherwise return what NumPy computed from the example.
 """
 
 import functools
@@ -21,6 +21,7 @@ from mp_core.core.steps import Tape, UnseenError, constant, recorded_on
 from mp_core.tree import leaves, map_leaves
 
 __all__ = [
+    "SEEN",
     "Offsets",
     "Recorded",
     "Recording",
@@ -31,7 +32,9 @@ __all__ = [
     "note_call",
     "note_offsets",
     "recordable",
+    "refuse_recorded",
     "under_way",
+    "with_numbers",
 ]
 
 P = ParamSpec("P")
@@ -46,6 +49,11 @@ _VIEWS = {
 """NumPy's functions that return views, and read no element."""
 _PARTS = ("data", "column_sums", "scale", "zero_point", "values")
 """The arrays of a packed matrix and of a QuantizedArray."""
+_COMPUTED = ("float32", "float16", "bfloat16")
+"""The types in which steps compute."""
+
+SEEN: dict[Any, tuple[Any, ...]] = {}
+"""Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
 
 _under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", default=None)
 
@@ -162,7 +170,8 @@ class Recording:
             self.refuse(f"{function.__name__} with `out`")
         if getattr(function, "reads_offsets", False) and not self._checks_offsets:
             self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
-        args, kwargs = map_leaves(self._plain, args), map_leaves(self._plain, kwargs)
+        plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
+        args, kwargs = map_leaves(plain, args), map_leaves(plain, kwargs)
         try:
             result = recorded_on(self.tape, function, *args, **kwargs)
         except UnseenError as error:
@@ -170,10 +179,31 @@ class Recording:
             raise
         return map_leaves(lambda part: self.wrapped(part, function.__name__), result)
 
-    def _plain(self, x: Any) -> Any:
+    def compute(self, function: Any, *inputs: Any) -> Any:
+        """Return what a function of NumPy returns, by the operation that has its bits; raise if there is none."""
+        if function not in SEEN:
+            self.refuse(f"numpy.{function.__name__}")
+        operation, *first = SEEN[function]
+        inputs = tuple(x if type(x) is Recorded or _is_number(x) else _as_array(x) for x in inputs)
+        if function is np.where:
+            first, inputs = [self._mask(inputs[0])], inputs[1:]
+        dtype = _common_type(function, inputs)
+        for name in (dtype.name, *(x.dtype.name for x in inputs if type(x) is Recorded)):
+            if name not in _COMPUTED:
+                self.refuse(f"numpy.{function.__name__} of {name}")
+        inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
+        return self.call(operation, (*first, *inputs), {"dtype": dtype})
+
+    def _mask(self, x: Any) -> Any:
+        """Return where the elements of what :func:`numpy.where` decides by are true."""
+        if type(x) is Recorded and x.dtype != np.bool_:
+            self.refuse(f"numpy.where by elements of {x.dtype}")
+        return x if type(x) is Recorded else np.asarray(x, bool)
+
+    def _plain(self, x: Any, numbers: bool) -> Any:
         """Return an argument as operations take it; what is no recorded array is a constant."""
         if type(x) is Recorded:
-            if x.ndim == 0:
+            if x.ndim == 0 and not numbers:
                 self.refuse("a number of an input as an argument")
             return x._array
         if hasattr(x, "read_value"):  # a variable
@@ -198,12 +228,36 @@ class Recording:
         return x
 
     def wrapped(self, x: Any, name: str) -> Any:
-        """Return a result as a recorded array; raise if no step has made it."""
+        """Return a result as a recorded array, a constant as it is; raise if no step has made it."""
         if not isinstance(x, np.ndarray) or x.size == 0:
             return x
-        if self.tape.find(_address(x)) is None:
-            self.refuse(f"{name} by NumPy, as for these arguments,")
-        return Recorded(self, x)
+        if self.tape.find(_address(x)) is not None:
+            return Recorded(self, x)
+        if self.tape.holds(_address(x)):
+            return x
+        self.refuse(f"{name} by NumPy, as for these arguments,")
+
+
+def _is_number(x: Any) -> bool:
+    """Whether it is a number of Python, which has no type of its own beside an array; NumPy's have one."""
+    return type(x) in (bool, int, float)
+
+
+def _as_array(x: Any) -> np.ndarray[Any, Any]:
+    """Return an operand that is no recorded array and no number of Python; a variable as it is read here."""
+    return np.asarray(x.read_value() if hasattr(x, "read_value") else x)
+
+
+def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
+    """Return the type in which NumPy computes a function of arrays and numbers; those of Python have none."""
+    samples = [x if _is_number(x) else np.empty(0, x.dtype) for x in inputs]
+    common: Any = np.where(np.empty(0, bool), *samples) if function is np.where else functools.reduce(np.add, samples)
+    return common.dtype  # type: ignore[no-any-return]
+
+
+def _operand_type(x: Any, common: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which an operation takes an operand: its own, if steps read that."""
+    return x.dtype if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common  # type: ignore[no-any-return]
 
 
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -224,6 +278,15 @@ def _is_writeable(x: Any) -> bool:
             return True
         x = x.base
     return False
+
+
+def _by(function: Any, reflected: bool = False) -> Any:
+    """Return an operator of recorded arrays: a function of NumPy."""
+
+    def operator(self: "Recorded", *others: Any) -> Any:
+        return self._recording.compute(function, *((*others, self) if reflected else (self, *others)))
+
+    return operator
 
 
 class Recorded:
@@ -297,11 +360,16 @@ class Recorded:
 
     # ---- all else is unseen
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
-        self._recording.refuse(f"numpy.{ufunc.__name__}")
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Return what a ufunc returns that is an operation, called as usual."""
+        if method != "__call__" or kwargs:
+            self._recording.refuse(f"numpy.{ufunc.__name__}" + "".join(f" with `{name}`" for name in kwargs))
+        return self._recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
+        if function in SEEN and len(args) == 3 and not kwargs:
+            return self._recording.compute(function, *args)
         if function not in _SHAPE_ONLY | _VIEWS:
             self._recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(lambda x: x._array if type(x) is Recorded else x, (args, kwargs))
@@ -327,13 +395,23 @@ class Recorded:
     def _operator(self, *others: Any) -> NoReturn:
         self._recording.refuse(f"an operator in {_caller()}")
 
-    __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = __mul__ = __rmul__ = __imul__ = _operator
-    __truediv__ = __rtruediv__ = __itruediv__ = __floordiv__ = __rfloordiv__ = __ifloordiv__ = _operator
-    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __ipow__ = _operator
-    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
-    __neg__ = __pos__ = __abs__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
-    __xor__ = __rxor__ = __ixor__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _operator
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = _operator
+    __floordiv__ = __rfloordiv__ = __ifloordiv__ = __mod__ = __rmod__ = __imod__ = __divmod__ = _operator
+    __rpow__ = __ipow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
+    __pos__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
+    __xor__ = __rxor__ = __ixor__ = __eq__ = __ne__ = _operator
     __str__ = __format__ = __copy__ = __deepcopy__ = __reduce_ex__ = _operator
+
+    __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
+    __sub__, __rsub__ = _by(np.subtract), _by(np.subtract, reflected=True)
+    __mul__, __rmul__ = _by(np.multiply), _by(np.multiply, reflected=True)
+    __truediv__, __rtruediv__ = _by(np.divide), _by(np.divide, reflected=True)
+    __neg__, __abs__ = _by(np.negative), _by(np.absolute)
+    __lt__, __le__, __gt__, __ge__ = _by(np.less), _by(np.less_equal), _by(np.greater), _by(np.greater_equal)
+
+    def __pow__(self, exponent: Any) -> Any:
+        """Return the squares, which NumPy computes for an exponent of 2."""
+        return self._recording.compute(np.square if type(exponent) is int and exponent == 2 else np.power, self)
 
     def __matmul__(self, other: Any) -> Any:
         """Leave products with a packed matrix or a QuantizedArray to their own operators."""
@@ -380,6 +458,12 @@ def recordable(function: Callable[P, R]) -> Callable[P, R]:
     return operation
 
 
+def with_numbers(function: Callable[P, R]) -> Callable[P, R]:
+    """Say of an operation that recorded arrays without axes are operands like others."""
+    function.takes_numbers = True  # type: ignore[attr-defined]
+    return function
+
+
 def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Let the recording call an operation if one of its arguments is recorded; otherwise return None."""
     for x in (*args, *kwargs.values()):
@@ -393,6 +477,13 @@ def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, lo
     recording = under_way()
     if recording is not None:
         recording.note_offsets(offsets, rows, shortest, longest)
+
+
+def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
+    """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
+    recording = under_way()
+    if recording is not None and recording.tape.find(_address(x)) is not None:
+        recording.refuse(what)
 
 
 def note_call(layer: Any, arguments: Any) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from mp_core.arguments import boolean, integer, kind_of, number
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
+from mp_core.core.convert import copied
 from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
@@ -258,10 +259,19 @@ def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
 def _by_parts(q: Array, k: Array, v: Array, scale: float, keep: Array | None, bias: Array | None) -> Array:
     """Return the attention of float64, or without elements, by way of all scores."""
     sharing = q.shape[2] // max(k.shape[2], 1)
-    k, v = (np.repeat(x, sharing, axis=2) for x in (k, v))
+    k, v = (_repeated(x, sharing) for x in (k, v))
     scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
     if bias is not None:
         scores = scores * scores.dtype.type(scale) + cast(bias, scores.dtype)
     weights = softmax(scores, scale=scale if bias is None else 1.0, mask=keep)
     context = matmul(cast(weights, q.dtype), v.transpose(0, 2, 1, 3))
-    return np.ascontiguousarray(context.transpose(0, 2, 1, 3))
+    return contiguous(context.transpose(0, 2, 1, 3))
+
+
+def _repeated(x: Array, sharing: int) -> Array:
+    """Return keys or values with a copy of each head for all heads of queries that share it."""
+    if sharing == 1:
+        return x
+    n, length, heads, size = x.shape
+    each = np.broadcast_to(x[:, :, :, np.newaxis], (n, length, heads, sharing, size))
+    return copied(each).reshape(n, length, heads * sharing, size)
