@@ -138,7 +138,7 @@ def empty(tuple shape not None, object dtype not None):
 
 
 def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
-    """Copy `x` into an array that nothing else has written yet, or a part of one that :func:`filled` or :func:`empty` made.
+    """Copy `x` into an array that nothing else has written, or a part of one that :func:`filled` or :func:`empty` made.
 
     Both have the same shape and type, and any strides; `out` may be in another byte order.
     """

@@ -32,7 +32,7 @@ def _cast(x: Array, dtype: Any) -> Array:
 def accumulate(total: Array, x: Array) -> Array:
     """Return ``total + x``, in place if `total` is no array of a recording."""
     if is_recorded(total, x):
-        return total + x  # type: ignore[no-any-return]
+        return total + x
     total += x
     return total
 
