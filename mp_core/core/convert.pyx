@@ -1,7 +1,7 @@
 """Casts of arrays between float formats; library/cast.c does the work."""
 
 cimport numpy as cnp
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport is_recording, kernels, threads_for
 from mp_core.core.header cimport MP_SATURATE, MP_STREAM

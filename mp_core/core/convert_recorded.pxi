@@ -92,7 +92,8 @@ def copied(cnp.ndarray x not None):
 
 cdef struct Fill:
     char *to
-    Py_ssize_t bytes
+    Py_ssize_t bytes, size      # all, and of an element; 0: of any, which is zero
+    char element[16]
     bint failed
 
 
@@ -101,25 +102,43 @@ cdef Py_ssize_t prepare_fill(void *context, Py_ssize_t rows, int threads, bint r
 
 
 cdef void run_fill(void *context, Py_ssize_t index) noexcept nogil:
-    memset((<Fill *>context).to, 0, (<Fill *>context).bytes)
+    cdef Fill *f = <Fill *>context
+    cdef Py_ssize_t done = f.size
+    if f.size == 0:
+        memset(f.to, 0, f.bytes)
+        return
+    memcpy(f.to, f.element, f.size)
+    while done < f.bytes:       # copy what is there behind it: twice as much each time
+        memcpy(f.to + done, f.to, min(done, f.bytes - done))
+        done += min(done, f.bytes - done)
 
 
-def zeros(tuple shape not None, object dtype not None):
-    """Return an array of zeros, which a recording sets to zeros in every run."""
-    cdef cnp.ndarray result = np.zeros(shape, dtype)
+def filled(tuple shape not None, object dtype not None, object value):
+    """Return an array of equal elements, which a recording sets to this value in every run."""
+    cdef cnp.ndarray result = np.zeros(shape, dtype) if value == 0 else np.full(shape, value, dtype)
     cdef Fill f
     cdef Py_ssize_t base = <Py_ssize_t>&f
     if is_recording() and cnp.PyArray_SIZE(result):
         memset(&f, 0, sizeof(f))
         f.to, f.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
+        f.size = 0 if value == 0 else cnp.PyArray_ITEMSIZE(result)
+        memcpy(f.element, f.to, f.size)
         recording().add_buffer(result)
-        recording().note("zeros", Kind(prepare_fill, run_fill, sizeof(f), <Py_ssize_t>&f.failed - base), &f,
+        recording().note("fill", Kind(prepare_fill, run_fill, sizeof(f), <Py_ssize_t>&f.failed - base), &f,
                          (<Py_ssize_t>&f.to - base,), Cost(0, 0, NO_ARITHMETIC, f.bytes))
     return result
 
 
+def empty(tuple shape not None, object dtype not None):
+    """Return an array for :func:`copy_into`, which writes its parts one by one."""
+    cdef cnp.ndarray result = np.empty(shape, dtype)
+    if is_recording() and cnp.PyArray_SIZE(result):
+        recording().add_buffer(result)
+    return result
+
+
 def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
-    """Copy `x` into an array that nothing else has written yet, or a part of one that :func:`zeros` made.
+    """Copy `x` into an array that nothing else has written, or a part of one that :func:`filled` or :func:`empty` made.
 
     Both have the same shape and type, and any strides; `out` may be in another byte order.
     """

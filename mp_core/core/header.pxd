@@ -75,7 +75,6 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct mp_rows:
         void (*softmax)(const mp_row_block *b, const uint8_t *keep, Py_ssize_t keep_stride, float scale) noexcept nogil
         void (*activate)(mp_activation activation, const float *x, Py_ssize_t n, float *out) noexcept nogil
-        void (*combine[2])(const float *x, const float *y, Py_ssize_t n, float *out) noexcept nogil
         void (*turn)(const float *x, const float *angles, Py_ssize_t half, Py_ssize_t vectors,
                      float *out) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""Two arrays element by element: sums, products, gates; and vectors that turn with their positions.
+"""Functions of elements, by library/elementwise.c; and vectors that turn with their positions.
 
 Elements are widened to float32, computed in float32 and rounded once.
 """
@@ -7,33 +7,49 @@ cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.convert cimport CHUNK
 from mp_core.core.cpu cimport is_recording, kernels, parallel_for, scratch, threads_for
-from mp_core.core.header cimport (
-    MP_F32, MP_LINEAR, mp_activation, mp_chunk_floats, mp_element_bytes, mp_kernels,
-)
+from mp_core.core.header cimport MP_F32, mp_activation, mp_element_bytes, mp_kernels
 from mp_core.core.steps cimport NO_ARITHMETIC, NO_ROW, Cost, Kind, recording
 
 cnp.import_array()
 
-ADD, MULTIPLY = 0, 1  # indices into `combine` of the kernels
+cdef extern from "library/elementwise.h" nogil:
+    enum:
+        BOOL "MP_BOOL"
+        WORTHWHILE "MP_ELEMENTWISE_WORK"
+        MOST_AXES "MP_MOST_AXES"
 
-# Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is not
-# recorded).
-cdef double WORTHWHILE = 1 << 17
+    ctypedef int mp_elementwise_function
+    const char *const *const mp_elementwise_names
+
+    ctypedef struct Operand "mp_operand":
+        const char *data
+        int format, size
+        Py_ssize_t *stride
+
+    ctypedef struct Elementwise "mp_elementwise":
+        const mp_kernels *kernels
+        mp_elementwise_function function
+        mp_activation activation
+        int axes
+        Py_ssize_t *shape
+        Operand operand[3]
+        char *out
+        int out_format, out_size
+        int failed
+
+    void join_axes "mp_join_axes"(Elementwise *e, int first)
+    Py_ssize_t share_elements "mp_share_elementwise"(Elementwise *e, Py_ssize_t rows, int threads)
+    void run_elements "mp_run_elementwise_task"(void *call, Py_ssize_t index) noexcept
+
+FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
+while mp_elementwise_names[len(FUNCTIONS)] != NULL:
+    FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
 
 cdef struct Part:               # an operand or the result: rows of unit stride
     char *data
     int format
     Py_ssize_t size, stride     # bytes of an element, and from one row to the next
-
-cdef struct Pair:
-    const mp_kernels *kernels
-    int how
-    mp_activation activation    # of x, before it meets y
-    Part x, y, out
-    Py_ssize_t rows, length, share
-    int failed                  # never
 
 cdef struct Turn:
     const mp_kernels *kernels
@@ -42,17 +58,6 @@ cdef struct Turn:
     const int32_t *offsets      # ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL
     Py_ssize_t rows, length, limit, half, vectors, share    # length of each sequence, if not ragged; rows of `angles`
     int failed                  # NO_ROW: a sequence is longer than the table; 1: no memory
-
-
-cdef Part part_of(cnp.ndarray x, int fmt) noexcept:
-    """Describe rows: those of the last axis, if the others have one stride in common."""
-    cdef Part part
-    cdef int axis = cnp.PyArray_NDIM(x) - 2
-    while axis > 0 and cnp.PyArray_DIM(x, axis) == 1:
-        axis -= 1
-    part.data, part.format, part.size = cnp.PyArray_BYTES(x), fmt, mp_element_bytes[fmt]
-    part.stride = cnp.PyArray_STRIDE(x, axis) if axis >= 0 else 0
-    return part
 
 
 cdef Py_ssize_t share_rows(Py_ssize_t rows, Py_ssize_t length, int threads) noexcept nogil:
@@ -71,75 +76,53 @@ cdef const float *widened(const mp_kernels *table, const Part *part, const char 
     return buffer
 
 
-# ---- pairs
+# ---- functions of elements
 
-cdef void run_row(const Pair *p, Py_ssize_t row) noexcept nogil:
-    cdef mp_chunk_floats first, second
-    cdef const float *x
-    cdef const float *y
-    cdef char *to
-    cdef Py_ssize_t column = 0, n
-    while column < p.length:
-        n = min(p.length - column, <Py_ssize_t>CHUNK)
-        x = widened(p.kernels, &p.x, p.x.data + row * p.x.stride + column * p.x.size, n, first.at)
-        y = widened(p.kernels, &p.y, p.y.data + row * p.y.stride + column * p.y.size, n, second.at)
-        to = p.out.data + row * p.out.stride + column * p.out.size
-        if p.activation != MP_LINEAR:
-            p.kernels.rows.activate(p.activation, x, n, first.at)
-            x = first.at
-        if p.out.format == MP_F32:
-            p.kernels.rows.combine[p.how](x, y, n, <float *>to)
-        else:
-            p.kernels.rows.combine[p.how](x, y, n, first.at)
-            p.kernels.casts.narrow[p.out.format](first.at, to, n, 0)
-        column += n
+cdef Py_ssize_t prepare_elements(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
+    (<Elementwise *>context).kernels = kernels()
+    return share_elements(<Elementwise *>context, rows, threads)
 
 
-cdef void run_pair(void *context, Py_ssize_t index) noexcept nogil:
-    """One task: `share` rows."""
-    cdef const Pair *p = <const Pair *>context
-    cdef Py_ssize_t row
-    for row in range(index * p.share, min((index + 1) * p.share, p.rows)):
-        run_row(p, row)
+cdef int note_elements(const Elementwise *e, str name, cnp.ndarray out) except -1:
+    cdef Py_ssize_t base = <Py_ssize_t>e, moved = cnp.PyArray_NBYTES(out), n = cnp.PyArray_SIZE(out)
+    for i in range(3):
+        moved += n * e.operand[i].size
+    recording().add_buffer(out)
+    recording().note(
+        name, Kind(prepare_elements, run_elements, sizeof(e[0]), <Py_ssize_t>&e.failed - base), e,
+        (<Py_ssize_t>&e.operand[0].data - base, <Py_ssize_t>&e.operand[1].data - base,
+         <Py_ssize_t>&e.operand[2].data - base, <Py_ssize_t>&e.out - base),
+        Cost(e.shape[0], 0, NO_ARITHMETIC, moved))
+    return 0
 
 
-cdef Py_ssize_t prepare_pair(void *context, Py_ssize_t rows, int threads, bint reproducible) noexcept nogil:
-    cdef Pair *p = <Pair *>context
-    p.kernels = kernels()
-    if rows >= 0:
-        p.rows = rows
-    p.share = share_rows(p.rows, p.length, threads)
-    return (p.rows + p.share - 1) // p.share
+def elementwise(str name not None, int activation, tuple operands not None, tuple formats not None,
+                cnp.ndarray out not None, int out_format):
+    """out = function(activation(first), second, ...); `name` is of :data:`FUNCTIONS`.
 
-
-cdef str name_of(const Pair *p):
-    return "gate" if p.activation != MP_LINEAR else "sum" if p.how == ADD else "multiplication"
-
-
-def combine(int how, int activation, cnp.ndarray x not None, int x_format, cnp.ndarray y not None, int y_format,
-            cnp.ndarray out not None, int out_format):
-    """out = activation(x) + y, or activation(x) * y; `how` is ADD or MULTIPLY.
-
-    All have one shape, of at least one axis and without a length of 0, and unit last stride; all other axes of one of
-    them have one stride in common. `out` is C-contiguous.
+    All have one shape, of at least one axis and without a length of 0; operands have any strides, and `out` is
+    C-contiguous. A format is that of a float, or -1 of booleans: the mask of "where", the result of comparisons.
     """
-    cdef Pair p
-    cdef Py_ssize_t base = <Py_ssize_t>&p, tasks
-    cdef int threads = threads_for(<double>cnp.PyArray_SIZE(out), WORTHWHILE)
-    memset(&p, 0, sizeof(p))
-    p.how, p.activation = how, <mp_activation>activation
-    p.length = cnp.PyArray_DIM(out, cnp.PyArray_NDIM(out) - 1)
-    p.rows = cnp.PyArray_SIZE(out) // p.length
-    p.x, p.y, p.out = part_of(x, x_format), part_of(y, y_format), part_of(out, out_format)
+    cdef Elementwise e
+    cdef cnp.ndarray x
+    cdef Py_ssize_t tasks
+    cdef int i, axis, threads = threads_for(<double>cnp.PyArray_SIZE(out), WORTHWHILE)
+    memset(&e, 0, sizeof(e))
+    e.function, e.activation, e.axes = FUNCTIONS[name], <mp_activation>activation, cnp.PyArray_NDIM(out)
+    for axis in range(e.axes):
+        e.shape[axis] = cnp.PyArray_DIM(out, axis)
+    for i, x in enumerate(operands):
+        e.operand[i].data, e.operand[i].format, e.operand[i].size = (
+            cnp.PyArray_BYTES(x), formats[i], <int>cnp.PyArray_ITEMSIZE(x))
+        for axis in range(e.axes):
+            e.operand[i].stride[axis] = cnp.PyArray_STRIDE(x, axis)
+    e.out, e.out_format, e.out_size = cnp.PyArray_BYTES(out), out_format, <int>cnp.PyArray_ITEMSIZE(out)
+    join_axes(&e, 1 if is_recording() else 0)
     if is_recording():
-        recording().add_buffer(out)
-        recording().note(
-            name_of(&p), Kind(prepare_pair, run_pair, sizeof(p), <Py_ssize_t>&p.failed - base), &p,
-            (<Py_ssize_t>&p.x.data - base, <Py_ssize_t>&p.y.data - base, <Py_ssize_t>&p.out.data - base),
-            Cost(p.rows, 0, NO_ARITHMETIC, p.rows * p.length * (p.x.size + p.y.size + p.out.size)))
-    tasks = prepare_pair(&p, -1, threads, False)
+        note_elements(&e, name if activation == 0 else "gate", out)
+    tasks = prepare_elements(&e, -1, threads, False)
     with nogil:
-        parallel_for(threads, tasks, run_pair, &p)
+        parallel_for(threads, tasks, run_elements, &e)
 
 
 # ---- rotary positions

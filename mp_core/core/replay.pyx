@@ -55,14 +55,14 @@ cdef class Replay:
     Parameters
     ----------
     notes : list of Note
-    sizes : tuple of int
-        Row counts that a run may change: a step that was recorded with sizes[i] rows is run with rows[i] rows.
+    follows : tuple of int
+        For each note which of the sizes of a run is its number of rows; -1: it has as many as when it was recorded.
     """
 
     cdef readonly list notes
     cdef Steps steps
 
-    def __cinit__(self, list notes not None, tuple sizes not None=()):
+    def __cinit__(self, list notes not None, tuple follows not None):
         cdef Py_ssize_t index, end = 0, fixup = 0
         cdef Note note
         cdef Steps *s = &self.steps
@@ -82,7 +82,7 @@ cdef class Replay:
             memcpy(s.contexts + end, PyBytes_AS_STRING(note.context), len(note.context))
             s.steps[index].run, s.steps[index].context = note.kind.run, s.contexts + end
             s.prepare[index], s.failed[index] = note.kind.prepare, <int *>(s.contexts + end + note.kind.failed)
-            s.size[index] = sizes.index(note.cost.rows) if note.cost.rows in sizes else -1
+            s.size[index] = follows[index]
             for offset, buffer, delta in note.pointers:
                 s.fixups[fixup].pointer = <char **>(s.contexts + end + <Py_ssize_t>offset)
                 s.fixups[fixup].buffer, s.fixups[fixup].delta = buffer, delta

@@ -15,7 +15,7 @@ cdef struct Kind:               # what steps of a kind have in common
     Py_ssize_t failed           # where in it `int failed` is: 0, 1 if there was no memory, or NO_ROW
 
 cdef struct Cost:               # of a step
-    Py_ssize_t rows             # of its result; if a Replay has this number among its sizes, a run may choose another
+    Py_ssize_t rows             # of its result, which may differ from run to run; 0: they do not
     double operations           # multiplications and additions
     int arithmetic              # in which it does them, an mp_arithmetic; NO_ARITHMETIC: it does other things
     Py_ssize_t moved            # bytes read and written, weights included

@@ -66,7 +66,10 @@ cdef class Tape:
         self.notes, self.buffers, self.constants = [], [], []
 
     cpdef int add_buffer(self, cnp.ndarray array) except -1:
-        """Add memory that changes from run to run; return its number."""
+        """Add memory that changes from run to run, all of which an array fills; return its number."""
+        low, high = span(array)
+        if high - low != cnp.PyArray_NBYTES(array):
+            raise UnseenError("an array that leaves gaps in its memory cannot be a buffer of a plan")
         self.buffers.append(array)
         return len(self.buffers) - 1
 

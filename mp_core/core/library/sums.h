@@ -34,6 +34,15 @@ typedef struct {
 /* Floats that `lanes` must have: 0 unless rows have more than one block. */
 ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s);
 
+/* Share the sums out for so many threads; return the number of tasks. `outer` may have changed, and `lanes` with it. */
+ptrdiff_t mp_share_sums(mp_sum_call *s, int threads);
+
+/* One task. Its context is the call. */
+void mp_run_sums_task(void *call, ptrdiff_t index);
+
+/* What is left once all tasks are done, if there are lanes: one task for all rows. */
+void mp_join_sums_task(void *call, ptrdiff_t index);
+
 /* Compute the sums, on up to `threads` threads. */
 void mp_run_sums(mp_sum_call *s, int threads);
 
