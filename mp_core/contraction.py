@@ -10,9 +10,11 @@ from numpy.typing import DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all, imported_out
+from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import PackedMatrix, matmul
 from mp_core.quantization import QuantizedArray
+from mp_core.recorded import constant, recordable, under_way
 
 __all__ = ["Equation", "Labels", "einsum", "parse"]
 
@@ -76,6 +78,7 @@ def _elided(labels: Labels) -> Labels:
     return tuple(label for label in labels if len(label) > 1)
 
 
+@recordable
 def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the sum of products that an equation describes, accumulated in float32 and rounded once.
 
@@ -261,7 +264,11 @@ def _is_matmul(of_a: Labels, of_b: Labels, of_out: Labels) -> bool:
 
 def _arranged(x: Array, view: _View) -> Array:
     """Return `x` so arranged: without a copy if its strides allow that."""
-    return x.transpose(view.axes).reshape(view.shape)
+    x = x.transpose(view.axes)
+    arranged = x.reshape(view.shape)
+    if under_way() is not None and x.size and not np.may_share_memory(arranged, x):
+        return copied(x).reshape(view.shape)  # a step of the recording
+    return arranged
 
 
 def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
@@ -269,6 +276,6 @@ def _summed(x: Array, view: _View | None, wide: np.dtype[Any]) -> Array:
     if view is None:
         return cast(x, wide)
     if x.size == 0:  # the axis that is summed may be longer than memory
-        return np.zeros(view.shape[:-1], wide)
+        return constant(np.zeros(view.shape[:-1], wide))
     terms = _arranged(x if is_float(x.dtype) and wide is F32 else cast(x, wide), view)
-    return matmul(terms, np.ones(view.shape[-1], terms.dtype), out_dtype=wide)
+    return matmul(terms, constant(np.ones(view.shape[-1], terms.dtype)), out_dtype=wide)

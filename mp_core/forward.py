@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,8 @@ from mp_core.dtypes import floatx, is_float
 from mp_core.layers import Layer
 from mp_core.layers.building import handed_training
 from mp_core.layers.contents import Parts
-from mp_core.recorded import Recorded, Recording, UnseenError
+from mp_core.recorded import Offsets, Recorded, Recording, UnseenError
+from mp_core.sizes import Sizes
 from mp_core.system import after_fork
 from mp_core.tree import leaves, map_leaves
 
@@ -88,6 +89,14 @@ class _Buffer(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    follows: int  # which of the sizes the first axis is, or -1
+    more: int = 0  # by how many it is longer than that: 1 for offsets
+
+    def shape_for(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in a run with so many rows for each of the sizes; the example's without any."""
+        if not rows or self.follows < 0:
+            return self.shape
+        return rows[self.follows] + self.more, *self.shape[1:]
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,9 @@ class _Pass:
     """What one recording gave."""
 
     notes: list[Any]
+    follows: tuple[int, ...]  # which of the sizes each step follows, or -1
+    inputs: list[_Buffer]
+    offsets: dict[Offsets, int]  # the inputs that say where sequences lie; which size is the number of rows
     results: dict[int, _Buffer]  # those in which outputs lie, by number: a run makes new ones
     outputs: Any  # a tree of _Found, and of what is no array
     held: dict[int, _Buffer]  # those that lie in the arena, by number
@@ -118,9 +130,9 @@ def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "Forward
     Parameters
     ----------
     layer : Layer or callable
-        What its call computes from arrays must be operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...), and
-        views: ``reshape``, ``transpose``, slices and NumPy's functions that return views. Python's numbers, ``if`` and
-        loops count once, as they are while the example runs.
+        What its call computes from arrays must be operations of mp_core (:func:`matmul`, :func:`layer_norm`, ...),
+        arithmetic (``x * scale + 1``, ``np.maximum``), and views: ``reshape``, ``transpose``, slices and NumPy's
+        functions that return views. Python's numbers, ``if`` and loops count once, as they are while the example runs.
     *inputs : array-like
         Examples. Integers other than 8-bit ones are held as int32.
     **options
@@ -161,15 +173,23 @@ class ForwardPlan:
     layer, inputs, options
         Those of :func:`compile`.
     sizes : tuple of int
-        Numbers of rows that differ from run to run: each operation whose result has as many rows as one of these, and
-        each output and input, has another number of them in a run by :meth:`run_rows`.
+        Numbers of rows that differ from run to run, as they are in `inputs`: :meth:`run_rows` takes others.
+    others : tuple of (inputs, sizes)
+        A second example, whose sizes are all different. What differs between the recordings of the two follows the
+        sizes, so that a length which happens to equal a size is not taken for it.
     """
 
     def __init__(
-        self, layer: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], sizes: tuple[int, ...] = ()
+        self,
+        layer: Callable[..., Any],
+        inputs: tuple[Any, ...],
+        options: dict[str, Any],
+        sizes: tuple[int, ...] = (),
+        others: tuple[tuple[Any, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
-        self._layer, self._sizes = layer, sizes
+        self._layer, self._sizes = layer, Sizes(sizes, others[1])
         self._tree: Any = map_leaves(_example, (inputs, options))
+        self._other_tree: Any = map_leaves(_example, (others[0], options))
         self._last: tuple[object, _Pass | None] = None, None  # the last change that the recording has seen, and it
         if not self._examples:
             raise ValueError("`inputs` must have an array: a plan computes from arrays")
@@ -196,7 +216,7 @@ class ForwardPlan:
         IndexError
             An index is outside of the table in which it is looked up.
         """
-        return self.run_rows(self._given(inputs, options), ())
+        return self.run_rows(self._given(inputs, options), self._sizes.first)
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, as the steps read them."""
@@ -208,22 +228,27 @@ class ForwardPlan:
         """Return the outputs for arrays with so many rows for each of the sizes.
 
         Arrays are of the types of the examples and C-contiguous.
+
+        Raises
+        ------
+        ValueError
+            An array has another shape than these rows say, or another type, or is not C-contiguous; or offsets lie
+            outside of the rows, do not ascend, or are those of a longer or shorter sequence than the layer takes.
         """
         return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
 
     def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., R]) -> tuple[Any, R]:
         """Return the outputs, and what `run` returns for a replay, the addresses of its buffers and its rows."""
-        if 0 in rows:
-            raise ValueError(f"`rows` must be positive; received {rows}")
         plan = self._current()
+        self._check(plan, arrays, rows)
         offsets, size = self._layout(plan, rows)
-        made = {number: np.empty(self._resized(x.shape, rows), x.dtype) for number, x in plan.results.items()}
+        made = {number: np.empty(x.shape_for(rows), x.dtype) for number, x in plan.results.items()}
         arena = ARENAS.take(size)
         try:
             bases = offsets + arena.address
             for number, array in (*enumerate(arrays), *made.items()):
                 bases[number] = _address(array)
-            replay = _taken(plan, self._sizes)
+            replay = _taken(plan)
             found = run(replay, bases, np.array(rows, np.intp))
             plan.replays.append(replay)
         finally:
@@ -235,9 +260,17 @@ class ForwardPlan:
 
         Each is (arrays, rows, out) as in :meth:`run_rows`: the plan has one output, a whole buffer, and `out` is where
         to put it, C-contiguous.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`run_rows`, or an `out` does not fit.
         """
         plan, threads = self._current(), min(get_num_threads(), len(passes))
         (result,) = plan.results
+        for arrays, rows, out in passes:
+            self._check(plan, arrays, rows)
+            _check_like(plan.results[result], out, rows, "out")
         offsets, size = self._layout(plan, tuple(np.max([rows for _, rows, _ in passes], axis=0).tolist()))
         given = np.array([*range(len(self._examples)), result], np.int32)
         addresses = np.array([[_address(x) for x in (*arrays, out)] for arrays, _, out in passes], np.intp)
@@ -245,7 +278,7 @@ class ForwardPlan:
         arena = ARENAS.take(threads * size)  # one for all: who waits for the second of two holds the first
         try:
             bases = offsets + (arena.address + size * np.arange(threads))[:, np.newaxis]
-            replays = [_taken(plan, self._sizes) for _ in range(threads)]
+            replays = [_taken(plan) for _ in range(threads)]
             run_passes(replays, bases, given, addresses, np.array([rows for _, rows, _ in passes], np.intp))
             plan.replays.extend(replays)
         finally:
@@ -257,12 +290,17 @@ class ForwardPlan:
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
             buffer = arrays[part.buffer].copy()
-        return np.ndarray(self._resized(part.shape, rows), part.dtype, buffer, part.offset, part.strides)
+        return np.ndarray(part.view.shape_for(rows), part.view.dtype, buffer, part.offset, part.strides)
 
-    def _resized(self, shape: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
-        if not rows or shape[0] not in self._sizes:
-            return shape
-        return rows[self._sizes.index(shape[0])], *shape[1:]
+    def _check(self, plan: _Pass, arrays: list[Array], rows: tuple[int, ...]) -> None:
+        """Raise unless arrays are those of a run with so many rows: steps read and write by these numbers alone."""
+        if not rows and not self._sizes:  # of the shapes of the examples, by _like
+            return
+        self._sizes.check(rows)
+        for index, (array, expected) in enumerate(zip(arrays, plan.inputs, strict=True)):
+            _check_like(expected, array, rows, f"array {index} of the plan")
+        for offsets, size in plan.offsets.items():
+            offsets.check(arrays[offsets.number], rows[size] if size >= 0 else offsets.rows)
 
     # ---- recording
 
@@ -299,11 +337,22 @@ class ForwardPlan:
 
     def _record(self) -> _Pass:
         state = _State(self._layer)
-        recording = Recording(bool(self._sizes), state.add)
-        tree: Any = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, self._tree)
-        outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), self._layer(*tree[0], **tree[1])))
-        tape, given = recording.tape, len(self._examples)
-        buffers = [_Buffer(x.shape, x.dtype) for x in tape.buffers]
+        recording, outputs = self._noted(self._tree, state)
+        other, other_outputs = self._noted(self._other_tree, state) if self._sizes else (recording, outputs)
+        tape, given, of = recording.tape, len(self._examples), self._sizes.of
+        self._sizes.check_alike([note.name for note in tape.notes], [note.name for note in other.tape.notes])
+        follows = tuple(
+            of(note.name, note.cost["rows"], twin.cost["rows"])
+            for note, twin in zip(tape.notes, other.tape.notes, strict=True)
+        )
+        buffers = [
+            _Buffer(x.shape, x.dtype, *self._sizes.of_shapes(x.shape, y.shape, number < given))
+            for number, (x, y) in enumerate(zip(tape.buffers, other.tape.buffers, strict=True))
+        ]
+        for note, size in zip(tape.notes, follows, strict=True):
+            self._sizes.check_step(note.name, size, [buffers[number].follows for number in note.buffers])
+        twins = iter(leaves(other_outputs))
+        outputs = map_leaves(lambda part: self._output_of(part, next(twins)), outputs)
         found = [part.buffer for part in leaves(outputs) if type(part) is _Found]
         results = {number: buffers[number] for number in found if number >= given}
         lives: dict[int, tuple[int, int]] = {}
@@ -311,15 +360,35 @@ class ForwardPlan:
             for number in note.buffers:
                 lives[number] = lives.get(number, (step, step))[0], step
         held = {number: buffers[number] for number in lives if number >= given and number not in results}
-        return _Pass(tape.notes, results, outputs, held, lives, len(buffers), {}, tape.constants, state,
-                     values_of(_SURROUNDINGS), [])  # fmt: skip
+        offsets = {
+            found: of("offsets", found.rows, twin.rows)
+            for found, twin in zip(recording.offsets, other.offsets, strict=True)
+        }
+        return _Pass(
+            tape.notes, follows, buffers[:given], offsets, results, outputs, held, lives, len(buffers), {},
+            tape.constants, state, values_of(_SURROUNDINGS), [],
+        )  # fmt: skip
+
+    def _noted(self, tree: Any, state: "_State") -> tuple[Recording, Any]:
+        """Return the recording of a call with these arguments, and its outputs: arrays by where they lie."""
+        recording = Recording(bool(self._sizes), state.add)
+        args, kwargs = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, tree)
+        outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), self._layer(*args, **kwargs)))
+        return recording, outputs
+
+    def _output_of(self, part: Any, twin: Any) -> Any:
+        """Return where an output lies, by its places for the two examples; what is no such place as it is."""
+        if type(part) is not _Found:
+            return part
+        follows, _ = self._sizes.of_shapes(part.view.shape, twin.view.shape)
+        return replace(part, view=part.view._replace(follows=follows))
 
     def _layout(self, plan: _Pass, rows: tuple[int, ...]) -> tuple[Array, int]:
         """Return where each buffer lies in an arena for so many rows or some more, and the size of the arena."""
         most = tuple(1 << (count - 1).bit_length() for count in rows)
         found = plan.layouts.get(most)
         if found is None:
-            sizes = [math.prod(self._resized(x.shape, most)) * x.dtype.itemsize for x in plan.held.values()]
+            sizes = [math.prod(x.shape_for(most)) * x.dtype.itemsize for x in plan.held.values()]
             places, size = place(sizes, [plan.lives[number] for number in plan.held])
             offsets = np.zeros(plan.buffers, np.intp)
             offsets[list(plan.held)] = places
@@ -352,6 +421,8 @@ class ForwardPlan:
         >>> type(plan.c_plan()).__name__
         'PyCapsule'
         """
+        if self._sizes:
+            raise ValueError(f"a plan for all sizes, not only {self._sizes.first}: C cannot be given it")
         plan = self._current()
         outputs = [part for part in leaves(plan.outputs) if isinstance(part, _Found | np.ndarray)]
         numbers = [part.buffer for part in outputs if type(part) is _Found]
@@ -369,7 +440,8 @@ class ForwardPlan:
         memory = np.empty(size + 64, np.uint8)
         bases = offsets + (_address(memory) + 63) // 64 * 64
         sizes = np.array([math.prod(x.shape) * x.dtype.itemsize for x in (*self._examples, *outputs)], np.intp)
-        return c_plan(Replay(plan.notes), bases, np.array(numbers, np.int32), sizes, (memory, plan.constants))
+        replay = Replay(plan.notes, plan.follows)
+        return c_plan(replay, bases, np.array(numbers, np.int32), sizes, (memory, plan.constants))
 
     # ---- what it costs
 
@@ -378,7 +450,7 @@ class ForwardPlan:
         """The bytes that a run needs, and those that all runs share."""
         plan = self._current()
         distinct = {_address(x): x.nbytes for x in plan.constants}
-        return Memory(self._layout(plan, self._sizes)[1], sum(distinct.values()))
+        return Memory(self._layout(plan, self._sizes.first)[1], sum(distinct.values()))
 
     def profile(self, *inputs: Any, repeat: int = 10, cut: int | None = None) -> list[Operation]:
         """Return each operation with its time, the median of some runs of it.
@@ -396,7 +468,7 @@ class ForwardPlan:
         arrays = self._given(inputs, {}) if inputs else self._examples
         repeat = positive_integer(repeat, "repeat")
         threads = (get_num_threads(),) * 2 if cut is None else (positive_integer(cut, "cut"), 1)
-        taken = [self._run(arrays, self._sizes, lambda replay, *memory: replay.timed(*memory, *threads))[1]
+        taken = [self._run(arrays, self._sizes.first, lambda replay, *memory: replay.timed(*memory, *threads))[1]
                  for _ in range(repeat)]  # fmt: skip
         seconds = np.median([[each for each, _ in run] for run in taken], axis=0)
         return [
@@ -416,9 +488,18 @@ class _Found:
 
     buffer: int
     offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
     strides: tuple[int, ...]
+    view: _Buffer
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape for the example."""
+        return self.view.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self.view.dtype
 
 
 def _is_whole(part: _Found, buffer: _Buffer | None) -> bool:
@@ -437,10 +518,22 @@ def _found(x: Any, recording: Recording) -> Any:
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex | str | None):
             return x
         recording.refuse(f"a result of type {type(x).__name__}")
+    if x.size == 0:
+        return x._array.copy()
     found = recording.tape.find(_address(x._array))
     if found is None or x._recording is not recording:
         recording.refuse("an array of another recording")
-    return _Found(*found, x.shape, x.dtype, x._array.strides)
+    return _Found(*found, x._array.strides, _Buffer(x.shape, x.dtype, -1))
+
+
+def _check_like(expected: _Buffer, array: Array, rows: tuple[int, ...], what: str) -> None:
+    """Raise unless an array has the shape and type that steps read or write in a run with so many rows."""
+    shape = expected.shape_for(rows)
+    if array.shape != shape or array.dtype != expected.dtype or not array.flags.carray:
+        raise ValueError(
+            f"{what} must be a C-contiguous array of shape {shape} and type {expected.dtype} for {rows} rows; received "
+            f"shape {array.shape}, type {array.dtype} and strides {array.strides}"
+        )
 
 
 def _example(x: Any) -> Any:
@@ -497,11 +590,11 @@ def _like(x: Any, example: Array, index: int) -> Array:
     return array if array.flags.carray else np.require(array, requirements=("C", "A"))
 
 
-def _taken(plan: _Pass, sizes: tuple[int, ...]) -> Replay:
+def _taken(plan: _Pass) -> Replay:
     try:
         return plan.replays.pop()
     except IndexError:
-        return Replay(plan.notes, sizes)
+        return Replay(plan.notes, plan.follows)
 
 
 class _State:

@@ -1,8 +1,8 @@
 """Arrays of a recording: what layers are called with while a plan of their operations is made.
 
 A :class:`Recorded` has the shape and type of an array, and views of it. What computes with it is either an operation of
-mp_core, which the recording notes and repeats, or raises :class:`UnseenError`: a plan would otherwise return what NumPy
-computed from the example.
+mp_core, which the recording notes and repeats, or a function of NumPy that such an operation stands for (:data:`SEEN`),
+or raises :class:`UnseenError`: a plan would otherwise return what NumPy computed from the example.
 """
 
 import functools
@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,6 +21,8 @@ from mp_core.core.scopes import called_in
 from mp_core.tree import leaves, map_leaves
 
 __all__ = [
+    "SEEN",
+    "Offsets",
     "Recorded",
     "Recording",
     "UnseenError",
@@ -28,8 +30,11 @@ __all__ = [
     "constant",
     "is_recorded",
     "note_call",
+    "note_offsets",
     "recordable",
+    "refuse_recorded",
     "under_way",
+    "with_numbers",
 ]
 
 P = ParamSpec("P")
@@ -44,6 +49,11 @@ _VIEWS = {
 """NumPy's functions that return views, and read no element."""
 _PARTS = ("data", "column_sums", "scale", "zero_point", "values")
 """The arrays of a packed matrix and of a QuantizedArray."""
+_COMPUTED = ("float32", "float16", "bfloat16")
+"""The types in which steps compute."""
+
+SEEN: dict[Any, tuple[Any, ...]] = {}
+"""Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
 
 _under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", default=None)
 
@@ -53,13 +63,46 @@ def under_way() -> "Recording | None":
     return _under_way.get()
 
 
+class Offsets(NamedTuple):
+    """What an operation demands of an input that says where sequences lie: kernels do not check it.
+
+    Attributes
+    ----------
+    number : int
+        Of the input.
+    rows : int
+        How many rows there are: the last sequence ends there or before.
+    shortest : int
+        How many rows a sequence has at least.
+    longest : int or None
+        How many it has at most. None: any number.
+    """
+
+    number: int
+    rows: int
+    shortest: int
+    longest: int | None
+
+    def check(self, offsets: np.ndarray[Any, Any], rows: int) -> None:
+        """Raise ValueError unless offsets say where sequences of such lengths lie in so many rows."""
+        lengths = offsets[1:] - offsets[:-1]
+        least, most = (lengths.min(), lengths.max()) if lengths.size else (self.shortest, 0)
+        if offsets[0] < 0 or offsets[-1] > rows or least < 0:
+            raise ValueError(f"`offsets` must ascend from 0 to at most the {rows} tokens; received {offsets}")
+        if least < self.shortest or (self.longest is not None and most > self.longest):
+            limit = "" if self.longest is None else f" and at most {self.longest}"
+            raise ValueError(
+                f"sequences must have at least {self.shortest}{limit} tokens; received some of {least} to {most}"
+            )
+
+
 class Recording:
     """What notes operations, in one thread.
 
     Parameters
     ----------
     checks_offsets : bool
-        Whether whoever runs the plan checks the offsets of ragged sequences: kernels do not.
+        Whether whoever runs the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
 
@@ -67,11 +110,15 @@ class Recording:
     ----------
     tape : Tape
         The steps.
+    offsets : list of Offsets
+        What a run must check before its first step.
     """
 
     def __init__(self, checks_offsets: bool, called: Callable[[Any], None]) -> None:
         self.tape = Tape()
         self.called = called
+        self.offsets: list[Offsets] = []
+        self._inputs = 0
         self._checks_offsets = checks_offsets
         self._copies: dict[Any, tuple[Any, Any]] = {}
         self._refused: UnseenError | None = None
@@ -90,7 +137,18 @@ class Recording:
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
         self.tape.add_buffer(array)
+        self._inputs += 1
         return Recorded(self, array)
+
+    def note_offsets(self, offsets: np.ndarray[Any, Any], rows: int, shortest: int, longest: int | None) -> None:
+        """Note what an operation demands of offsets; raise unless they are an input, or do not come from one."""
+        found = self.tape.find(_address(offsets))
+        if found is None:
+            return
+        number, begin = found
+        if number >= self._inputs or begin != 0 or offsets.shape != self.tape.buffers[number].shape:
+            self.refuse("the computation of offsets, and a part of them,")
+        self.offsets.append(Offsets(number, rows, shortest, longest))
 
     def refuse(self, what: str) -> NoReturn:
         """Raise, and remember to raise again, that there is something which a plan cannot see."""
@@ -112,7 +170,8 @@ class Recording:
             self.refuse(f"{function.__name__} with `out`")
         if getattr(function, "reads_offsets", False) and not self._checks_offsets:
             self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
-        args, kwargs = map_leaves(self._plain, args), map_leaves(self._plain, kwargs)
+        plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
+        args, kwargs = map_leaves(plain, args), map_leaves(plain, kwargs)
         try:
             result = recorded_on(self.tape, function, *args, **kwargs)
         except UnseenError as error:
@@ -120,10 +179,31 @@ class Recording:
             raise
         return map_leaves(lambda part: self.wrapped(part, function.__name__), result)
 
-    def _plain(self, x: Any) -> Any:
+    def compute(self, function: Any, *inputs: Any) -> Any:
+        """Return what a function of NumPy returns, by the operation that has its bits; raise if there is none."""
+        if function not in SEEN:
+            self.refuse(f"numpy.{function.__name__}")
+        operation, *first = SEEN[function]
+        inputs = tuple(x if type(x) is Recorded or _is_number(x) else _as_array(x) for x in inputs)
+        if function is np.where:
+            first, inputs = [self._mask(inputs[0])], inputs[1:]
+        dtype = _common_type(function, inputs)
+        for name in (dtype.name, *(x.dtype.name for x in inputs if type(x) is Recorded)):
+            if name not in _COMPUTED:
+                self.refuse(f"numpy.{function.__name__} of {name}")
+        inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
+        return self.call(operation, (*first, *inputs), {"dtype": dtype})
+
+    def _mask(self, x: Any) -> Any:
+        """Return where the elements of what :func:`numpy.where` decides by are true."""
+        if type(x) is Recorded and x.dtype != np.bool_:
+            self.refuse(f"numpy.where by elements of {x.dtype}")
+        return x if type(x) is Recorded else np.asarray(x, bool)
+
+    def _plain(self, x: Any, numbers: bool) -> Any:
         """Return an argument as operations take it; what is no recorded array is a constant."""
         if type(x) is Recorded:
-            if x.ndim == 0:
+            if x.ndim == 0 and not numbers:
                 self.refuse("a number of an input as an argument")
             return x._array
         if hasattr(x, "read_value"):  # a variable
@@ -148,12 +228,36 @@ class Recording:
         return x
 
     def wrapped(self, x: Any, name: str) -> Any:
-        """Return a result as a recorded array; raise if no step has made it."""
+        """Return a result as a recorded array, a constant as it is; raise if no step has made it."""
         if not isinstance(x, np.ndarray) or x.size == 0:
             return x
-        if self.tape.find(_address(x)) is None:
-            self.refuse(f"{name} by NumPy, as for these arguments,")
-        return Recorded(self, x)
+        if self.tape.find(_address(x)) is not None:
+            return Recorded(self, x)
+        if self.tape.holds(_address(x)):
+            return x
+        self.refuse(f"{name} by NumPy, as for these arguments,")
+
+
+def _is_number(x: Any) -> bool:
+    """Whether it is a number of Python, which has no type of its own beside an array; NumPy's have one."""
+    return type(x) in (bool, int, float)
+
+
+def _as_array(x: Any) -> np.ndarray[Any, Any]:
+    """Return an operand that is no recorded array and no number of Python; a variable as it is read here."""
+    return np.asarray(x.read_value() if hasattr(x, "read_value") else x)
+
+
+def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
+    """Return the type in which NumPy computes a function of arrays and numbers; those of Python have none."""
+    samples = [x if _is_number(x) else np.empty(0, x.dtype) for x in inputs]
+    common: Any = np.where(np.empty(0, bool), *samples) if function is np.where else functools.reduce(np.add, samples)
+    return common.dtype  # type: ignore[no-any-return]
+
+
+def _operand_type(x: Any, common: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which an operation takes an operand: its own, if steps read that."""
+    return x.dtype if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common
 
 
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -174,6 +278,15 @@ def _is_writeable(x: Any) -> bool:
             return True
         x = x.base
     return False
+
+
+def _by(function: Any, reflected: bool = False) -> Any:
+    """Return an operator of recorded arrays: a function of NumPy."""
+
+    def operator(self: "Recorded", *others: Any) -> Any:
+        return self._recording.compute(function, *((*others, self) if reflected else (self, *others)))
+
+    return operator
 
 
 class Recorded:
@@ -247,11 +360,16 @@ class Recorded:
 
     # ---- all else is unseen
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
-        self._recording.refuse(f"numpy.{ufunc.__name__}")
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Return what a ufunc returns that is an operation, called as usual."""
+        if method != "__call__" or kwargs:
+            self._recording.refuse(f"numpy.{ufunc.__name__}" + "".join(f" with `{name}`" for name in kwargs))
+        return self._recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
+        if function in SEEN and len(args) == 3 and not kwargs:
+            return self._recording.compute(function, *args)
         if function not in _SHAPE_ONLY | _VIEWS:
             self._recording.refuse(f"numpy.{function.__name__}")
         plain = map_leaves(lambda x: x._array if type(x) is Recorded else x, (args, kwargs))
@@ -277,13 +395,23 @@ class Recorded:
     def _operator(self, *others: Any) -> NoReturn:
         self._recording.refuse(f"an operator in {_caller()}")
 
-    __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = __mul__ = __rmul__ = __imul__ = _operator
-    __truediv__ = __rtruediv__ = __itruediv__ = __floordiv__ = __rfloordiv__ = __ifloordiv__ = _operator
-    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __ipow__ = _operator
-    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
-    __neg__ = __pos__ = __abs__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
-    __xor__ = __rxor__ = __ixor__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _operator
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = _operator
+    __floordiv__ = __rfloordiv__ = __ifloordiv__ = __mod__ = __rmod__ = __imod__ = __divmod__ = _operator
+    __rpow__ = __ipow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
+    __pos__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
+    __xor__ = __rxor__ = __ixor__ = __eq__ = __ne__ = _operator
     __str__ = __format__ = __copy__ = __deepcopy__ = __reduce_ex__ = _operator
+
+    __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
+    __sub__, __rsub__ = _by(np.subtract), _by(np.subtract, reflected=True)
+    __mul__, __rmul__ = _by(np.multiply), _by(np.multiply, reflected=True)
+    __truediv__, __rtruediv__ = _by(np.divide), _by(np.divide, reflected=True)
+    __neg__, __abs__ = _by(np.negative), _by(np.absolute)
+    __lt__, __le__, __gt__, __ge__ = _by(np.less), _by(np.less_equal), _by(np.greater), _by(np.greater_equal)
+
+    def __pow__(self, exponent: Any) -> Any:
+        """Return the squares, which NumPy computes for an exponent of 2."""
+        return self._recording.compute(np.square if type(exponent) is int and exponent == 2 else np.power, self)
 
     def __matmul__(self, other: Any) -> Any:
         """Leave products with a packed matrix or a QuantizedArray to their own operators."""
@@ -330,12 +458,32 @@ def recordable(function: Callable[P, R]) -> Callable[P, R]:
     return operation
 
 
+def with_numbers(function: Callable[P, R]) -> Callable[P, R]:
+    """Say of an operation that recorded arrays without axes are operands like others."""
+    function.takes_numbers = True  # type: ignore[attr-defined]
+    return function
+
+
 def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Let the recording call an operation if one of its arguments is recorded; otherwise return None."""
     for x in (*args, *kwargs.values()):
         if type(x) is Recorded:
             return x._recording.call(function, args, kwargs)
     return None
+
+
+def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
+    """Tell the recording, if there is one, what an operation demands of offsets: see :class:`Offsets`."""
+    recording = under_way()
+    if recording is not None:
+        recording.note_offsets(offsets, rows, shortest, longest)
+
+
+def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
+    """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
+    recording = under_way()
+    if recording is not None and recording.tape.find(_address(x)) is not None:
+        recording.refuse(what)
 
 
 def note_call(layer: Any, arguments: Any) -> None:

@@ -151,6 +151,9 @@ ACTIVATIONS = {
     "silu": lambda x: times(x, sigmoid(x)),
     "sigmoid": sigmoid,
     "tanh": np.tanh,
+    "elu": lambda x: np.where(x < 0, np.expm1(np.minimum(x, 0)), x),
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "exponential": np.exp,
 }
 
 

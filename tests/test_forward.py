@@ -142,10 +142,18 @@ def copied(x):
 UNSEEN = {
     "numpy.tanh": np.tanh,
     "numpy.concatenate": lambda x: np.concatenate([x, x]),
-    "numpy.where": lambda x: np.where(np.ones(3, bool), x, x),
+    "numpy.cumsum": lambda x: np.cumsum(x),
+    "numpy.exp": np.exp,
+    "numpy.power": lambda x: x**3,
+    "numpy.equal": lambda x: np.equal(x, x),
+    "numpy.add of float64": lambda x: np.add(x, np.ones(3)),
+    "numpy.maximum with `out`": lambda x: np.maximum(x, 1, out=np.empty((2, 3), np.float32)),
+    "numpy.multiply with `dtype`": lambda x: np.multiply(x, 2, dtype=np.float32),
+    "numpy.maximum": lambda x: np.maximum.reduce(x),
+    "numpy.where ": lambda x: np.where(x > 0),
     "numpy.pad": lambda x: np.pad(x, 1),
-    "numpy.add": lambda x: np.float32(1) + x,
-    "an operator": lambda x: x * 2,
+    "an operator": lambda x: x % 2,
+    "an operator in": lambda x: x.__iadd__(1),
     "ndarray.sum": lambda x: x.sum(axis=0),
     "ndarray.astype": lambda x: x.astype(np.float64),
     "a conversion to a NumPy array": lambda x: mp.matmul(np.asarray(x), np.eye(3, dtype=np.float32)),
@@ -153,7 +161,6 @@ UNSEEN = {
     "a decision by its elements": lambda x: x if x[0, 0] else -x,
     "indexing by arrays": lambda x: x[np.array([1, 0])],
     "an assignment": lambda x: x.__setitem__(0, 1),
-    "einsum|a conversion": lambda x: mp.einsum("ab,bc->ac", np.sqrt(np.abs(np.array(x.shape))).reshape(2, 1), x),
     "by NumPy": lambda x: ops.softmax(ops.cast(x, "float64")),
 }
 
@@ -323,6 +330,50 @@ def test_what_a_plan_costs_is_told():
 def test_a_product_without_a_depth_is_the_epilogue():
     plan = mp.compile(Function(lambda x: mp.matmul(x, np.zeros((0, 4), np.float32), bias=np.ones(4))), np.ones((3, 0)))
     np.testing.assert_array_equal(plan(np.ones((3, 0))), np.ones((3, 4)))
+
+
+EMPTY = {  # no array without elements has anything that a plan could not see
+    "an input": (lambda x: x, (0, 5)),
+    "a part": (lambda x: x[:, :0], (3, 4)),
+    "a product": (lambda x: mp.matmul(x, np.ones((0, 3), np.float32)), (4, 0)),
+    "sources": (lambda x: ops.dot_product_attention(x, x[:, :0], x[:, :0]), (2, 3, 2, 4)),
+    "sizes": (lambda x: ops.dot_product_attention(x[..., :0], x[..., :0], x), (2, 3, 2, 4)),
+    "sizes of shared heads": (
+        lambda x: ops.dot_product_attention(x[..., :0], x[:, :, :1, :0], x[:, :, :1]),
+        (2, 3, 2, 4),
+    ),
+    "a sum": (lambda x: mp.sum(x, 0), (0, 5)),
+    "a mean": (lambda x: mp.mean(x, 1), (3, 0)),
+    "an operator": (lambda x: x + 1, (0, 5)),
+    "einsum": (lambda x: mp.einsum("abz,bc->ac", x, np.ones((4, 3), np.float32)), (5, 4, 0)),
+    "windows": (lambda x: ops.pad(x, [(1, 1), (0, 0)], -1.0), (0, 4)),
+}
+
+
+@pytest.mark.parametrize("what", EMPTY)
+def test_nothing_of_an_array_without_elements_is_unseen(what):
+    function, shape = EMPTY[what]
+    x = np.ones(shape, np.float32)
+    plan = mp.compile(Function(function), x)
+    same(plan, function, 2 * x)
+    same(plan, function, 3 * x)
+
+
+EQUATIONS = {
+    "ab,bc->ac": ((5, 4), (4, 3)), "ab,cb->ca": ((5, 4), (3, 4)), "abc,cad->bd": ((5, 4, 2), (2, 5, 3)),
+    "ab,cd->cd": ((5, 4), (3, 4)), "abz,bc->ac": ((5, 4, 2), (4, 3)), "...ab,...bc->...ca": ((1, 5, 4), (2, 4, 3)),
+    "ab,ab->ab": ((5, 4), (5, 4)), "ab,ab->": ((5, 4), (5, 4)), "ab,b->ba": ((5, 4), (4,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_einsum_is_an_operation(equation, dtype):
+    a, b = (mp.cast(RNG.standard_normal(shape), dtype) for shape in EQUATIONS[equation])
+    for function, given in ((lambda a: mp.einsum(equation, a, b), (a,)), (lambda b: mp.einsum(equation, a, b), (b,)),
+                            (lambda a, b: mp.einsum(equation, a, b), (a, b))):  # fmt: skip
+        plan = mp.compile(function, *(np.zeros_like(x) for x in given))
+        same(plan, function, *given)
 
 
 @pytest.mark.parametrize("shape", [(0, 6), (2, 0, 6), (1, 6)])

@@ -174,15 +174,6 @@ def test_wrong_arguments_are_named(arguments, keywords, error, message):
         mp.sum(*arguments, **keywords)
 
 
-def test_a_recording_says_that_it_cannot_repeat_sums():
-    class Sum(mp.layers.Layer):
-        def call(self, x):
-            return mp.sum(x, -1)
-
-    with pytest.raises(mp.forward.UnseenError, match="NumPy array"):
-        mp.compile(Sum(), np.ones((2, 3), np.float32))
-
-
 def test_every_length_and_width_reads_within_the_array(rng):
     for rows in (1, 2, 3, 15, 16, 17, 33):
         for columns in (2, 15, 16, 17, 63, 65, 257):

@@ -11,7 +11,7 @@ from mp_core.arrays.received import F32, F64, Array, asarray, check_out, importe
 from mp_core.core.convert import convert
 from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.formats import CASTS
-from mp_core.recorded import recordable
+from mp_core.recorded import recordable, refuse_recorded
 
 __all__ = ["FORMATS", "cast_any"]
 
@@ -39,6 +39,7 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
     if source_format is not None and target_format is not None and not by_numpy:
         convert(x, result, source_format, target_format, saturate)
     else:
+        refuse_recorded(x, f"a cast from {x.dtype} to {wanted} by NumPy")
         # A signaling NaN becomes a quiet one without a word; of NaN as an integer NumPy warns.
         invalid: Any = None if "int" in name_of(target) and not saturate else "ignore"
         with np.errstate(over="ignore", invalid=invalid):

@@ -1,13 +1,13 @@
 """Casts of arrays between float formats; library/cast.c does the work."""
 
 cimport numpy as cnp
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport MP_SATURATE, mp_active
 from mp_core.core.library cimport (
-    MP_CAST_WORK, MP_COPY, MP_NO_ARITHMETIC, MP_OPERATION_CAST, MP_OPERATION_ZEROS, mp_array_cast, mp_cast,
-    mp_cast_line, mp_cost, mp_recorder, mp_run_cast, mp_zeros,
+    MP_CAST_WORK, MP_COPY, MP_NO_ARITHMETIC, MP_OPERATION_CAST, MP_OPERATION_FILL, mp_array_cast, mp_cast,
+    mp_cast_line, mp_cost, mp_fill, mp_recorder, mp_run_cast,
 )
 from mp_core.core.recording cimport Tape, recording
 
@@ -120,19 +120,29 @@ def copied(cnp.ndarray x not None):
     return result
 
 
-def zeros(tuple shape not None, object dtype not None):
-    """Return an array of zeros, which a recording sets to zeros in every run."""
-    cdef cnp.ndarray result = np.zeros(shape, dtype)
-    cdef mp_zeros z
+def filled(tuple shape not None, object dtype not None, object value):
+    """Return an array of equal elements, which a recording sets to this value in every run."""
+    cdef cnp.ndarray result = np.zeros(shape, dtype) if value == 0 else np.full(shape, value, dtype)
+    cdef mp_fill f
     if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(result):
-        memset(&z, 0, sizeof(z))
-        z.to, z.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
-        recording().note(MP_OPERATION_ZEROS, &z, "zeros", result, mp_cost(0, 0, MP_NO_ARITHMETIC, z.bytes))
+        memset(&f, 0, sizeof(f))
+        f.to, f.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
+        f.size = 0 if value == 0 else cnp.PyArray_ITEMSIZE(result)
+        memcpy(f.element, f.to, f.size)
+        recording().note(MP_OPERATION_FILL, &f, "fill", result, mp_cost(0, 0, MP_NO_ARITHMETIC, f.bytes))
+    return result
+
+
+def empty(tuple shape not None, object dtype not None):
+    """Return an array for :func:`copy_into`, which writes its parts one by one."""
+    cdef cnp.ndarray result = np.empty(shape, dtype)
+    if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(result):
+        recording().add_buffer(result)
     return result
 
 
 def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
-    """Copy `x` into an array that nothing else has written yet, or a part of one that :func:`zeros` made.
+    """Copy `x` into an array that nothing else has written, or a part of one that :func:`filled` or :func:`empty` made.
 
     Both have the same shape and type, and any strides; `out` may be in another byte order.
     """

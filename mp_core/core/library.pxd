@@ -164,8 +164,9 @@ cdef extern from "library/operation.h" nogil:
         MP_DONE, MP_NO_MEMORY, MP_NO_ROW, MP_UNSEEN
 
     ctypedef enum mp_operation_number:
-        MP_OPERATION_CAST, MP_OPERATION_ZEROS, MP_OPERATION_ROWS, MP_OPERATION_PAIR, MP_OPERATION_ROTARY
-        MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING, MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
+        MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
+        MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
+        MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
 
     ctypedef struct mp_operation:
         const char *name
@@ -240,7 +241,7 @@ cdef extern from "library/replay.h" nogil:
         int inputs, outputs
         const Py_ssize_t *bytes
 
-    mp_replay *mp_make_replay(const mp_recording *r, const Py_ssize_t *sizes, int size_count)
+    mp_replay *mp_make_replay(const mp_recording *r, const int *follows)
     void mp_free_replay(mp_replay *replay)
     void mp_run_replay(mp_replay *replay, const mp_run *run)
     void mp_plan_replay(mp_replay *replay, const mp_run *run)
@@ -257,9 +258,10 @@ cdef extern from "library/array_cast.h" nogil:
         Py_ssize_t *src_stride
         Py_ssize_t *dst_stride
 
-    ctypedef struct mp_zeros:
+    ctypedef struct mp_fill:
         char *to
-        Py_ssize_t bytes
+        Py_ssize_t bytes, size
+        char element[16]
 
 cdef extern from "library/rows.h" nogil:
     ctypedef enum mp_row_operation:
@@ -284,22 +286,52 @@ cdef extern from "library/rows.h" nogil:
         mp_activation activation
         mp_mask mask
 
-cdef extern from "library/pair.h" nogil:
-    ctypedef enum mp_combination:
-        MP_ADD, MP_MULTIPLY
+cdef extern from "library/elementwise.h" nogil:
+    enum:
+        MP_BOOL
 
+    ctypedef int mp_elementwise_function
+    const char *const *const mp_elementwise_names
+
+    ctypedef struct mp_operand:
+        const char *data
+        int format, size
+        Py_ssize_t *stride
+
+    ctypedef struct mp_elementwise:
+        mp_elementwise_function function
+        mp_activation activation
+        int axes
+        Py_ssize_t *shape
+        mp_operand operand[3]
+        char *out
+        int out_format, out_size
+
+    void mp_join_axes(mp_elementwise *e, int first)
+
+cdef extern from "library/sums.h" nogil:
+    enum:
+        MP_SUMS_WORK
+
+    ctypedef struct mp_sum_call:
+        const mp_kernels *kernels
+        int format, size
+        const char *x
+        float *out
+        float divisor
+        Py_ssize_t outer, k, inner
+        float *lanes
+        int status
+
+    Py_ssize_t mp_lanes_of_sums(const mp_sum_call *s)
+    void mp_run_sums(mp_sum_call *s, int threads)
+
+cdef extern from "library/rotary.h" nogil:
     ctypedef struct mp_row_array:
         char *data
         int format
         Py_ssize_t size, stride
 
-    ctypedef struct mp_pair:
-        mp_combination how
-        mp_activation activation
-        mp_row_array x, y, out
-        Py_ssize_t rows, length
-
-cdef extern from "library/rotary.h" nogil:
     ctypedef struct mp_rotary:
         mp_row_array x, out
         const float *angles

@@ -4,10 +4,9 @@ import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
-ADD: int
-MULTIPLY: int
+FUNCTIONS: dict[str, int]
 
-def combine(
-    how: int, activation: int, x: _Array, x_format: int, y: _Array, y_format: int, out: _Array, out_format: int
+def elementwise(
+    name: str, activation: int, operands: tuple[_Array, ...], formats: tuple[int, ...], out: _Array, out_format: int
 ) -> None: ...
 def turn(fmt: int, x: _Array, angles: _Array, out: _Array, length: int, offsets: _Array | None = None) -> None: ...

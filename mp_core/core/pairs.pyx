@@ -1,48 +1,48 @@
-"""Two arrays element by element (library/pair.h), and vectors that turn with their positions (library/rotary.h)."""
+"""Functions of elements (library/elementwise.h), and vectors that turn with their positions (library/rotary.h)."""
 
 cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport MP_LINEAR, mp_activation, mp_element_bytes
+from mp_core.core.header cimport mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_ADD, MP_MULTIPLY, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_PAIR, MP_OPERATION_ROTARY, mp_combination, mp_cost,
-    mp_pair, mp_rotary, mp_row_array,
+    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_ROTARY, mp_cost, mp_elementwise,
+    mp_elementwise_names, mp_join_axes, mp_recorder, mp_rotary,
 )
 from mp_core.core.recording cimport run_operation
 
 cnp.import_array()
 
-ADD, MULTIPLY = MP_ADD, MP_MULTIPLY
+FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
+while mp_elementwise_names[len(FUNCTIONS)] != NULL:
+    FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
 
 
-cdef mp_row_array rows_of(cnp.ndarray x, int fmt) noexcept:
-    """Describe rows: those of the last axis, if the others have one stride in common."""
-    cdef mp_row_array rows
-    cdef int axis = cnp.PyArray_NDIM(x) - 2
-    while axis > 0 and cnp.PyArray_DIM(x, axis) == 1:
-        axis -= 1
-    rows.data, rows.format, rows.size = cnp.PyArray_BYTES(x), fmt, mp_element_bytes[fmt]
-    rows.stride = cnp.PyArray_STRIDE(x, axis) if axis >= 0 else 0
-    return rows
+def elementwise(str name not None, int activation, tuple operands not None, tuple formats not None,
+                cnp.ndarray out not None, int out_format):
+    """out = function(activation(first), second, ...); `name` is of :data:`FUNCTIONS`.
 
-
-def combine(int how, int activation, cnp.ndarray x not None, int x_format, cnp.ndarray y not None, int y_format,
-            cnp.ndarray out not None, int out_format):
-    """out = activation(x) + y, or activation(x) * y; `how` is ADD or MULTIPLY.
-
-    All have one shape, of at least one axis and without a length of 0, and unit last stride; all other axes of one of
-    them have one stride in common. `out` is C-contiguous.
+    All have one shape, of at least one axis and without a length of 0; operands have any strides, and `out` is
+    C-contiguous. A format is that of a float, or -1 of booleans: the mask of "where", the result of comparisons.
     """
-    cdef mp_pair p
-    memset(&p, 0, sizeof(p))
-    p.how, p.activation = <mp_combination>how, <mp_activation>activation
-    p.length = cnp.PyArray_DIM(out, cnp.PyArray_NDIM(out) - 1)
-    p.rows = cnp.PyArray_SIZE(out) // p.length
-    p.x, p.y, p.out = rows_of(x, x_format), rows_of(y, y_format), rows_of(out, out_format)
-    name = "gate" if p.activation != MP_LINEAR else "sum" if how == MP_ADD else "multiplication"
-    run_operation(MP_OPERATION_PAIR, &p, name, out,
-                  mp_cost(p.rows, 0, MP_NO_ARITHMETIC, p.rows * p.length * (p.x.size + p.y.size + p.out.size)))
+    cdef mp_elementwise e
+    cdef cnp.ndarray x
+    cdef Py_ssize_t bytes = cnp.PyArray_ITEMSIZE(out)
+    cdef int i, axis
+    memset(&e, 0, sizeof(e))
+    e.function, e.activation, e.axes = FUNCTIONS[name], <mp_activation>activation, cnp.PyArray_NDIM(out)
+    for axis in range(e.axes):
+        e.shape[axis] = cnp.PyArray_DIM(out, axis)
+    for i, x in enumerate(operands):
+        e.operand[i].data, e.operand[i].format, e.operand[i].size = (
+            cnp.PyArray_BYTES(x), formats[i], <int>cnp.PyArray_ITEMSIZE(x))
+        bytes += e.operand[i].size
+        for axis in range(e.axes):
+            e.operand[i].stride[axis] = cnp.PyArray_STRIDE(x, axis)
+    e.out, e.out_format, e.out_size = cnp.PyArray_BYTES(out), out_format, <int>cnp.PyArray_ITEMSIZE(out)
+    mp_join_axes(&e, 1 if mp_recorder()[0] != NULL else 0)  # the length of the first axis may follow that of a run
+    run_operation(MP_OPERATION_ELEMENTWISE, &e, name if activation == 0 else "gate", out,
+                  mp_cost(e.shape[0], 0, MP_NO_ARITHMETIC, cnp.PyArray_SIZE(out) * bytes))
 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,

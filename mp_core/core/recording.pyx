@@ -81,8 +81,11 @@ cdef class Tape:
         self.notes.names = []
 
     def add_buffer(self, cnp.ndarray array not None):
-        """Add memory that changes from run to run."""
-        checked(mp_add_buffer(&self.notes.recording, span(array)))
+        """Add memory that changes from run to run, all of which an array fills."""
+        cdef mp_span memory = span(array)
+        if memory.end - memory.begin != cnp.PyArray_NBYTES(array):
+            raise UnseenError("an array that leaves gaps in its memory cannot be a buffer of a plan")
+        checked(mp_add_buffer(&self.notes.recording, memory))
         self.buffers.append(array)
 
     def add_constant(self, cnp.ndarray array not None):

@@ -18,6 +18,8 @@ from mp_core.core.recording cimport Notes
 
 from time import perf_counter
 
+import numpy as np
+
 cnp.import_array()
 
 
@@ -27,17 +29,17 @@ cdef class Replay:
     Parameters
     ----------
     notes : Notes
-    sizes : tuple of int
-        Row counts that a run may change: what was recorded with sizes[i] rows is run with rows[i] rows.
+    follows : tuple of int
+        For each note which of the sizes of a run is its number of rows; -1: it has as many as when it was recorded.
     """
 
     cdef readonly Notes notes
     cdef mp_replay *replay
 
-    def __cinit__(self, Notes notes not None, tuple sizes not None=()):
-        cdef cnp.ndarray counts = cnp.PyArray_FROM_OT(sizes, cnp.NPY_INTP)
+    def __cinit__(self, Notes notes not None, tuple follows not None):
+        cdef cnp.ndarray numbers = np.array(follows, np.intc)
         self.notes = notes
-        self.replay = mp_make_replay(&notes.recording, <const Py_ssize_t *>cnp.PyArray_DATA(counts), <int>len(sizes))
+        self.replay = mp_make_replay(&notes.recording, <const int *>cnp.PyArray_DATA(numbers))
         if self.replay == NULL:
             raise MemoryError("no memory for a run of a plan")
 

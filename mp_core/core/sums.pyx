@@ -1,28 +1,29 @@
 """Sums over the middle axis of an array, by library/sums.c."""
 
 cimport numpy as cnp
+from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
-from mp_core.core.header cimport mp_active, mp_kernels
+from mp_core.core.header cimport mp_active
+from mp_core.core.library cimport (
+    MP_NO_ARITHMETIC, MP_OPERATION_SUMS, MP_OPERATION_SUMS_JOIN, MP_SUMS_WORK, mp_cost, mp_lanes_of_sums, mp_recorder,
+    mp_run_sums, mp_sum_call,
+)
+from mp_core.core.recording cimport Tape, recording
 
 cnp.import_array()
 
-cdef extern from "library/sums.h" nogil:
-    enum:
-        MP_SUMS_WORK
 
-    ctypedef struct mp_sum_call:
-        const mp_kernels *kernels
-        int format, size
-        const char *x
-        float *out
-        float divisor
-        Py_ssize_t outer, k, inner
-        float *lanes
-        bint failed
-
-    Py_ssize_t mp_lanes_of_sums(const mp_sum_call *s)
-    void mp_run_sums(mp_sum_call *s, int threads)
+cdef int note(const mp_sum_call *s, cnp.ndarray out, cnp.ndarray lanes) except -1:
+    """Note one operation, and one more if rows have several blocks, whose lanes lie in a buffer between the two."""
+    cdef Tape tape = recording()
+    cdef mp_cost cost = mp_cost(s.outer, 0, MP_NO_ARITHMETIC, s.outer * s.inner * (s.k * s.size + 4))
+    if s.lanes != NULL:
+        tape.add_buffer(lanes)
+    tape.note(MP_OPERATION_SUMS, s, "sums", out, cost)
+    if s.lanes != NULL:
+        tape.note(MP_OPERATION_SUMS_JOIN, s, "sums of blocks", out, cost)
+    return 0
 
 
 def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float divisor):
@@ -32,15 +33,19 @@ def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float 
     """
     cdef mp_sum_call s
     cdef cnp.ndarray lanes
-    cdef cnp.npy_intp length
+    cdef cnp.npy_intp lengths[2]
     cdef int threads = threads_for(<double>cnp.PyArray_SIZE(x), MP_SUMS_WORK)
+    memset(&s, 0, sizeof(s))
     s.kernels, s.format, s.size = mp_active(), fmt, <int>cnp.PyArray_ITEMSIZE(x)
     s.x, s.out, s.divisor = cnp.PyArray_BYTES(x), <float *>cnp.PyArray_DATA(out), divisor
     s.outer, s.k, s.inner = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1), cnp.PyArray_DIM(x, 2)
-    length = mp_lanes_of_sums(&s)
-    lanes = cnp.PyArray_EMPTY(1, &length, cnp.NPY_FLOAT32, 0)
-    s.lanes = <float *>cnp.PyArray_DATA(lanes)
+    lengths[0], lengths[1] = s.outer, mp_lanes_of_sums(&s) // s.outer
+    lanes = cnp.PyArray_EMPTY(2, lengths, cnp.NPY_FLOAT32, 0)
+    if lengths[1]:
+        s.lanes = <float *>cnp.PyArray_DATA(lanes)
+    if mp_recorder()[0] != NULL:
+        note(&s, out, lanes)
     with nogil:
         mp_run_sums(&s, threads)
-    if s.failed:
+    if s.status:
         raise MemoryError("no memory for the sums of columns")

@@ -35,13 +35,15 @@ def gelu_tanh(x: Array) -> Array:
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """Return `x` where it is not negative, ``alpha * (exp(x) - 1)`` elsewhere."""
-    return rounded(lambda x: np.where(x >= 0, x, alpha * np.expm1(x)), x)
+    if alpha == 1.0:
+        return activate("elu", x)
+    return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x)), x)
 
 
 def selu(x: Array) -> Array:
     """Return the ELU with the two constants of self-normalizing networks."""
     scale, alpha = 1.0507009873554805, 1.6732632423543772
-    return rounded(lambda x: scale * np.where(x >= 0, x, alpha * np.expm1(x)), x)
+    return rounded(lambda x: scale * np.where(x >= 0, x, alpha * activate("elu", x)), x)
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
@@ -51,7 +53,7 @@ def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
 
 def softplus(x: Array) -> Array:
     """Return ``log(exp(x) + 1)``."""
-    return rounded(lambda x: np.logaddexp(x, x.dtype.type(0)), x)
+    return activate("softplus", x)
 
 
 def softsign(x: Array) -> Array:
@@ -61,17 +63,21 @@ def softsign(x: Array) -> Array:
 
 def exponential(x: Array) -> Array:
     """Return ``exp(x)``."""
-    return rounded(np.exp, x)
+    return activate("exponential", x)
 
 
 def hard_sigmoid(x: Array) -> Array:
     """Return ``x / 6 + 1 / 2``, clipped to 0 and 1."""
-    return rounded(lambda x: np.clip(x / 6 + 0.5, 0, 1), x)
+    return rounded(_hard_sigmoid, x)
 
 
 def hard_silu(x: Array) -> Array:
     """Return `x` times its hard sigmoid."""
-    return rounded(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), x)
+    return rounded(lambda x: x * _hard_sigmoid(x), x)
+
+
+def _hard_sigmoid(x: Array) -> Any:
+    return np.minimum(np.maximum(x / 6 + 0.5, 0), 1)
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
@@ -187,6 +193,9 @@ FUSED: dict[Function, Activation] = {
     ops.silu: "silu",
     ops.sigmoid: "sigmoid",
     ops.tanh: "tanh",
+    elu: "elu",
+    softplus: "softplus",
+    exponential: "exponential",
 }
 FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATIONS)[1:]) if name not in FUSED.values()}
 """Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
@@ -195,12 +204,9 @@ _FUNCTIONS: dict[str, Function] = {
     "linear": linear,
     "swish": ops.silu,
     "softmax": softmax,
-    "elu": elu,
     "selu": selu,
     "leaky_relu": leaky_relu,
-    "softplus": softplus,
     "softsign": softsign,
-    "exponential": exponential,
     "hard_sigmoid": hard_sigmoid,
     "hard_silu": hard_silu,
     "hard_swish": hard_silu,

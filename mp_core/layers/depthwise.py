@@ -12,7 +12,7 @@ from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
-from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.elementwise import accumulate, floating, rounded
 from mp_core.layers.layer import Layer
 
 __all__ = ["DepthwiseConv2D"]
@@ -129,5 +129,5 @@ class DepthwiseConv2D(Layer):
         for i, j in itertools.product(*map(range, self.kernel_size)):
             down, right = i * self.dilation_rate[0], j * self.dilation_rate[1]
             part = x[:, down : down + rows.stop : rows.step, right : right + columns.stop : columns.step]
-            outputs += part[..., np.newaxis] * kernel[i, j]
+            outputs = accumulate(outputs, part[..., np.newaxis] * kernel[i, j])
         return outputs.reshape(*outputs.shape[:3], self._channels * self.depth_multiplier) + bias

@@ -7,16 +7,34 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, F64, Array
+from mp_core.recorded import is_recorded
 
-__all__ = ["floating", "rounded"]
+__all__ = ["accumulate", "floating", "rounded"]
 
 
 def rounded(function: Callable[..., Any], *arrays: Array, dtype: Any = None) -> Array:
-    """Return ``function(*arrays)`` of the widened arrays, rounded to `dtype`, by default that of the first array."""
+    """Return ``function(*arrays)`` of the widened arrays, rounded to `dtype`, by default that of the first array.
+
+    A plan sees what the function computes by operators and by functions of NumPy that :data:`mp_core.recorded.SEEN`
+    has: it is called with float32 arrays.
+    """
     target = arrays[0].dtype if dtype is None else dtype
     wide = F64 if any(x.dtype == F64 for x in arrays) else F32
     with np.errstate(all="ignore"):  # infinities and NaN are results here
-        return ops.cast(function(*(ops.cast(x, wide) for x in arrays)), target)
+        return _cast(function(*(_cast(x, wide) for x in arrays)), target)
+
+
+def _cast(x: Array, dtype: Any) -> Array:
+    """Return `x` in a type: as a copy, but itself in a recording, where nobody can write to it."""
+    return x if is_recorded(x) and x.dtype == dtype else ops.cast(x, dtype)
+
+
+def accumulate(total: Array, x: Array) -> Array:
+    """Return ``total + x``, in place if `total` is no array of a recording."""
+    if is_recorded(total, x):
+        return total + x
+    total += x
+    return total
 
 
 def floating(x: Array, dtype: Any) -> Array:

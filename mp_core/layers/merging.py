@@ -13,6 +13,7 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.scaling import unit
+from mp_core.ops.elementwise import concatenated
 
 __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 
@@ -174,7 +175,9 @@ class Concatenate(Merge):
         others = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in inputs}
         if len(others) > 1 or len({x.ndim for x in inputs}) > 1:
             raise self._unfit(inputs)
-        return np.concatenate(inputs, axis=axis)
+        if any(x.dtype != inputs[0].dtype for x in inputs):
+            return np.concatenate(inputs, axis=axis)
+        return concatenated(*inputs, axis=axis)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the masks behind each other, all True where an input has none; None if no input has one."""

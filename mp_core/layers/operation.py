@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import Array
+from mp_core.arrays import F32, F64, Array
 from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 
@@ -66,7 +66,8 @@ class Operation(Layer):
             raise ValueError(f"'{self.name}' takes {self.constants.count(None)} arrays; received {len(inputs)}")
         waiting, function = iter(inputs), OPERATIONS[self.operation]
         kind = reduce(dtypes.result_type, (x.dtype for x in inputs))
-        both = [next(waiting) if value is None else np.asarray(value) for value in self.constants]
-        if self.operation in _BOOLEAN or not dtypes.is_float(kind):
+        wide = None if not dtypes.is_float(kind) else F64 if kind is F64 else F32
+        both = [next(waiting) if value is None else np.asarray(value, wide) for value in self.constants]
+        if self.operation in _BOOLEAN or wide is None:
             return np.asarray(function(*both))
         return rounded(function, *both, dtype=kind)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mp_core import ops
 from mp_core.arguments import boolean
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
@@ -16,6 +17,7 @@ from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.spatial import Spatial
+from mp_core.recorded import is_recorded
 
 __all__ = [
     "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalAveragePooling1D", "GlobalAveragePooling2D",
@@ -97,7 +99,7 @@ class _Pooling(Spatial):
         """Return a view for each place in a window: the elements there of all windows."""
         if self.padding == "same":
             lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
-            x = np.pad(x, [(0, 0), *(same_padding(*item) for item in lengths), (0, 0)], constant_values=outside)
+            x = ops.pad(x, [(0, 0), *(same_padding(*item) for item in lengths), (0, 0)], outside)
         spans = [
             [slice(start, length - size + start + 1, stride) for start in range(size)]
             for length, size, stride in zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
@@ -156,6 +158,22 @@ class AveragePooling3D(_Average):
     _rank = 3
 
 
+def _largest(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the largest elements along axes."""
+    if not is_recorded(x):
+        return rounded(lambda x: np.max(x, axis=axes, keepdims=keepdims), x)
+    for axis in axes:
+        x = np.moveaxis(x, axis, 0)
+        while len(x) > 1:  # both halves have the middle one of an odd number
+            x = np.maximum(x[: (len(x) + 1) // 2], x[len(x) // 2 :])
+        x = np.moveaxis(x, 0, axis)
+    return x if keepdims else x.squeeze(axes)
+
+
+def _mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return ops.mean(x, axes, keepdims=keepdims)
+
+
 class _Global(Spatial):
     """The largest or the mean of all places."""
 
@@ -183,44 +201,43 @@ class _Global(Spatial):
         self._check_rank(inputs)
         if 0 in [inputs.shape[axis] for axis in self._places]:
             raise ValueError(f"The inputs of layer '{self.name}' have no places: received shape {inputs.shape}")
-        reduced = type(self)._function
-        x = floating(inputs, self._compute)
-        return rounded(lambda x: reduced(x, axis=self._places, keepdims=self.keepdims), x)
+        outputs: Array = type(self)._function(floating(inputs, self._compute), self._places, self.keepdims)
+        return outputs
 
 
 class GlobalMaxPooling1D(_Global):
     """The largest element along axis 1 of arrays (batch, places, channels)."""
 
     _rank = 1
-    _function = staticmethod(np.max)
+    _function = staticmethod(_largest)
 
 
 class GlobalMaxPooling2D(_Global):
     """The largest element of images (batch, rows, columns, channels), for each channel."""
 
     _rank = 2
-    _function = staticmethod(np.max)
+    _function = staticmethod(_largest)
 
 
 class GlobalMaxPooling3D(_Global):
     """The largest element of volumes (batch, places along three axes, channels), for each channel."""
 
     _rank = 3
-    _function = staticmethod(np.max)
+    _function = staticmethod(_largest)
 
 
 class GlobalAveragePooling2D(_Global):
     """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
 
     _rank = 2
-    _function = staticmethod(np.mean)
+    _function = staticmethod(_mean)
 
 
 class GlobalAveragePooling3D(_Global):
     """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
 
     _rank = 3
-    _function = staticmethod(np.mean)
+    _function = staticmethod(_mean)
 
 
 class GlobalAveragePooling1D(_Global):
@@ -228,7 +245,7 @@ class GlobalAveragePooling1D(_Global):
 
     _rank = 1
     _arrays = ("inputs",)
-    _function = staticmethod(np.mean)
+    _function = staticmethod(_mean)
     supports_masking = True
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
@@ -246,8 +263,10 @@ class GlobalAveragePooling1D(_Global):
         there = np.expand_dims(keep, 3 - axis)
 
         def mean(x: Array) -> Any:
-            total = np.where(there, x, 0).sum(axis=axis, keepdims=self.keepdims)
-            return total / there.sum(axis=axis, keepdims=self.keepdims).astype(x.dtype)
+            total, count = (
+                ops.sum(np.where(there, part, 0), axis, keepdims=self.keepdims) for part in (x, x.dtype.type(1))
+            )
+            return total / count
 
         return rounded(mean, floating(inputs, self._compute))
 

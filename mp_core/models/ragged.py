@@ -19,7 +19,7 @@ _TOKENS = 512  # of a pass, if no text is longer: what lies between two products
 _LEAST_TOKENS = 64  # of a pass beside others: with fewer for each thread, all threads share one pass
 _MOST_TOKENS = np.iinfo(np.int32).max  # of one call: offsets are of this type
 _PLANS = 8  # that an encoder keeps: one for each length of a prompt that it has
-_EXAMPLE = 17, 3  # tokens and texts of the example: numbers that no product of the network has as its rows otherwise
+_EXAMPLES = 3, 4  # texts of the two examples by which a plan tells its sizes
 
 
 class _Pooled(Layer):
@@ -64,12 +64,8 @@ class RaggedTexts:
 
     def __init__(self, model: Model, layer: Layer, width: int, shortest: int = 1) -> None:
         self._model, self._width, self._shortest = model, width, shortest
-        (tokens, texts), longest = _EXAMPLE, model.settings.max_length
-        share = min(max(tokens // texts, shortest), longest)
-        lengths = [share] * (texts - 1) + [min(max(tokens - share * (texts - 1), shortest), longest)]
-        ids, offsets = np.zeros(sum(lengths), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
-        example = ids, model.embeddings.places(ids, offsets), offsets
-        self.plan = ForwardPlan(layer, example, {}, (len(ids), texts))
+        (example, sizes), others = (_example(model, texts, shortest) for texts in _EXAMPLES)
+        self.plan = ForwardPlan(layer, example, {}, sizes, others)
 
     def __call__(self, ids: Array, lengths: Sequence[int], types: Array | None = None) -> Array:
         """Return the numbers of texts, float32, shape (texts, width).
@@ -118,6 +114,13 @@ class RaggedTexts:
         if sum(lengths) != tokens or tokens > _MOST_TOKENS:
             allowed = f"have the sum {tokens}, the number of `ids`, and at most {_MOST_TOKENS}"
             raise ValueError(f"`lengths` must {allowed}; received the sum {sum(lengths)}")
+
+
+def _example(model: Model, texts: int, shortest: int) -> tuple[tuple[Array, ...], tuple[int, int]]:
+    """Return what a layer is called with for so many texts of 5, 6, ... tokens, and the numbers of tokens and texts."""
+    lengths = np.clip(np.arange(5, 5 + texts), shortest, model.settings.max_length)
+    ids, offsets = np.zeros(lengths.sum(), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
+    return (ids, model.embeddings.places(ids, offsets), offsets), (len(ids), texts)
 
 
 class Plans:

@@ -9,7 +9,7 @@ from mp_core.arrays import cast
 from mp_core.ops.attention import dot_product_attention, ragged_attention
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.lookup import take_rows, token_places
-from mp_core.ops.padding import pad_zeros
+from mp_core.ops.padding import pad, pad_zeros
 from mp_core.ops.pairs import add, gate, multiply, ragged_rotary, rotary
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
@@ -32,6 +32,7 @@ __all__ = [
     "mean",
     "multiply",
     "pack",
+    "pad",
     "pad_zeros",
     "qlinear_matmul",
     "ragged_attention",

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike
 from mp_core.arguments import boolean, integer, kind_of, number
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, contiguous, imported_all
 from mp_core.core import attention as _attention
+from mp_core.core.convert import copied
 from mp_core.dtypes import ALLOWED, result_type
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
-from mp_core.recorded import constant, recordable
+from mp_core.recorded import Offsets, constant, note_offsets, recordable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +22,7 @@ __all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attenti
 
 
 def with_offsets(function: F) -> F:
-    """Say of an operation that it reads offsets, which are checked when it is called, and not in a run of a plan."""
+    """Say of an operation that it reads offsets, which :func:`checked_offsets` checks, and then each run of a plan."""
     function.reads_offsets = True  # type: ignore[attr-defined]
     return function
 
@@ -178,6 +179,8 @@ def ragged_attention(
     bias = None if bias is None else as_float(bias, "bias")
     if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
         raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
+    if bias is not None:
+        note_offsets(offsets, len(query), longest=min(bias.shape[2:]))
     out = np.empty(query.shape, query.dtype)
     if out.size == 0 or longest == 0:
         return out
@@ -194,13 +197,22 @@ RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
 """The types of ragged sequences."""
 
 
-def checked_offsets(offsets: Array, tokens: int) -> int:
-    """Return the length of the longest sequence; raise unless offsets are int32 and ascend within so many tokens."""
+def checked_offsets(offsets: Array, tokens: int, shortest: int = 0, longest: int | None = None) -> int:
+    """Return the length of the longest sequence; a recording makes each run of its plan check the same.
+
+    Raises
+    ------
+    TypeError
+        Offsets are not int32.
+    ValueError
+        They do not ascend within so many tokens, or a sequence is shorter than `shortest` or longer than `longest`.
+    """
     if kind_of(offsets) != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")
-    ascend = offsets.ndim == 1 and offsets.size > 0 and offsets[0] >= 0 and not np.any(np.diff(offsets) < 0)
-    if not ascend or offsets[-1] > tokens:
-        raise ValueError(f"`offsets` must ascend from 0 to at most the {tokens} tokens; received {offsets}")
+    if offsets.ndim != 1 or offsets.size == 0:
+        raise ValueError(f"`offsets` must ascend along one axis, from a first element; received {offsets}")
+    Offsets(0, tokens, shortest, longest).check(offsets, tokens)
+    note_offsets(offsets, tokens, shortest, longest)
     return int(np.diff(offsets).max(initial=0))
 
 
@@ -247,10 +259,19 @@ def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
 def _by_parts(q: Array, k: Array, v: Array, scale: float, keep: Array | None, bias: Array | None) -> Array:
     """Return the attention of float64, or without elements, by way of all scores."""
     sharing = q.shape[2] // max(k.shape[2], 1)
-    k, v = (np.repeat(x, sharing, axis=2) for x in (k, v))
+    k, v = (_repeated(x, sharing) for x in (k, v))
     scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
     if bias is not None:
         scores = scores * scores.dtype.type(scale) + cast(bias, scores.dtype)
     weights = softmax(scores, scale=scale if bias is None else 1.0, mask=keep)
     context = matmul(cast(weights, q.dtype), v.transpose(0, 2, 1, 3))
-    return np.ascontiguousarray(context.transpose(0, 2, 1, 3))
+    return contiguous(context.transpose(0, 2, 1, 3))
+
+
+def _repeated(x: Array, sharing: int) -> Array:
+    """Return keys or values with a copy of each head for all heads of queries that share it."""
+    if sharing == 1:
+        return x
+    n, length, heads, size = x.shape
+    each = np.broadcast_to(x[:, :, :, np.newaxis], (n, length, heads, sharing, size))
+    return copied(each).reshape(n, length, heads * sharing, size)

@@ -1,6 +1,5 @@
 """Two arrays element by element, and vectors that turn with their positions."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
 from mp_core.dtypes import result_type
 from mp_core.ops.attention import checked_offsets, with_offsets
-from mp_core.products import float64
+from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
 from mp_core.recorded import constant, recordable
 
@@ -46,7 +45,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
     array([[1.5, 1.5],
            [3.5, 3.5]], dtype=float16)
     """
-    return _combined(x, y, _pairs.ADD)
+    return _combined("add", x, y)
 
 
 @recordable
@@ -73,7 +72,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     >>> multiply(np.array([1, 2, 3], np.float32), 0.5)
     array([0.5, 1. , 1.5], dtype=float32)
     """
-    return _combined(x, y, _pairs.MULTIPLY)
+    return _combined("multiply", x, y)
 
 
 @recordable
@@ -106,25 +105,16 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     if name not in ACTIVATIONS:
         known = ", ".join(repr(name or "linear") for name in ACTIVATIONS)
         raise ValueError(f"`activation` must be one of {known}; received {activation!r}")
-    return _combined(x, y, _pairs.MULTIPLY, name)
+    return _combined("multiply", x, y, name)
 
 
-def _combined(x: ArrayLike, y: ArrayLike, how: int, activation: Any = None) -> Array:
+def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None = None) -> Array:
     x, y = _operands(*imported_all(("x", "y"), x, y))
     try:
-        shape = np.broadcast_shapes(x.shape, y.shape)
+        np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(f"`x` and `y` must broadcast against each other; received {x.shape}, {y.shape}") from None
-    dtype = result_type(x.dtype, y.dtype)
-    if dtype is F64:
-        x = x if activation is None else float64.ACTIVATIONS[activation](cast(x, F64))
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            return np.asarray((np.add, np.multiply)[how](x, y, dtype=F64))
-    out = np.empty(shape or (1,), dtype)
-    if out.size:
-        x, y = (_in_rows(part, out.shape) for part in (x, y))
-        _pairs.combine(how, ACTIVATIONS[activation], x, FORMATS[x.dtype], y, FORMATS[y.dtype], out, FORMATS[dtype])
-    return out.reshape(shape)
+    return combined(function, x, y, result_type(x.dtype, y.dtype), activation)
 
 
 def _operands(x: Any, y: Any) -> tuple[Array, Array]:
@@ -140,15 +130,7 @@ _NUMBERS = (int, float)
 
 
 def _number(value: float, beside: Array) -> Array:
-    return constant(np.full(beside.shape[-1:], cast(np.float64(value), beside.dtype)))
-
-
-def _in_rows(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return `x` broadcast to a shape, a copy if its rows have no unit stride or no stride in common."""
-    x = np.broadcast_to(x, shape)
-    axes = [axis for axis in range(x.ndim - 1) if shape[axis] > 1]
-    even = all(x.strides[outer] == x.strides[inner] * shape[inner] for outer, inner in pairwise(axes))
-    return x if even and (shape[-1] == 1 or x.strides[-1] == x.itemsize) else copied(x)
+    return constant(cast(constant(np.full(1, value, F64)), beside.dtype))
 
 
 # ---- rotary positions

@@ -9,7 +9,7 @@ from mp_core.arguments import integer, kind_of
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
 from mp_core.core import pooling as _pooling
 from mp_core.ops.attention import RAGGED, checked_offsets, with_offsets
-from mp_core.recorded import constant, recordable, under_way
+from mp_core.recorded import constant, note_offsets, recordable, under_way
 
 __all__ = ["ragged_pool"]
 
@@ -88,6 +88,7 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
     shortest = np.diff(offsets).min(initial=2**31 - 1)
     if shortest <= skipped:
         raise ValueError(f"`offsets` must give each sequence more than the {skipped} rows skipped; one has {shortest}")
+    note_offsets(offsets, tokens, skipped + 1, most)
     return found if under_way() is None else most
 
 

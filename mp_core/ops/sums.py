@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arguments import axes_of, axis_of, boolean
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, imported_out
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, contiguous, imported_out
 from mp_core.core.sums import sum_middle
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse
+from mp_core.recorded import constant, recordable
 
 __all__ = ["mean", "sum"]
 
 
+@recordable
 def sum(
     x: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -67,6 +69,7 @@ def sum(
     return _reduce(x, axis, keepdims, out_dtype, out, False)
 
 
+@recordable
 def mean(
     x: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -152,13 +155,13 @@ def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
         return np.asarray(np.sum(x, axis=axes, dtype=np.uint64 if x.dtype.kind == "u" else np.int64))
     count = prod(x.shape[i] for i in axes)
     if count == 0 or 0 in lengths:
-        return np.full(lengths, np.nan if is_mean else 0.0, F64 if x.dtype is F64 else F32)
+        return constant(np.full(lengths, np.nan if is_mean else 0.0, F64 if x.dtype is F64 else F32))
     if x.dtype is F64:
         return np.asarray((np.mean if is_mean else np.sum)(x, axis=axes))
     order, middle = _in_memory(x, kept, axes)
     sums = np.empty((middle.shape[0], middle.shape[2]), F32)
     sum_middle(FORMATS[x.dtype], middle, sums, float(count) if is_mean else 1.0)
-    return np.ascontiguousarray(sums.reshape([x.shape[i] for i in order]).transpose(np.argsort(order)))
+    return contiguous(sums.reshape([x.shape[i] for i in order]).transpose(np.argsort(order)))
 
 
 def _in_memory(x: Array, kept: list[int], axes: tuple[int, ...]) -> tuple[list[int], Array]:
@@ -175,5 +178,5 @@ def _in_memory(x: Array, kept: list[int], axes: tuple[int, ...]) -> tuple[list[i
         outer = prod(x.shape[:first])
         summed = prod(x.shape[first : first + len(axes)])
         return order, x.reshape(outer, summed, -1)
-    x = np.ascontiguousarray(x.transpose(*kept, *axes))
+    x = contiguous(x.transpose(*kept, *axes))
     return kept, x.reshape(prod(x.shape[: len(kept)]), -1, 1)

@@ -63,6 +63,21 @@ def _silu(x: Array) -> Array:
     return x * _sigmoid(x)
 
 
+def _elu(x: Array) -> Array:
+    with np.errstate(under="ignore", invalid="ignore"):
+        return np.where(x < 0.0, np.expm1(np.minimum(x, 0.0)), x)
+
+
+def _softplus(x: Array) -> Array:
+    with np.errstate(under="ignore", invalid="ignore"):
+        return np.logaddexp(x, 0.0)
+
+
+def _exponential(x: Array) -> Array:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.exp(x)
+
+
 def _gelu_tanh(x: Array) -> Array:
     x = np.maximum(x, -np.finfo(np.float64).max)
     with np.errstate(over="ignore"):
@@ -77,5 +92,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": _silu,
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
+    "elu": _elu,
+    "softplus": _softplus,
+    "exponential": _exponential,
 }
 """Name -> function, by the names that :func:`mp_core.ops.matmul` takes."""

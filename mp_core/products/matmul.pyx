@@ -30,7 +30,8 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
     bias : array-like, optional
         Shape (n,), float; added in float32.
     activation : str, optional
-        "relu", "relu6", "gelu" (the exact one, by erf), "gelu_tanh", "silu", "sigmoid" or "tanh", applied in float32.
+        "relu", "relu6", "gelu" (the exact one, by erf), "gelu_tanh", "silu", "sigmoid", "tanh",
+        "elu", "softplus" or "exponential", applied in float32.
     residual : array-like, optional
         The result's shape, float; added in float32 after the activation.
 

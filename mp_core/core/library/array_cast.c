@@ -32,18 +32,27 @@ void mp_run_array_cast(void *context, ptrdiff_t task) {
     else run_lines(c, c->cast.src + task * c->src_stride[0], c->cast.dst + task * c->dst_stride[0], 1);
 }
 
-int mp_zeros_are_large(const void *context) {
+int mp_fill_is_large(const void *context) {
     (void)context;
     return 0;
 }
 
-ptrdiff_t mp_plan_zeros(void *context, ptrdiff_t rows, int threads, int reproducible) {
+ptrdiff_t mp_plan_fill(void *context, ptrdiff_t rows, int threads, int reproducible) {
     (void)context, (void)rows, (void)threads, (void)reproducible;
     return 1;
 }
 
-void mp_run_zeros(void *context, ptrdiff_t task) {
-    const mp_zeros *z = context;
+void mp_run_fill(void *context, ptrdiff_t task) {
+    const mp_fill *f = context;
+    ptrdiff_t done = f->size;
     (void)task;
-    memset(z->to, 0, (size_t)z->bytes);
+    if (!f->size) {
+        memset(f->to, 0, (size_t)f->bytes);
+        return;
+    }
+    memcpy(f->to, f->element, (size_t)f->size);
+    for (ptrdiff_t more; done < f->bytes; done += more) { /* copy what is there behind it: twice as much each time */
+        more = done < f->bytes - done ? done : f->bytes - done;
+        memcpy(f->to + done, f->to, (size_t)more);
+    }
 }

@@ -1,4 +1,4 @@
-/* Casts and copies of arrays of any strides, and zeros: what plans do to bring arrays into the form that their operations
+/* Casts and copies of arrays of any strides, and arrays of equal elements: what plans do to bring arrays into the form that their operations
  * read. */
 #ifndef MP_ARRAY_CAST_H
 #define MP_ARRAY_CAST_H
@@ -24,16 +24,18 @@ ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int rep
 void mp_run_array_cast(void *context, ptrdiff_t task);
 int mp_array_cast_is_large(const void *context);
 
+/* Contiguous elements that are all equal. */
 typedef struct {
     char *to;
-    ptrdiff_t bytes;
+    ptrdiff_t bytes, size; /* of all, and of an element; size 0: bytes that are zero */
+    char element[16];
     int status;
-} mp_zeros;
+} mp_fill;
 
-/* The operation ZEROS: one task. */
-ptrdiff_t mp_plan_zeros(void *context, ptrdiff_t rows, int threads, int reproducible);
-void mp_run_zeros(void *context, ptrdiff_t task);
-int mp_zeros_are_large(const void *context);
+/* The operation FILL: one task. */
+ptrdiff_t mp_plan_fill(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_fill(void *context, ptrdiff_t task);
+int mp_fill_is_large(const void *context);
 
 MP_SHARED_END
 #endif

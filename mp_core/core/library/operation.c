@@ -2,13 +2,14 @@
 
 #include "library/array_cast.h"
 #include "library/attention.h"
+#include "library/elementwise.h"
 #include "library/look_up.h"
 #include "library/noted_product.h"
-#include "library/pair.h"
 #include "library/pooling.h"
 #include "library/rotary.h"
 #include "library/rows.h"
 #include "library/runtime.h"
+#include "library/sums.h"
 
 const mp_operation mp_operations[MP_OPERATIONS] = {
 #define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...)                                    \

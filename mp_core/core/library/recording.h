@@ -26,7 +26,7 @@ typedef struct {
 
 /* What an operation costs, for profiles, and which rows it follows. */
 typedef struct {
-    ptrdiff_t rows;    /* of its result; if a replay has this number among its sizes, a run may choose another */
+    ptrdiff_t rows;    /* of its result, which may differ from run to run; 0: they do not */
     double operations; /* multiplications and additions */
     int arithmetic;    /* in which it does them, an mp_arithmetic; MP_NO_ARITHMETIC: it does other things */
     ptrdiff_t moved;   /* bytes read and written, weights included */

@@ -16,7 +16,7 @@ struct mp_replay {
     mp_step *steps;
     mp_progress *progress;
     const mp_operation **operations;
-    int *size;              /* of each step: the number of the size that it follows, or -1 */
+    int *follows;           /* which of the sizes of a run each step follows, or -1 */
     char *contexts;         /* each begins with a cache line */
     fixup *fixups;
     ptrdiff_t fixup_count;
@@ -29,22 +29,15 @@ static void *zeroed(size_t bytes) {
     return block;
 }
 
-/* The number of the size that an operation of so many rows follows, or -1. */
-static int size_of_rows(ptrdiff_t rows, const ptrdiff_t *sizes, int count) {
-    for (int i = 0; i < count; i++)
-        if (sizes[i] == rows) return i;
-    return -1;
-}
-
 static int make_room(mp_replay *p, ptrdiff_t context_bytes) {
     const size_t count = (size_t)p->count;
     p->steps = zeroed(count * sizeof *p->steps);
     p->progress = zeroed(count * sizeof *p->progress);
     p->operations = zeroed(count * sizeof *p->operations);
-    p->size = zeroed(count * sizeof *p->size);
+    p->follows = zeroed(count * sizeof *p->follows);
     p->contexts = zeroed((size_t)context_bytes);
     p->fixups = zeroed((size_t)p->fixup_count * sizeof *p->fixups);
-    return p->steps && p->progress && p->operations && p->size && p->contexts && p->fixups;
+    return p->steps && p->progress && p->operations && p->follows && p->contexts && p->fixups;
 }
 
 /* Copy the context of a note to `to`, and make its links fixups; return the fixup after them. */
@@ -57,7 +50,7 @@ static fixup *copy_context(const mp_note *note, char *to, fixup *next) {
     return next;
 }
 
-mp_replay *mp_make_replay(const mp_recording *r, const ptrdiff_t *sizes, int size_count) {
+mp_replay *mp_make_replay(const mp_recording *r, const int *follows) {
     mp_replay *p = zeroed(sizeof *p);
     ptrdiff_t bytes = 0;
     if (!p) return NULL;
@@ -77,7 +70,7 @@ mp_replay *mp_make_replay(const mp_recording *r, const ptrdiff_t *sizes, int siz
         next = copy_context(note, context, next);
         p->steps[i] = (mp_step){note->operation->run, context, 0};
         p->operations[i] = note->operation;
-        p->size[i] = size_of_rows(note->cost.rows, sizes, size_count);
+        p->follows[i] = follows[i];
         context += mp_round_up((ptrdiff_t)note->operation->size, 64);
     }
     return p;
@@ -85,7 +78,7 @@ mp_replay *mp_make_replay(const mp_recording *r, const ptrdiff_t *sizes, int siz
 
 void mp_free_replay(mp_replay *p) {
     if (!p) return;
-    void *const parts[] = {p->steps, p->progress, p->operations, p->size, p->contexts, p->fixups};
+    void *const parts[] = {p->steps, p->progress, p->operations, p->follows, p->contexts, p->fixups};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mp_release(parts[i]);
     mp_release(p);
 }
@@ -94,7 +87,7 @@ void mp_plan_replay(mp_replay *p, const mp_run *run) {
     for (ptrdiff_t i = 0; i < p->fixup_count; i++)
         *p->fixups[i].pointer = run->buffers[p->fixups[i].buffer] + p->fixups[i].delta;
     for (ptrdiff_t i = 0; i < p->count; i++) {
-        const ptrdiff_t rows = p->size[i] < 0 ? MP_OWN_ROWS : run->rows[p->size[i]];
+        const ptrdiff_t rows = p->follows[i] < 0 ? MP_OWN_ROWS : run->rows[p->follows[i]];
         p->steps[i].tasks = p->operations[i]->plan(p->steps[i].context, rows, run->threads, run->reproducible);
     }
 }

@@ -10,8 +10,8 @@ MP_SHARED_BEGIN
 
 typedef struct mp_replay mp_replay;
 
-/* What a run is given: the address of each buffer, the number of rows for each of the replay's sizes, how many threads
- * run it, and the order of sums. */
+/* What a run is given: the address of each buffer, its sizes (numbers of rows), how many threads run it, and the order of
+ * sums. */
 typedef struct {
     char *const *buffers;
     const ptrdiff_t *rows;
@@ -19,9 +19,9 @@ typedef struct {
     int reproducible;
 } mp_run;
 
-/* Make a replay of the notes of a recording, which it does not need any longer; NULL if there is no memory. An operation
- * that was recorded with sizes[i] rows is run with as many as the run says for that size. */
-mp_replay *mp_make_replay(const mp_recording *r, const ptrdiff_t *sizes, int size_count);
+/* Make a replay of the notes of a recording, which it does not need any longer; NULL if there is no memory. follows[i] says
+ * which of the sizes of a run is the number of rows of note i; -1: it has as many as when it was recorded. */
+mp_replay *mp_make_replay(const mp_recording *r, const int *follows);
 void mp_free_replay(mp_replay *replay);
 
 /* Run all operations, with a barrier between one and the next. */

@@ -1,11 +1,12 @@
 #include "library/rotary.h"
 
+#include "library/elementwise.h"
 #include "library/plan.h"
 #include "library/runtime.h"
 
 int mp_rotary_is_large(const void *context) {
     const mp_rotary *t = context;
-    return (double)t->rows * (double)(2 * t->half * t->vectors) >= MP_PAIR_WORK;
+    return (double)t->rows * (double)(2 * t->half * t->vectors) >= MP_ELEMENTWISE_WORK;
 }
 
 ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reproducible) {
@@ -13,7 +14,7 @@ ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reprodu
     (void)reproducible;
     t->kernels = mp_active();
     if (rows >= 0) t->rows = rows;
-    t->share = mp_share_rows(t->rows, 2 * t->half * t->vectors, threads);
+    t->share = threads == 1 || !mp_rotary_is_large(t) ? t->rows : mp_max(1, mp_ceil_div(t->rows, 4 * threads));
     return mp_ceil_div(t->rows, t->share);
 }
 
@@ -21,9 +22,10 @@ ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reprodu
 static void turn_row(const mp_rotary *t, ptrdiff_t row, ptrdiff_t position, float *work) {
     const ptrdiff_t n = 2 * t->half * t->vectors;
     char *out = t->out.data + row * t->out.stride;
-    const float *x = mp_widened(t->kernels, t->x.format, t->x.data + row * t->x.stride, n, work);
+    const char *x = t->x.data + row * t->x.stride;
     float *to = work ? work + n : (float *)out;
-    t->kernels->rows->turn(x, t->angles + position * 2 * t->half, t->half, t->vectors, to);
+    if (work) t->kernels->casts->widen[t->x.format](x, work, n, 0);
+    t->kernels->rows->turn(work ? work : (const float *)x, t->angles + position * 2 * t->half, t->half, t->vectors, to);
     if (work) t->kernels->casts->narrow[t->out.format](to, out, n, 0);
 }
 

@@ -2,9 +2,16 @@
 #ifndef MP_ROTARY_H
 #define MP_ROTARY_H
 
-#include "library/pair.h"
+#include "library/operation.h"
 
 MP_SHARED_BEGIN
+
+/* Rows of unit stride. */
+typedef struct {
+    char *data;
+    int format;
+    ptrdiff_t size, stride; /* bytes of an element, and from one row to the next */
+} mp_row_array;
 
 /* out[row, i] = the vector x[row, i], turned by the angles of the row's position in its sequence. */
 typedef struct {

@@ -54,7 +54,9 @@ static void run_blocks(void *call, ptrdiff_t index) {
 }
 
 /* The sums of rows from the lanes of their blocks: pairs of blocks, pairs of pairs and so on. */
-static void join_blocks(const mp_sum_call *s) {
+void mp_join_sums_task(void *call, ptrdiff_t index) {
+    const mp_sum_call *s = call;
+    (void)index;
     for (ptrdiff_t row = 0; row < s->outer; row++) {
         float *const lanes = s->lanes + row * s->blocks * MP_LANES;
         for (ptrdiff_t step = 1; step < s->blocks; step *= 2)
@@ -76,7 +78,7 @@ static void run_columns(void *call, ptrdiff_t index) {
     while (s->blocks > 1 && s->blocks >> levels) levels++;
     float *const sum = mp_scratch((size_t)((1 + levels) * lanes) * sizeof(float)), *const level = sum + lanes;
     if (!sum) {
-        s->failed = 1;
+        s->status = MP_NO_MEMORY;
         return;
     }
     for (ptrdiff_t block = 0; block < s->blocks; block++, x += MP_BLOCK_ROW * row_bytes) {
@@ -97,17 +99,40 @@ static void run_columns(void *call, ptrdiff_t index) {
     for (ptrdiff_t i = 0; i < n; i++) out[i] = sum[i] / s->divisor;
 }
 
-void mp_run_sums(mp_sum_call *s, int threads) {
-    s->blocks = blocks_of(s), s->failed = 0;
-    if ((double)s->outer * (double)s->k * (double)s->inner < MP_SUMS_WORK) threads = 1;
+int mp_sums_are_large(const void *call) {
+    const mp_sum_call *s = call;
+    return (double)s->outer * (double)s->k * (double)s->inner >= MP_SUMS_WORK;
+}
+
+ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducible) {
+    mp_sum_call *s = call;
+    (void)reproducible;
+    s->kernels = mp_active();
+    if (outer >= 0) s->outer = outer;
+    s->blocks = blocks_of(s);
+    if (!mp_sums_are_large(s)) threads = 1;
     if (s->inner > 1) {
         s->share = MP_MOST_COLUMNS;
         while (s->share > MP_LEAST_COLUMNS && mp_ceil_div(s->inner, s->share) * s->outer < 2 * threads) s->share /= 2;
-        mp_parallel_for(threads, mp_ceil_div(s->inner, s->share) * s->outer, run_columns, s);
-        return;
+        return mp_ceil_div(s->inner, s->share) * s->outer;
     }
     const ptrdiff_t items = s->outer * s->blocks, together = MP_ROWS_TOGETHER;
     s->share = mp_ceil_div(mp_ceil_div(items, 4 * threads), together) * together;
-    mp_parallel_for(threads, mp_ceil_div(items, s->share), s->blocks > 1 ? run_blocks : run_short_rows, s);
-    if (s->blocks > 1) join_blocks(s);
+    return mp_ceil_div(items, s->share);
+}
+
+ptrdiff_t mp_plan_sums_join(void *call, ptrdiff_t outer, int threads, int reproducible) {
+    mp_plan_sums(call, outer, threads, reproducible);
+    return 1;
+}
+
+void mp_run_sums_task(void *call, ptrdiff_t task) {
+    const mp_sum_call *s = call;
+    (s->inner > 1 ? run_columns : s->blocks > 1 ? run_blocks : run_short_rows)(call, task);
+}
+
+void mp_run_sums(mp_sum_call *s, int threads) {
+    const ptrdiff_t tasks = mp_plan_sums(s, MP_OWN_ROWS, threads, 0);
+    mp_parallel_for(mp_sums_are_large(s) ? threads : 1, tasks, mp_run_sums_task, s);
+    if (mp_lanes_of_sums(s)) mp_join_sums_task(s, 0);
 }

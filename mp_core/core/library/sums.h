@@ -6,7 +6,7 @@
 #ifndef MP_SUMS_H
 #define MP_SUMS_H
 
-#include "kernels.h"
+#include "library/operation.h"
 
 MP_SHARED_BEGIN
 
@@ -28,13 +28,20 @@ typedef struct {
     float *lanes;      /* [mp_lanes_of_sums], for the lanes of blocks */
     ptrdiff_t blocks;  /* of k elements */
     ptrdiff_t share;   /* blocks, of all rows, in a task; columns of a strip */
-    int failed;        /* there was no memory for scratch */
+    int status;
 } mp_sum_call;
 
 /* Floats that `lanes` must have: 0 unless rows have more than one block. */
 ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s);
 
-/* Compute the sums, on up to `threads` threads. */
+/* The operation SUMS; if there are lanes, SUMS_JOIN has to follow, which is one task. Their rows are the `outer` ones. */
+ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducible);
+void mp_run_sums_task(void *call, ptrdiff_t task);
+ptrdiff_t mp_plan_sums_join(void *call, ptrdiff_t outer, int threads, int reproducible);
+void mp_join_sums_task(void *call, ptrdiff_t task);
+int mp_sums_are_large(const void *call);
+
+/* Compute the sums, on up to `threads` threads: both operations. */
 void mp_run_sums(mp_sum_call *s, int threads);
 
 MP_SHARED_END

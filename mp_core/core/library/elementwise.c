@@ -1,0 +1,117 @@
+#include "library/elementwise.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "library/cast.h"
+#include "library/plan.h"
+#include "library/runtime.h"
+
+void mp_join_axes(mp_elementwise *e, int from) {
+    const int operands = mp_elementwise_operands[e->function];
+    int last = from; /* where the axis is that the next one may be merged with; there is none before `from` */
+    for (int axis = from; axis < e->axes; axis++) {
+        int joined = last > from;
+        for (int i = 0; i < operands && joined; i++)
+            joined = e->operand[i].stride[last - 1] == e->operand[i].stride[axis] * e->shape[axis];
+        if (e->shape[axis] == 1) continue;
+        if (joined) last--;
+        e->shape[last] = joined ? e->shape[last] * e->shape[axis] : e->shape[axis];
+        for (int i = 0; i < operands; i++) e->operand[i].stride[last] = e->operand[i].stride[axis];
+        last++;
+    }
+    if (last == 0) { /* one element */
+        e->shape[0] = 1;
+        for (int i = 0; i < operands; i++) e->operand[i].stride[0] = e->operand[i].size;
+        last = 1;
+    }
+    e->axes = last;
+}
+
+int mp_elementwise_is_large(const void *context) {
+    const mp_elementwise *e = context;
+    double elements = 1;
+    for (int axis = 0; axis < e->axes; axis++) elements *= (double)e->shape[axis];
+    return elements >= MP_ELEMENTWISE_WORK;
+}
+
+ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_elementwise *e = context;
+    (void)reproducible;
+    e->kernels = mp_active();
+    if (rows >= 0) e->shape[0] = rows;
+    e->lines = 1;
+    for (int axis = 0; axis < e->axes - 1; axis++) e->lines *= e->shape[axis];
+    e->pieces = mp_ceil_div(e->shape[e->axes - 1], MP_CHUNK);
+    const ptrdiff_t all = e->lines * e->pieces;
+    e->share = threads == 1 || !mp_elementwise_is_large(e) ? all : mp_max(1, mp_ceil_div(all, 4 * threads));
+    return mp_ceil_div(all, e->share);
+}
+
+/* n elements as float32: where they lie, or in a buffer. */
+static const float *widened(const mp_elementwise *e, const mp_operand *x, const char *at, ptrdiff_t n, float *buffer) {
+    const ptrdiff_t stride = x->stride[e->axes - 1];
+    if (x->format == MP_F32 && stride == x->size && (uintptr_t)at % sizeof(float) == 0) return (const float *)at;
+    const mp_cast c = {.kernels = e->kernels, .src_format = x->format == MP_F32 ? MP_COPY : x->format,
+                       .dst_format = MP_F32, .src_size = x->size, .dst_size = sizeof(float)};
+    mp_cast_line(&c, at, stride ? stride : x->size, (char *)buffer, sizeof(float), stride ? n : 1);
+    for (ptrdiff_t i = 1; i < n && !stride; i++) buffer[i] = buffer[0];
+    return buffer;
+}
+
+static void choose(const char *mask, ptrdiff_t stride, const float *x, const float *y, ptrdiff_t n, float *out) {
+    for (ptrdiff_t i = 0; i < n; i++) out[i] = mask[i * stride] ? x[i] : y[i];
+}
+
+static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n, float *out) {
+    switch (function) {
+    case MP_NEGATIVE: for (ptrdiff_t i = 0; i < n; i++) out[i] = -x[i]; break;
+    case MP_ABSOLUTE: for (ptrdiff_t i = 0; i < n; i++) out[i] = fabsf(x[i]); break;
+    case MP_SQUARE: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] * x[i]; break;
+    default: for (ptrdiff_t i = 0; i < n; i++) out[i] = sqrtf(x[i]); break;
+    }
+}
+
+static void compare(mp_elementwise_function function, const float *x, const float *y, ptrdiff_t n, char *out) {
+    switch (function) {
+    case MP_LESS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] < y[i]; break;
+    case MP_LESS_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] <= y[i]; break;
+    case MP_GREATER: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] > y[i]; break;
+    default: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] >= y[i]; break;
+    }
+}
+
+/* n elements, at most MP_CHUNK, of operands at `at`. */
+static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
+    mp_chunk_floats buffer[2];
+    const int masked = e->function == MP_WHERE, operands = mp_elementwise_operands[e->function];
+    const float *x = widened(e, e->operand + masked, at[masked], n, buffer[0].at), *y = NULL;
+    if (operands > 1) y = widened(e, e->operand + masked + 1, at[masked + 1], n, buffer[1].at);
+    if (e->activation != MP_LINEAR) {
+        e->kernels->rows->activate(e->activation, x, n, buffer[0].at);
+        x = buffer[0].at;
+    }
+    if (e->out_format == MP_BOOL) {
+        compare(e->function, x, y, n, out);
+        return;
+    }
+    float *const to = e->out_format == MP_F32 ? (float *)out : buffer[0].at;
+    if (masked) choose(at[0], e->operand[0].stride[e->axes - 1], x, y, n, to);
+    else if (operands == 1) apply(e->function, x, n, to);
+    else e->kernels->rows->combine[e->function](x, y, n, to);
+    if (e->out_format != MP_F32) e->kernels->casts->narrow[e->out_format](to, out, n, 0);
+}
+
+void mp_run_elementwise(void *context, ptrdiff_t task) {
+    const mp_elementwise *e = context;
+    const int last = e->axes - 1, operands = mp_elementwise_operands[e->function];
+    const ptrdiff_t end = mp_min((task + 1) * e->share, e->lines * e->pieces);
+    for (ptrdiff_t piece = task * e->share; piece < end; piece++) {
+        const ptrdiff_t line = piece / e->pieces, first = piece % e->pieces * MP_CHUNK;
+        const char *at[MP_MOST_OPERANDS];
+        for (int i = 0; i < operands; i++) at[i] = e->operand[i].data + first * e->operand[i].stride[last];
+        for (ptrdiff_t axis = last - 1, rest = line; axis >= 0; rest /= e->shape[axis--])
+            for (int i = 0; i < operands; i++) at[i] += rest % e->shape[axis] * e->operand[i].stride[axis];
+        run_piece(e, at, mp_min(e->shape[last] - first, MP_CHUNK), e->out + (line * e->shape[last] + first) * e->out_size);
+    }
+}

@@ -1,0 +1,66 @@
+/* Functions of one, two or three arrays, element by element. Elements are widened to float32, computed in float32 and
+ * rounded once. */
+#ifndef MP_ELEMENTWISE_H
+#define MP_ELEMENTWISE_H
+
+#include "library/operation.h"
+#include "library/rows.h" /* MP_MOST_AXES */
+
+MP_SHARED_BEGIN
+
+enum {
+    MP_BOOL = -1,          /* as a format: bytes that are 0 or 1 */
+    MP_MOST_OPERANDS = 3,
+    /* Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is not
+     * recorded). */
+    MP_ELEMENTWISE_WORK = 1 << 17,
+};
+
+typedef enum {
+#define MP_ELEMENTWISE(NAME, WORD, OPERANDS) MP_##NAME,
+#include "library/elementwise.def"
+} mp_elementwise_function;
+
+/* Their names, then NULL, and how many operands they have. */
+static const char *const mp_elementwise_names[] = {
+#define MP_ELEMENTWISE(NAME, WORD, OPERANDS) WORD,
+#include "library/elementwise.def"
+    NULL,
+};
+static const int mp_elementwise_operands[] = {
+#define MP_ELEMENTWISE(NAME, WORD, OPERANDS) OPERANDS,
+#include "library/elementwise.def"
+};
+
+typedef struct {
+    const char *data;
+    int format, size;                /* a float, or MP_BOOL; bytes of an element */
+    ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 where an axis is broadcast */
+} mp_operand;
+
+/* out = function(operands). `out` is C-contiguous, and all lengths are at least 1. Operands and `out` do not overlap, unless
+ * an element of `out` lies where those are of which it is computed. */
+typedef struct {
+    const mp_kernels *kernels;
+    mp_elementwise_function function;
+    mp_activation activation;       /* of the first operand, before the function */
+    int axes;                       /* at least 1 */
+    ptrdiff_t shape[MP_MOST_AXES];
+    mp_operand operand[MP_MOST_OPERANDS];
+    char *out;
+    int out_format, out_size;
+    ptrdiff_t lines, pieces, share; /* lines along the last axis, pieces of one, pieces of a task */
+    int status;                     /* always MP_DONE */
+} mp_elementwise;
+
+/* Merge axes that lie in memory as one, and leave out those of length 1; of an operation whose rows differ from run to
+ * run not the first one. */
+void mp_join_axes(mp_elementwise *e, int from);
+
+/* The operation ELEMENTWISE. Its rows are the indices of the first axis. */
+ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_elementwise(void *context, ptrdiff_t task);
+int mp_elementwise_is_large(const void *context);
+
+MP_SHARED_END
+#endif
