@@ -85,7 +85,7 @@ class Offsets(NamedTuple):
 
     def check(self, offsets: np.ndarray[Any, Any], rows: int) -> None:
         """Raise ValueError unless offsets say where sequences of such lengths lie in so many rows."""
-        lengths = offsets[1:] - offsets[:-1]
+        lengths = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)  # int32 would wrap around
         least, most = (lengths.min(), lengths.max()) if lengths.size else (self.shortest, 0)
         if offsets[0] < 0 or offsets[-1] > rows or least < 0:
             raise ValueError(f"`offsets` must ascend from 0 to at most the {rows} tokens; received {offsets}")

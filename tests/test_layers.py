@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 import pickle
 import re
 import threading
@@ -446,6 +447,11 @@ def test_configurations_round_trip(layer):
     again = type(layer).from_config(config)
     assert again.get_config() == config == before
     assert config["dtype"] == serialize(layer.dtype_policy) and again.dtype_policy == layer.dtype_policy
+
+
+def test_a_switch_of_numpy_is_one_of_python_in_a_configuration():
+    config = layers.Identity(trainable=np.bool_(False), autocast=np.bool_(True)).get_config()
+    assert json.loads(json.dumps(config))["trainable"] is False
 
 
 def test_keras_configurations_load():

@@ -33,6 +33,23 @@ def test_abs_max_quantize_is_its_formula(axis, dtype, rng):
     np.testing.assert_array_equal(codes, np.clip(np.rint(x * expected), -127, 127))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float16, ml_dtypes.bfloat16])
+def test_numpy_scalars_are_as_the_numbers_of_python(kind, rng):
+    """127 - -127 overflows in int8, and a scale divided from an int64 is float64."""
+    x, ends = rng.standard_normal((6, 4)).astype(np.float32), (-127, 127)
+    given = tuple(map(kind, ends))
+    assert AbsMaxQuantizer(0, given) == AbsMaxQuantizer(0, ends)
+    for one, other in (
+        (abs_max_quantize(x, 0, given), abs_max_quantize(x, 0, ends)),
+        (abs_max_quantize_grouped_with_zero_point(x, 2, given), abs_max_quantize_grouped_with_zero_point(x, 2, ends)),
+        ([fake_quant_with_min_max_vars(x, kind(-1), kind(1), np.int8(8))], [fake_quant_with_min_max_vars(x, -1, 1)]),
+    ):
+        for found, expected in zip(one, other, strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+    json.dumps(AbsMaxQuantizer(0, given, epsilon=kind(1)).get_config())
+
+
 @pytest.mark.parametrize("axis", [np.int64(1), [1], (-1,), np.array([1])])
 def test_any_integer_is_an_axis(axis, rng):
     x = rng.standard_normal((3, 4)).astype(np.float32)

@@ -123,7 +123,7 @@ class Layer(VariableOwner):
         if name is not None and not (isinstance(name, str) and name):
             raise ValueError(f"`name` must be a string that is not empty; received name={name!r}")
         self.name = unique_name(type(self).__name__) if name is None else name
-        self.trainable = trainable
+        self.trainable = bool(trainable)
         vars(self)["autocast"] = boolean(autocast, "autocast")
         self.built = False
         self.quantized = False

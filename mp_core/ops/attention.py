@@ -220,7 +220,8 @@ def _reach(reach: int | None, shape: tuple[int, ...]) -> int:
     """Return how many positions away targets find sources; raise where that is no such number."""
     if reach is None:
         return _FAR
-    if integer(reach, "reach") < 0:
+    reach = integer(reach, "reach")
+    if reach < 0:
         raise ValueError(f"`reach` must be at least 0; received {reach}")
     if shape[2] != shape[3]:
         raise ValueError(f"`reach` needs as many sources as targets; received {shape[3]} and {shape[2]}")

@@ -5,7 +5,7 @@ are zero points.
 """
 
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import axes_of, number, positive_integer
+from mp_core.arguments import axes_of, float_of, number, positive_integer
 from mp_core.arrays import Array, asarray, cast
 
 
@@ -66,7 +66,7 @@ def abs_max_quantize(
     x, target = _wide(inputs), dtypes.parse(dtype)
     axes = tuple(range(x.ndim)) if axis is None else axes_of(axis)
     low, high = _checked_range(value_range, target, x.dtype)
-    number(epsilon, "epsilon", 0.0)
+    epsilon = number(epsilon, "epsilon", 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.maximum(x.max(axes, keepdims=True, initial=0), -x.min(axes, keepdims=True, initial=0))
         scale = np.asarray(high / (largest + x.dtype.type(epsilon)))
@@ -128,7 +128,7 @@ def abs_max_quantize_grouped_with_zero_point(
         raise ValueError(f"`inputs` must be a matrix; received shape {x.shape}")
     target = dtypes.parse(dtype)
     qmin, qmax = _checked_range(value_range, target, x.dtype)
-    number(epsilon, "epsilon", 0.0)
+    epsilon = number(epsilon, "epsilon", 0.0)
     rows = max(len(x), 1)
     size = positive_integer(rows if isinstance(block_size, int) and block_size > rows else block_size, "block_size")
     starts = np.arange(0, len(x), size)
@@ -168,15 +168,14 @@ def _checked_range(value_range: tuple[int, int], target: np.dtype[Any], compute:
 
 
 def increasing(value_range: Any) -> tuple[int, int]:
-    """Return the two numbers; raise ValueError unless they are two and the second one is the greater."""
+    """Return the two numbers as Python's; raise ValueError unless they are two and the second one is the greater."""
     try:
-        low, high = value_range
-        good = isinstance(low, Real) and isinstance(high, Real) and bool(low < high)
+        low, high = (int(end) if isinstance(end, Integral) else float_of(end) for end in value_range)
     except (TypeError, ValueError):
-        good = False
-    if not good:
+        low = high = 0
+    if not low < high:
         raise ValueError(f"`value_range` must be two increasing numbers; received {value_range!r}")
-    return low, high
+    return low, high  # type: ignore[return-value]
 
 
 def abs_max_within(matrix: Array, axis: int, value_range: tuple[int, int], dtype: str) -> tuple[Array, Array]:

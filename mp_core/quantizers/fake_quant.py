@@ -60,7 +60,8 @@ def fake_quant_with_min_max_vars(
     >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
     [0.0, 0.0, 3.0]
     """
-    if not 2 <= integer(num_bits, "num_bits") <= 16:
+    num_bits = integer(num_bits, "num_bits")
+    if not 2 <= num_bits <= 16:
         raise ValueError(f"`num_bits` should be in the range [2, 16]. Received: num_bits={num_bits}")
     given = asarray(inputs, "inputs")
     if not dtypes.is_float(given.dtype):

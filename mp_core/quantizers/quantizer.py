@@ -60,11 +60,10 @@ class AbsMaxQuantizer:
                 "Quantizer with output_dtype='int8' requires value_range to be within the interval [-128, 127]. "
                 f"Received: value_range={value_range}"
             )
-        number(epsilon, "epsilon", 0.0)
         settings = {
             "axis": None if axis is None else axes_of(axis),
             "value_range": (low, high),
-            "epsilon": epsilon,
+            "epsilon": number(epsilon, "epsilon", 0.0),
             "output_dtype": name,
         }
         for key, value in settings.items():

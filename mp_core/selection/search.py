@@ -118,7 +118,8 @@ def choose_policy(
     >>> choice.nbytes < choice.reference_nbytes, choice.error.max <= 1e-3
     (True, True)
     """
-    if number(max_error, "max_error", 0.0) == math.inf:
+    max_error = number(max_error, "max_error", 0.0)
+    if max_error == math.inf:
         raise ValueError(f"`max_error` must be at least 0 and finite; received {max_error}")
     if metric not in METRICS:
         raise ValueError(f"`metric` must be one of {', '.join(METRICS)}; received {metric!r}")
