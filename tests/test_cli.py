@@ -524,7 +524,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
 def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 3
-    assert "needs the package shtab: pip install shtab" in capsys.readouterr().err
+    assert "mp-core completion needs the package shtab: pip install shtab" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
@@ -562,7 +562,7 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
     out, error = capsys.readouterr()
-    assert out == "" and "needs the package matplotlib: pip install matplotlib" in error
+    assert out == "" and "a plot needs the package matplotlib: pip install matplotlib" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])

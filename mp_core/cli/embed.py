@@ -19,6 +19,7 @@ from mp_core.checkpoint.output import naming, new_file
 from mp_core.checkpoint.reading import lines_of
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.policies import policy, policy_map
+from mp_core.extras import needed_by
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
@@ -124,9 +125,10 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
     if arguments.format not in (None, "npy", "parquet"):
         raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
-    from distributed import Client
-
     from mp_core.interop import dask
+
+    with needed_by("--dask"):
+        from distributed import Client
 
     with Client(arguments.dask) as client:  # type: ignore[no-untyped-call]
         try:
