@@ -1,13 +1,16 @@
 """The `mp-core` command: formats, exit codes, and what goes to which stream."""
 
+import contextlib
 import io
 import json
 import os
+import pty
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -614,3 +617,32 @@ def test_a_plan_for_another_machine_has_no_measured_limit(capsys):
 @pytest.mark.parametrize("shape", ["0x1x1", "4x4", "axbxc", "1x2x3x4"])
 def test_a_plan_needs_a_shape(shape, capsys):
     assert "a shape is MxKxN" in usage_error(capsys, "info", "--plan", shape)
+
+
+def in_terminal(folder, *arguments, typed=b""):
+    """Run the program with standard input and error in a terminal, where `typed` is typed; return what that shows."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 80))
+    command = [sys.executable, "-m", "mp_core", *arguments]
+    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, cwd=folder) as process:
+        os.close(theirs)
+        os.write(ours, typed)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is closed when the process ends
+            while part := os.read(ours, 4096):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return shown.decode()
+
+
+def test_embed_says_that_it_reads_what_is_typed(model, tmp_path):
+    shown = in_terminal(tmp_path, "embed", "--model", model, typed=b"a cat\n\x04")
+    assert "reading texts from standard input, one a line, until Ctrl-D" in shown
+
+
+def test_embed_counts_the_texts_that_are_done_of_those_in_the_files(model, tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\n" * 40)
+    shown = in_terminal(tmp_path, "embed", "--model", model, "texts.txt", "texts.txt")
+    assert "0/80" in shown and "reading" not in shown
+    assert "?text" not in in_terminal(tmp_path, "embed", "--model", model, "--quiet", "texts.txt")

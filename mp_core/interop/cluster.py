@@ -55,7 +55,7 @@ def _ended(
     """Yield each part with its result, or its last error; no more parts are with the cluster than twice its threads."""
     waiting, tries = deque(parts), Counter[str]()
     running: dict[Any, Part] = {}
-    completed: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
+    completed: Any = as_completed(loop=client.loop)
     try:
         while waiting or running:
             while waiting and len(running) < 2 * max(1, sum(client.nthreads().values())):

@@ -70,7 +70,8 @@ def _encoder(task: Embedding) -> BertEncoder:
 
 def _threads() -> int:
     """Return how many threads a task may use: this worker runs as many tasks at once as dask gives it threads."""
-    return max(1, get_num_threads() // get_worker().state.nthreads)
+    share: int = get_num_threads() // get_worker().state.nthreads
+    return max(1, share)
 
 
 def _write_npy(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
