@@ -24,6 +24,7 @@ from mp_core import config
 from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
 from mp_core.extras import missing
+from mp_core.html import Report
 from mp_core.models import BertEncoder
 from mp_core.progress import counting
 from mp_core.system import peak_rss_bytes
@@ -127,14 +128,16 @@ def run(
     reference = measured["float32"]["embeddings"]
     results = [{"policy": name, **_result(measured[name], reference, ratings)} for name in names]
     environment = config.show_config(as_dict=True)
-    return {
-        "version": environment["version"],
-        "isa": environment["isa"],
-        "threads": threads or environment["threads"],
-        "documents": len(documents),
-        "results": results,
-        "failed": _failures(results),
-    }
+    return Report(
+        {
+            "version": environment["version"],
+            "isa": environment["isa"],
+            "threads": threads or environment["threads"],
+            "documents": len(documents),
+            "results": results,
+            "failed": _failures(results),
+        }
+    )
 
 
 def table(report: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
 from mp_core.dtypes import floatx, is_float
+from mp_core.html import html_table
 from mp_core.layers import Layer
 from mp_core.layers.building import handed_training
 from mp_core.layers.contents import Parts
@@ -482,6 +483,14 @@ class ForwardPlan(Generic[R]):
     def __repr__(self) -> str:
         steps, memory = len(self._current().notes), self.memory
         return f"<ForwardPlan of {self._layer!r}: {steps} operations, {memory.arena} bytes for each run>"
+
+    def _repr_html_(self) -> str:
+        rows = [["step", "operation", "multiplies in", "million operations", "kB moved"]]
+        for step, note in enumerate(self._current().notes, 1):
+            arithmetic = ARITHMETICS.get(note.cost["arithmetic"]) or ""
+            figures = [f"{note.cost['operations'] / 1e6:.3f}", f"{note.cost['moved'] / 1e3:.1f}"]
+            rows.append([str(step), note.name, arithmetic, *figures])
+        return html_table(rows, repr(self), left=(1, 2))
 
 
 @dataclass(frozen=True, slots=True)
