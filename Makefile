@@ -121,7 +121,7 @@ figures: $(VENV)/.docs
 	$(RUN) $(BIN)/python docs/figures/figures.py
 
 docs: $(VENV)/.docs
-	rm -rf docs/_build  # pages that did not change would keep the old navigation
+	rm -rf docs/_build docs/generated  # pages that did not change would keep the old navigation
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 
@@ -144,7 +144,7 @@ release-check: wheel sdist
 	$(RUN) $(BIN)/python .ci/release_check.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build docs/generated asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 

@@ -47,7 +47,7 @@ POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", INT8, FITTED)
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _ROUNDS = {"batched": 5, "single": 3}
 
-_ONE = 1.0001  # the largest cosine, but for rounding
+_ONE = 1.0001  # the largest cosine, with room for rounding
 _SAMPLE = 200  # texts that models with fixed scales of their inputs are calibrated on
 
 # Policy, column, least and largest value, and whether these are offsets from that of float32 in the same run.

@@ -102,7 +102,7 @@ class Recording:
     Parameters
     ----------
     checks_offsets : bool
-        Whether whoever runs the plan checks the inputs in `offsets`: kernels do not.
+        Whether the caller of the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
 

@@ -47,8 +47,8 @@ class QuantizedArray(Parts, Quantized):
     dtype : dtype
         The type of the codes: that of `values`, or ml_dtypes' int4 or uint4. By default that of `values`.
     shape : tuple of int
-        The shape of the array: that of `values`, but for int4 and uint4. By default that of `values`, or with the last
-        axis twice as long where `dtype` says that bytes are int4 or uint4.
+        The shape of the array: that of `values`, except for int4 and uint4. By default that of `values`, or with the
+        last axis twice as long where `dtype` says that bytes are int4 or uint4.
 
     Raises
     ------
