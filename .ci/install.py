@@ -45,7 +45,8 @@ def steps(lines: Iterable[str], log: list[str]) -> Iterator[str]:
                 told = share
                 yield f"compiling: {done} of {total}"
         elif text.startswith("Downloading ") and "metadata" not in text:
-            yield f"downloading {text.split('/')[-1].removeprefix('Downloading ')}"
+            file, _, size = text.removeprefix("Downloading ").rpartition(" (")
+            yield f"downloading {'-'.join(file.split('/')[-1].split('-')[:2])} ({size}"
         elif text.startswith("Installing collected packages: "):
             yield f"installing {text.partition(': ')[2]}"
 

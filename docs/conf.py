@@ -23,7 +23,6 @@ templates_path = ["_templates"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 
-autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self  # in annotations: `Tensor | None`
 # What the pages are built without, also where it is installed.

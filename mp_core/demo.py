@@ -129,14 +129,12 @@ def run(
     results = [{"policy": name, **_result(measured[name], reference, ratings)} for name in names]
     environment = config.show_config(as_dict=True)
     return Report(
-        {
-            "version": environment["version"],
-            "isa": environment["isa"],
-            "threads": threads or environment["threads"],
-            "documents": len(documents),
-            "results": results,
-            "failed": _failures(results),
-        }
+        version=environment["version"],
+        isa=environment["isa"],
+        threads=threads or environment["threads"],
+        documents=len(documents),
+        results=results,
+        failed=_failures(results),
     )
 
 

@@ -49,7 +49,7 @@ def counting(*, show: bool, total: int | None, unit: str) -> Iterator[Callable[[
     show, total, unit
         Those of :func:`progress`.
     """
-    if not show:
+    if not show or sys.stderr is None:
         yield lambda count: None
         return
     bar = _bar(total, unit)
@@ -61,7 +61,7 @@ def counting(*, show: bool, total: int | None, unit: str) -> Iterator[Callable[[
 
 def _bar(total: int | None, unit: str) -> Any:
     is_notebook = type(sys.stderr).__module__.startswith("ipykernel.")
-    if sys.stderr is None or not (is_notebook or sys.stderr.isatty()):
+    if not (is_notebook or sys.stderr.isatty()):
         return _Lines(total, unit)
     try:
         from tqdm import tqdm

@@ -290,7 +290,7 @@ def _by(function: Any, reflected: bool = False) -> Any:
 
 
 class Recorded:
-    """An array of a recording. It passes for an ndarray where Python code asks; NumPy gets nothing from it.
+    """An array of a recording. It passes for an ndarray where Python code asks; a NumPy call on it raises an error.
 
     Parameters
     ----------

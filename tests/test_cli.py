@@ -153,7 +153,7 @@ def test_an_output_is_replaced_with_force_only_and_at_once(capsys, model, texts,
     path = tmp_path / "out.tsv"
     path.write_text("before")
     arguments = ["embed", "--model", model, "--output", str(path)]
-    assert "out.tsv exists; force (--force) replaces it" in usage_error(capsys, *arguments, texts)
+    assert "out.tsv exists; use force (--force) to replace it" in usage_error(capsys, *arguments, texts)
     assert cli.main([*arguments, "--force", texts, str(tmp_path / "absent")]) == 3
     assert path.read_text() == "before"
     assert cli.main([*arguments, "--force", texts]) == 0

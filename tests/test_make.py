@@ -44,7 +44,7 @@ def test_make_alone_lists_the_commands_and_all_of_them():
 def test_an_installation_tells_downloads_and_how_far_the_compiler_is():
     log = []
     assert list(install.steps(PRINTED.splitlines(keepends=True), log)) == [
-        "downloading torch-2.13.0-cp311.whl (180.1 MB)",
+        "downloading torch-2.13.0 (180.1 MB)",
         "compiling: 1 of 40",
         "compiling: 4 of 40",
         "compiling: 39 of 40",

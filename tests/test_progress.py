@@ -69,6 +69,8 @@ def test_lines_are_seconds_apart(stderr):
     assert stream.getvalue() == ""
 
 
-def test_a_process_without_standard_error_says_nothing(stderr):
+def test_a_process_without_standard_error_says_nothing(stderr, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
     stderr(None)
     assert run() == ["a", "b", "c"]
+    assert capsys.readouterr().out == ""

@@ -135,17 +135,15 @@ def convert(
         shards = plan_shards(checkpoint, rules)
         rows = [row_of(shard.source, plan) for shard in shards for plan in shard.plans]
         report = Report(
-            {
-                "source": os.fspath(source),
-                "target": os.fspath(target),
-                "policy": rules.policy.name,
-                "bytes": sum(row["bytes"] for row in rows),
-                "new_bytes": sum(row["new_bytes"] for row in rows),
-                "left_out": checkpoint.left_out,
-                "codes": sum(plan.new_coding is not None for shard in shards for plan in shard.plans),
-                "failed": [],
-                "tensors": rows,
-            }
+            source=os.fspath(source),
+            target=os.fspath(target),
+            policy=rules.policy.name,
+            bytes=sum(row["bytes"] for row in rows),
+            new_bytes=sum(row["new_bytes"] for row in rows),
+            left_out=checkpoint.left_out,
+            codes=sum(plan.new_coding is not None for shard in shards for plan in shard.plans),
+            failed=[],
+            tensors=rows,
         )
         names = checkpoint.files
         if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:

@@ -93,13 +93,11 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
     tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]
     rows = _run(tasks, _Range(), threads, show_progress)
     return Report(
-        {
-            "path": os.fspath(path),
-            "bytes": sum(row["bytes"] for row in rows),
-            "left_out": checkpoint.left_out,
-            "metadata": {name: shard.header.metadata for name, shard in checkpoint.shards.items()},
-            "tensors": rows,
-        }
+        path=os.fspath(path),
+        bytes=sum(row["bytes"] for row in rows),
+        left_out=checkpoint.left_out,
+        metadata={name: shard.header.metadata for name, shard in checkpoint.shards.items()},
+        tensors=rows,
     )
 
 
@@ -157,7 +155,7 @@ def verify(
         for row in rows
         if not row["rel_rmse"] <= rtol
     ]
-    return Report({"a": os.fspath(a), "b": os.fspath(b), "rtol": rtol, "failed": failed, "tensors": rows})
+    return Report(a=os.fspath(a), b=os.fspath(b), rtol=rtol, failed=failed, tensors=rows)
 
 
 def _contents(shard: Shard, tensor: Tensor) -> dict[str, Any]:
