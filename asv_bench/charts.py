@@ -1,7 +1,7 @@
 """Opens the published chart pages in a headless Chromium: ``python charts.py`` says what it finds.
 
-asv's pages load their libraries from other sites. Here they are opened without a network, so the same libraries come
-from npm packages instead: copies of them lie beside a copy of the pages.
+asv's pages load their libraries from other sites. Copies of the same libraries from npm packages lie beside them
+instead, so that the pages open without the internet.
 """
 
 import functools
@@ -63,22 +63,24 @@ def libraries() -> Path:
     return LIBRARIES
 
 
+def bring_libraries(html: Path) -> None:
+    """Put the libraries beside the pages, which then open without the internet."""
+    shutil.copytree(libraries(), html / "libraries", dirs_exist_ok=True)
+    page = (html / "index.html").read_text()
+    # npm's files of a library are not minified byte by byte as those of the other sites: no integrity is asked.
+    page = re.sub(r' integrity="[^"]*"| crossorigin="[^"]*"', "", page)
+    page = re.sub(r'"https://[^"]*/([^"/]+\.(?:js|css))"', r'"libraries/\1"', page)
+    (html / "index.html").write_text(page)
+
+
 @contextmanager
 def served(html: Path) -> Iterator[str]:
-    """Serve a copy of the pages with their libraries, and yield its address."""
-    with tempfile.TemporaryDirectory() as parent:
-        site = Path(shutil.copytree(html, Path(parent, "site")))
-        shutil.copytree(libraries(), site / "libraries")
-        page = (site / "index.html").read_text()
-        # npm's files of a library are not minified byte by byte as those of the other sites: no integrity is asked.
-        page = re.sub(r' integrity="[^"]*"| crossorigin="[^"]*"', "", page)
-        page = re.sub(r'"https://[^"]*/([^"/]+\.(?:js|css))"', r'"libraries/\1"', page)
-        (site / "index.html").write_text(page)
-        handler = functools.partial(Quiet, directory=str(site))
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
-            server.shutdown()
+    """Serve the pages and yield their address."""
+    handler = functools.partial(Quiet, directory=str(html))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
+        server.shutdown()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

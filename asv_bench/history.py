@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import charts
 from asv.machine import MachineCollection
 from asv.util import load_json
 from tracked import cpu
@@ -120,6 +121,10 @@ def publish() -> Path:
     file.write_text(json.dumps(config))
     if asv("publish", "--no-pull", "--config", str(file)):
         raise SystemExit("asv publish failed")
+    try:
+        charts.bring_libraries(html)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"the charts need the internet: npm did not bring their libraries ({error})", file=sys.stderr)
     return html
 
 
@@ -131,7 +136,7 @@ def main() -> None:
     parser.add_argument("--html", action="store_true", help="publish the charts of what is kept, measure nothing")
     options = parser.parse_args()
     if options.html:
-        print(publish() / "index.html")
+        print(f"python -m http.server -d {publish()}")
         return
     describe(options.machine)
     given = [git("rev-parse", "--verify", f"{name}^{{commit}}") for name in options.revisions or ()]

@@ -1,8 +1,20 @@
 """mp_core: mixed-precision numerics on CPUs for NumPy.
 
 Casts, matrix products with float32 accumulation and int8 quantization for float16, bfloat16 and float8 arrays, with the
-same bits for every thread count and batch size and, for the asking, on every CPU; beneath them the dtype policies,
-autocast variables and layers that Keras users know.
+same bits for every thread count and batch size, and on every CPU after ``mp.config.set_reproducible(True)``; above them
+the dtype policies, variables and layers that Keras users know.
+
+Public names. ``dir(mp)`` lists them too; modules that are not among them may change without notice.
+
+    casts, products    cast, pack, PackedMatrix, matmul, dynamic_matmul, qlinear_matmul, einsum, dot_product_attention
+    quantization       quantize, dequantize, QuantizedArray, quantizers
+    rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
+    plans              compile
+    models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
+    policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
+    variables, scopes  AutoCastVariable, autocast
+    settings, types    config, dtypes, get_include, __version__
+    other libraries    interop, ops
 """
 
 import importlib
@@ -17,6 +29,7 @@ if TYPE_CHECKING:
         config,
         dtype_policies,
         dtypes,
+        forms,
         interop,
         layers,
         loss_scale,
@@ -27,6 +40,12 @@ if TYPE_CHECKING:
         saving,
         tf_keras,
     )
+    from mp_core import benchmark as benchmark
+    from mp_core import calibration as calibration
+    from mp_core import core as core
+    from mp_core import forward as forward
+    from mp_core import quantization as quantization
+    from mp_core import selection as selection
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate
     from mp_core.contraction import einsum
@@ -183,17 +202,19 @@ def get_include() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
-def __getattr__(name: str) -> Any:
-    """Import a submodule, or what it defines, at its first use.
+if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
 
-    So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
-    """
-    if name in _MODULES:
-        return importlib.import_module(f"mp_core.{name}")
-    if name in _HOMES:
-        found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
-        return found
-    raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import a submodule, or what it defines, at its first use.
+
+        So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
+        """
+        if name in _MODULES:
+            return importlib.import_module(f"mp_core.{name}")
+        if name in _HOMES:
+            found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)
+            return found
+        raise AttributeError(f"module 'mp_core' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -47,6 +47,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @overload
 def show_config(*, as_dict: Literal[True]) -> dict[str, Any]: ...
 @overload

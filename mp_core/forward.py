@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from mp_core.core.cpu import get_num_threads
 from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
 from mp_core.dtypes import floatx, is_float
+from mp_core.html import html_table
 from mp_core.layers import Layer
 from mp_core.layers.building import handed_training
 from mp_core.layers.contents import Parts
@@ -29,6 +30,7 @@ from mp_core.tree import leaves, map_leaves
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _eager: ContextVar[Any] = ContextVar("mp_core.eager", default=False)
 _recording: ContextVar[bool] = ContextVar("mp_core.records", default=False)
@@ -119,7 +121,7 @@ class _Pass:
     replays: list[Replay]  # that no run uses now
 
 
-def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "ForwardPlan":
+def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPlan[R]":
     """Return a plan of the call ``layer(*inputs, **options)``: what it computes, for other inputs of the same shapes.
 
     The layer is run twice: as it is, so that it is built and its kernels are packed, and once more to note each
@@ -162,7 +164,7 @@ def compile(layer: Callable[..., Any], *inputs: Any, **options: Any) -> "Forward
     return ForwardPlan(layer, inputs, options)
 
 
-class ForwardPlan:
+class ForwardPlan(Generic[R]):
     """A recorded forward pass; :func:`compile` makes it.
 
     Calls may come from several threads at once; each has its own memory for the time of the run. After a variable of
@@ -181,7 +183,7 @@ class ForwardPlan:
 
     def __init__(
         self,
-        layer: Callable[..., Any],
+        layer: Callable[..., R],
         inputs: tuple[Any, ...],
         options: dict[str, Any],
         sizes: tuple[int, ...] = (),
@@ -204,7 +206,7 @@ class ForwardPlan:
 
     # ---- calls
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *inputs: Any, **options: Any) -> R:
         """Return what the layer returns for arrays of the shapes and types of the examples.
 
         Raises
@@ -216,7 +218,8 @@ class ForwardPlan:
         IndexError
             An index is outside of the table in which it is looked up.
         """
-        return self.run_rows(self._given(inputs, options), self._sizes.first)
+        outputs: R = self.run_rows(self._given(inputs, options), self._sizes.first)
+        return outputs
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Array]:
         """Return the arrays of a call in the order of the examples, as the steps read them."""
@@ -237,7 +240,7 @@ class ForwardPlan:
         """
         return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
 
-    def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., R]) -> tuple[Any, R]:
+    def _run(self, arrays: list[Array], rows: tuple[int, ...], run: Callable[..., T]) -> tuple[Any, T]:
         """Return the outputs, and what `run` returns for a replay, the addresses of its buffers and its rows."""
         plan = self._current()
         self._check(plan, arrays, rows)
@@ -480,6 +483,14 @@ class ForwardPlan:
     def __repr__(self) -> str:
         steps, memory = len(self._current().notes), self.memory
         return f"<ForwardPlan of {self._layer!r}: {steps} operations, {memory.arena} bytes for each run>"
+
+    def _repr_html_(self) -> str:
+        rows = [["step", "operation", "multiplies in", "million operations", "kB moved"]]
+        for step, note in enumerate(self._current().notes, 1):
+            arithmetic = ARITHMETICS.get(note.cost["arithmetic"]) or ""
+            figures = [f"{note.cost['operations'] / 1e6:.3f}", f"{note.cost['moved'] / 1e3:.1f}"]
+            rows.append([str(step), note.name, arithmetic, *figures])
+        return html_table(rows, repr(self), left=(1, 2))
 
 
 @dataclass(frozen=True, slots=True)

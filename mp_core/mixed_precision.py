@@ -24,6 +24,11 @@ __all__ = [
     "set_global_policy",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Policy = DTypePolicy
 global_policy = dtype_policy
 set_global_policy = set_dtype_policy

@@ -102,7 +102,7 @@ class Recording:
     Parameters
     ----------
     checks_offsets : bool
-        Whether whoever runs the plan checks the inputs in `offsets`: kernels do not.
+        Whether the caller of the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
 
@@ -290,7 +290,7 @@ def _by(function: Any, reflected: bool = False) -> Any:
 
 
 class Recorded:
-    """An array of a recording. It passes for an ndarray where Python code asks; NumPy gets nothing from it.
+    """An array of a recording. It passes for an ndarray where Python code asks; a NumPy call on it raises an error.
 
     Parameters
     ----------

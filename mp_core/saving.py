@@ -38,6 +38,11 @@ __all__ = [
     "serialize_keras_object",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 CustomObjectScope = custom_object_scope
 
 

@@ -61,11 +61,11 @@ def charts():
         shallow = processes.run(command, check=True, capture_output=True, text=True).stdout
         if shallow.strip() == "true":
             pytest.skip("asv needs the whole history, and this is a shallow clone")
-        importlib.import_module("history").publish()
         try:
             module.libraries()
         except subprocess.CalledProcessError as error:
             pytest.skip(f"npm has no access to its packages: {error}")
+        importlib.import_module("history").publish()
         yield module
 
 
@@ -73,6 +73,12 @@ def charts():
 def address(charts):
     with charts.served(charts.HTML) as address:
         yield address
+
+
+def test_the_pages_name_nothing_on_other_sites(charts):
+    page = (charts.HTML / "index.html").read_text()
+    assert re.findall(r"""(?:src|href)=["']([^"']*//[^"']*\.(?:js|css))["']""", page) == []
+    assert all((charts.HTML / "libraries" / name).is_file() for name in charts.SOURCES)
 
 
 def test_charts_show_every_commit_that_is_kept(charts):

@@ -23,7 +23,7 @@ from mp_core.checkpoint.output import new_file
 
 def test_an_existing_file_is_replaced_only_by_force(source, target):
     target.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"out\.safetensors exists; force \(--force\) replaces it"):
+    with pytest.raises(FileExistsError, match=r"out\.safetensors exists; use force \(--force\) to replace it"):
         convert(source, target, "float16")
     assert target.read_text() == "mine"
     convert(source, target, "float16", force=True)

@@ -1,13 +1,16 @@
 """The `mp-core` command: formats, exit codes, and what goes to which stream."""
 
+import contextlib
 import io
 import json
 import os
+import pty
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -150,7 +153,7 @@ def test_an_output_is_replaced_with_force_only_and_at_once(capsys, model, texts,
     path = tmp_path / "out.tsv"
     path.write_text("before")
     arguments = ["embed", "--model", model, "--output", str(path)]
-    assert "out.tsv exists; force (--force) replaces it" in usage_error(capsys, *arguments, texts)
+    assert "out.tsv exists; use force (--force) to replace it" in usage_error(capsys, *arguments, texts)
     assert cli.main([*arguments, "--force", texts, str(tmp_path / "absent")]) == 3
     assert path.read_text() == "before"
     assert cli.main([*arguments, "--force", texts]) == 0
@@ -524,7 +527,7 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
 def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 3
-    assert "needs the package shtab: pip install shtab" in capsys.readouterr().err
+    assert "mp-core completion needs the package shtab: pip install shtab" in capsys.readouterr().err
 
 
 def test_importing_mp_core_imports_no_model_and_no_reader():
@@ -562,7 +565,7 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main([*command, "--plot", str(tmp_path / "bench.svg")]) == 3
     out, error = capsys.readouterr()
-    assert out == "" and "needs the package matplotlib: pip install matplotlib" in error
+    assert out == "" and "a plot needs the package matplotlib: pip install matplotlib" in error
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])
@@ -614,3 +617,32 @@ def test_a_plan_for_another_machine_has_no_measured_limit(capsys):
 @pytest.mark.parametrize("shape", ["0x1x1", "4x4", "axbxc", "1x2x3x4"])
 def test_a_plan_needs_a_shape(shape, capsys):
     assert "a shape is MxKxN" in usage_error(capsys, "info", "--plan", shape)
+
+
+def in_terminal(folder, *arguments, typed=b""):
+    """Run the program with standard input and error in a terminal, where `typed` is typed; return what that shows."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 80))
+    command = [sys.executable, "-m", "mp_core", *arguments]
+    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, cwd=folder) as process:
+        os.close(theirs)
+        os.write(ours, typed)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is closed when the process ends
+            while part := os.read(ours, 4096):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return shown.decode()
+
+
+def test_embed_says_that_it_reads_what_is_typed(model, tmp_path):
+    shown = in_terminal(tmp_path, "embed", "--model", model, typed=b"a cat\n\x04")
+    assert "reading texts from standard input, one a line, until Ctrl-D" in shown
+
+
+def test_embed_counts_the_texts_that_are_done_of_those_in_the_files(model, tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\n" * 40)
+    shown = in_terminal(tmp_path, "embed", "--model", model, "texts.txt", "texts.txt")
+    assert "0/80" in shown and "reading" not in shown
+    assert "?text" not in in_terminal(tmp_path, "embed", "--model", model, "--quiet", "texts.txt")

@@ -76,7 +76,7 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
         ("model/model.safetensors", "out", [], "IN and OUT of --calibrate must be folders"),
         ("model", "model/inside", [], "lies inside the folder that is converted"),
         ("model", "model", ["--force"], "it is not replaced"),
-        ("model", "there", [], "there exists; force (--force) replaces it"),
+        ("model", "there", [], "there exists; use force (--force) to replace it"),
     ],
 )
 def test_what_cannot_be_written_is_refused(capsys, model, texts, tmp_path, source, target, options, message):

@@ -79,7 +79,9 @@ def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
     assert worst == [row["name"] for row in sorted(rows, key=lambda row: row["sqnr"])][:5]
     assert sum("float32 > int8" in line for line in lines) == 10
     assert open_tensors(out)["layer.1.weight"].values.dtype == np.int8
-    assert lines[-1] == "5 tensors are codes that mp_core alone reads: convert --policy float32 makes numbers of them"
+    assert lines[-1] == (
+        "5 tensors are stored as codes; other programs cannot read them. Undo with convert --policy float32"
+    )
 
 
 def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, out, tmp_path):

@@ -57,7 +57,7 @@ def test_a_chosen_map_serves_embed_and_convert(capsys, model, texts, tmp_path):
     assert "weights: " in capsys.readouterr().out
     chosen = dtype_policies.deserialize(json.loads(path.read_text()))
     assert len({policy.name for policy in chosen.values()}) > 1
-    assert "force (--force) replaces it" in usage_error(capsys, *arguments, "--output", str(path))
+    assert "use force (--force) to replace it" in usage_error(capsys, *arguments, "--output", str(path))
     report = tmp_path / "report.json"
     assert cli.main([*arguments, "--output", str(path), "--force", "--json"]) == 0
     report.write_text(capsys.readouterr().out)
@@ -86,7 +86,7 @@ def test_a_chosen_model_is_a_folder_for_embed(capsys, model, texts, tmp_path):
     chosen = dtype_policies.deserialize(json.loads(capsys.readouterr().out)["map"])
     assert cli.main(["embed", "--model", folder, "--output", out, texts]) == 0
     np.testing.assert_array_equal(np.load(out), BertEncoder.from_folder(model, chosen).encode(TEXTS))
-    assert "force (--force) replaces it" in usage_error(capsys, *arguments, "--output", folder)
+    assert "use force (--force) to replace it" in usage_error(capsys, *arguments, "--output", folder)
     assert cli.main([*arguments, "--output", folder, "--force"]) == 0
     capsys.readouterr()
     (tmp_path / "small" / "mine").touch()

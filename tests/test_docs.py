@@ -242,6 +242,31 @@ def test_asv_installs_what_the_project_needs():
     assert set(asv["matrix"]["req"]) == {"ninja"} | {re.match(r"[\w-]+", name).group() for name in needed}
 
 
+def test_every_public_function_and_class_has_a_page():
+    """Once each, under one of its names: tests of the pages themselves are those of `make docs`."""
+    names = re.findall(r"^   ~(mp_core\.\S+)$", (ROOT / "docs/api.md").read_text(), re.M)
+    pages = [_found(name) for name in names]
+    assert len(set(map(id, pages))) == len(names)
+    homes = {name.rpartition(".")[0] for name in names} | {"mp_core.checkpoint", "mp_core.mixed_precision"}
+    public = {f"{home}.{name}" for home in homes for name in importlib.import_module(home).__all__}
+    found = {name: _found(name) for name in public}
+    assert [name for name, it in found.items() if callable(it) and not any(it is page for page in pages)] == []
+
+
+def _found(name):
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
+AWKWARD = r"for the asking|\bbut\s+for\b|makes numbers of|\b[Dd]oors?\b|\b[Ww]hoever\b|[Ll]ayers? bears? "
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_pages_have_none_of_the_phrases_that_readers_stumbled_over(page):
+    if page.name != "CHANGELOG.md":
+        assert re.findall(AWKWARD, page.read_text()) == []
+
+
 def test_changelog_and_citation_name_the_version():
     assert mp.__version__ in (ROOT / "CHANGELOG.md").read_text()
     assert f"version: {mp.__version__}\n" in (ROOT / "CITATION.cff").read_text()

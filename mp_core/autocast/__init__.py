@@ -4,3 +4,7 @@ from mp_core.autocast.scope import autocast_scope, enable_auto_cast_variables, r
 from mp_core.autocast.variable import AutoCastVariable
 
 __all__ = ["AutoCastVariable", "autocast_scope", "enable_auto_cast_variables", "read_dtype", "scope_dtype"]
+
+
+def __dir__() -> list[str]:
+    return __all__

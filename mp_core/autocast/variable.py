@@ -399,10 +399,11 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self._set(value, state["version"])
 
     def __repr__(self) -> str:
-        return (
-            f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
-            f"dtype_to_cast_to={self.dtype}, numpy={self.numpy()}>"
-        )
+        with np.printoptions(threshold=100, edgeitems=2):
+            return (
+                f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
+                f"dtype_to_cast_to={self.dtype}, numpy={self.numpy()}>"
+            )
 
 
 def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) -> None:

@@ -15,6 +15,7 @@ from mp_core import config
 from mp_core.arrays import Array
 from mp_core.benchmark.machine import unit_of
 from mp_core.benchmark.timing import effort, measure
+from mp_core.extras import needed_by
 
 __all__ = ["OPERATIONS", "onnxruntime_product", "run"]
 
@@ -232,7 +233,8 @@ def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]
     ImportError
         onnxruntime or onnx is missing.
     """
-    onnx, onnxruntime = import_module("onnx"), import_module("onnxruntime")
+    with needed_by("onnxruntime_product"):
+        onnx, onnxruntime = import_module("onnx"), import_module("onnxruntime")
     shape = (*a.shape[:-1], b.shape[-1])
     real, value = onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(

@@ -13,6 +13,7 @@ from typing import Any
 
 from mp_core.arguments import path_of
 from mp_core.benchmark.records import Report, library
+from mp_core.extras import needed_by
 
 __all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
 
@@ -73,10 +74,8 @@ def _rounded(number: re.Match[str]) -> str:
 
 def check_plots() -> None:
     """Raise ImportError unless matplotlib is there, which draws."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ImportError("a plot needs the package matplotlib: pip install matplotlib") from error
+    with needed_by("a plot"):
+        from matplotlib import figure  # noqa: F401
 
 
 def plot(report: Report, path: str | Path) -> None:

@@ -27,7 +27,7 @@ def measure(
     budget : float
         Seconds to spend, unless fewer than `rounds` rounds fit in them.
     rounds : int
-        The least number of rounds; there are at most 301. Whoever takes more than half a second is timed once only,
+        The least number of rounds; there are at most 301. Contenders slower than 0.5 s a call are timed once only,
         and that counts in every round.
     sample : float
         Seconds: as many calls as take that long are timed together, after two untimed ones.

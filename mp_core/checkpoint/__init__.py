@@ -24,3 +24,7 @@ __all__ = [
     "stored_policies",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

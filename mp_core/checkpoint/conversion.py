@@ -24,6 +24,7 @@ from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File, metadata_of
 from mp_core.checkpoint.work import Work, steps
+from mp_core.html import Report
 from mp_core.progress import progress
 
 __all__ = ["MAX_MEMORY", "PlannedShard", "convert", "plan_shards", "row_of", "write_beside", "write_shard"]
@@ -133,17 +134,17 @@ def convert(
         refuse_tools(checkpoint)
         shards = plan_shards(checkpoint, rules)
         rows = [row_of(shard.source, plan) for shard in shards for plan in shard.plans]
-        report = {
-            "source": os.fspath(source),
-            "target": os.fspath(target),
-            "policy": rules.policy.name,
-            "bytes": sum(row["bytes"] for row in rows),
-            "new_bytes": sum(row["new_bytes"] for row in rows),
-            "left_out": checkpoint.left_out,
-            "codes": sum(plan.new_coding is not None for shard in shards for plan in shard.plans),
-            "failed": [],
-            "tensors": rows,
-        }
+        report = Report(
+            source=os.fspath(source),
+            target=os.fspath(target),
+            policy=rules.policy.name,
+            bytes=sum(row["bytes"] for row in rows),
+            new_bytes=sum(row["new_bytes"] for row in rows),
+            left_out=checkpoint.left_out,
+            codes=sum(plan.new_coding is not None for shard in shards for plan in shard.plans),
+            failed=[],
+            tensors=rows,
+        )
         names = checkpoint.files
         if checkpoint.folder.resolve() in target.parents and not checkpoint.is_file:
             raise RequestError(f"the target {target} lies inside the folder that is converted")

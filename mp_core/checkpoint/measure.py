@@ -17,6 +17,7 @@ from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File, Tensor
 from mp_core.dtypes import is_float
+from mp_core.html import Report
 from mp_core.progress import progress
 
 __all__ = ["inspect", "verify"]
@@ -91,13 +92,13 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
     checkpoint = open_checkpoint(path_of(path, "path"), skip_links=True)
     tasks = [_Task(_contents(shard, tensor), tensor, (shard,), _range) for shard, tensor in checkpoint.tensors]
     rows = _run(tasks, _Range(), threads, show_progress)
-    return {
-        "path": os.fspath(path),
-        "bytes": sum(row["bytes"] for row in rows),
-        "left_out": checkpoint.left_out,
-        "metadata": {name: shard.header.metadata for name, shard in checkpoint.shards.items()},
-        "tensors": rows,
-    }
+    return Report(
+        path=os.fspath(path),
+        bytes=sum(row["bytes"] for row in rows),
+        left_out=checkpoint.left_out,
+        metadata={name: shard.header.metadata for name, shard in checkpoint.shards.items()},
+        tensors=rows,
+    )
 
 
 def verify(
@@ -154,7 +155,7 @@ def verify(
         for row in rows
         if not row["rel_rmse"] <= rtol
     ]
-    return {"a": os.fspath(a), "b": os.fspath(b), "rtol": rtol, "failed": failed, "tensors": rows}
+    return Report(a=os.fspath(a), b=os.fspath(b), rtol=rtol, failed=failed, tensors=rows)
 
 
 def _contents(shard: Shard, tensor: Tensor) -> dict[str, Any]:

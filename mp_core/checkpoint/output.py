@@ -176,7 +176,7 @@ def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: 
     if target.is_dir() != bool(names):
         raise FileExistsError(f"{target} exists and is {'a' if target.is_dir() else 'no'} folder")
     if not force:
-        raise FileExistsError(f"{target} exists; force (--force) replaces it")
+        raise FileExistsError(f"{target} exists; use force (--force) to replace it")
     found = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir()) if names else ()
     other = next((path for path in found if path.relative_to(target).as_posix() not in names), None)
     if other:

@@ -169,7 +169,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     _check_json(arguments)
-    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=sys.stderr.isatty())
+    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=True)
     print(demo.table(report))
     _write_json(arguments, report)
     for failure in report["failed"]:

@@ -189,8 +189,8 @@ def _convert(arguments: argparse.Namespace) -> int:
         if report["left_out"]:
             print(f"left out: {', '.join(map(printable, report['left_out']))}")
         if report["codes"]:
-            undo = "convert --policy float32 makes numbers of them"
-            print(f"{report['codes']} tensors are codes that mp_core alone reads: {undo}")
+            undo = "Undo with convert --policy float32"
+            print(f"{report['codes']} tensors are stored as codes; other programs cannot read them. {undo}")
         if (kind := _unknown_network(Path(arguments.source))) is not None:
             runs = f"embed, choose and its models run {', '.join(ARCHITECTURES)}"
             print(f"mp_core has no network for model_type {printable(kind)}: {runs}")

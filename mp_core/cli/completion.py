@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mp_core.cli.common import DONE
+from mp_core.extras import needed_by
 
 __all__ = ["actions_of", "add_command", "is_path"]
 
@@ -21,10 +22,8 @@ def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
-    try:
+    with needed_by("mp-core completion"):
         import shtab
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("mp-core completion needs the package shtab: pip install shtab") from None
     for action in actions_of(parser):
         if is_path(action):
             action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIR  # type: ignore[attr-defined]

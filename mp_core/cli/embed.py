@@ -19,10 +19,11 @@ from mp_core.checkpoint.output import naming, new_file
 from mp_core.checkpoint.reading import lines_of
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.policies import policy, policy_map
+from mp_core.extras import needed_by
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
-from mp_core.progress import progress
+from mp_core.progress import counting
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
@@ -104,15 +105,16 @@ def _embed(arguments: argparse.Namespace) -> int:
         if arguments.prompt_name not in (None, *encoder.prompts):
             known = ", ".join(map(repr, encoder.prompts))
             raise argparse.ArgumentError(None, f"argument --prompt-name: must be one of {known}")
-        lines: Iterable[_Line] = _read_lines(arguments.files or ["-"])
-        lines = progress(lines, show=sys.stderr.isatty() and not arguments.quiet, total=None, unit="text")
-        tally = _Tally()
-        batches = _embedded(encoder, lines, arguments, tally)
-        if chosen == "npy":
-            _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
-        else:
-            for texts, embeddings in batches:
-                _WRITERS[chosen](stream, texts, embeddings)
+        tally, show, names = _Tally(), sys.stderr.isatty() and not arguments.quiet, arguments.files or ["-"]
+        if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
+            print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
+        with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
+            batches = _embedded(encoder, _read_lines(names), arguments, tally, done)
+            if chosen == "npy":
+                _write_npy(stream, batches, encoder.encode([], truncate_dim=arguments.truncate_dim).shape[1])
+            else:
+                for texts, embeddings in batches:
+                    _WRITERS[chosen](stream, texts, embeddings)
     if tally.cut and not arguments.quiet:
         texts_cut = f"{tally.cut} of {tally.texts} texts were cut off at {encoder.max_length} tokens"
         print(f"mp-core: {texts_cut}, the first is {printable(tally.first)}", file=sys.stderr)
@@ -124,11 +126,12 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
     if arguments.format not in (None, "npy", "parquet"):
         raise argparse.ArgumentError(None, f"argument --format: {arguments.format} does not go with --dask")
-    from distributed import Client
-
     from mp_core.interop import dask
 
-    with Client(arguments.dask) as client:  # type: ignore[no-untyped-call]
+    with needed_by("--dask"):
+        from distributed import Client
+
+    with Client(arguments.dask) as client:
         try:
             report = dask.embed(
                 client,
@@ -170,9 +173,13 @@ def input_files(model: str, names: list[str]) -> list[Path]:
 
 
 def _embedded(
-    encoder: BertEncoder, lines: Iterable[_Line], arguments: argparse.Namespace, tally: _Tally
+    encoder: BertEncoder,
+    lines: Iterable[_Line],
+    arguments: argparse.Namespace,
+    tally: _Tally,
+    done: Callable[[int], object],
 ) -> Iterator[tuple[list[str], np.ndarray[Any, Any]]]:
-    """Yield some texts and their embeddings, until there are no more lines."""
+    """Yield some texts and their embeddings, until there are no more lines; `done` is called with numbers of texts."""
     for window in _windows(lines):
         texts = [line.text for line in window]
 
@@ -189,6 +196,7 @@ def _embedded(
                 prompt_name=arguments.prompt_name,
                 truncate_dim=arguments.truncate_dim,
                 on_cut=count,
+                on_batch=done,
             )
         except TextError as error:
             raise ValueError(f"{window[error.position].place} {error.reason}") from error
@@ -222,6 +230,17 @@ def _read_lines(names: list[str]) -> Iterator[_Line]:
         with naming(file), open(0 if standard else name, "rb", closefd=not standard) as stream:
             for number, line in enumerate(lines_of(stream, file), 1):
                 yield _Line(file, number, text_of(line, file, number))
+
+
+def _number_of_lines(names: list[str]) -> int | None:
+    """Return how many lines files have; None if one of them can be read only once."""
+    if not all(Path(name).is_file() for name in names):
+        return None
+    number = 0
+    for name in names:
+        with open(name, "rb") as stream:
+            number += sum(1 for _ in stream)
+    return number
 
 
 def _write_npy(stream: BinaryIO, batches: Iterable[tuple[list[str], np.ndarray[Any, Any]]], dim: int) -> None:

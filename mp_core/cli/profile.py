@@ -10,6 +10,7 @@ from mp_core import config
 from mp_core.benchmark import Limit, measure
 from mp_core.cli.common import DONE, check_output, positive, write_json
 from mp_core.cli.policies import policy
+from mp_core.extras import needed_by
 from mp_core.forward import ForwardPlan, Operation
 from mp_core.models import BertEncoder
 
@@ -92,10 +93,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draw a bar for each row: its milliseconds, and those of its limit."""
-    try:
+    with needed_by("--plot"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("--plot needs the package matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(8, 0.4 * len(rows) + 1.2), layout="constrained")
     axes = figure.add_subplot()
     names = [f"{row['operation']} x{row['times']}" for row in rows]

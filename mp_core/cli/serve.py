@@ -15,6 +15,7 @@ from mp_core import config
 from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import DONE, positive, printable
 from mp_core.cli.policies import policy
+from mp_core.extras import missing
 from mp_core.serving.limits import Limits
 
 __all__ = ["add_command"]
@@ -88,9 +89,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _check_packages() -> None:
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(f"mp-core serve needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise missing(name, "mp-core serve")
 
 
 def _port(word: str) -> int:

@@ -1,14 +1,17 @@
 """Everything compiled. Nothing above this package knows an instruction set, nothing in it knows a policy."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mp_core.core import cpu as cpu
 
+_C_API: Any
 
-def __getattr__(name: str) -> Any:
-    """Import the table of C functions at its first use."""
-    if name == "_C_API":
-        from mp_core.core.capi import _C_API
+if not TYPE_CHECKING:
 
-        return _C_API
-    raise AttributeError(f"module 'mp_core.core' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import the table of C functions at its first use."""
+        if name == "_C_API":
+            from mp_core.core.capi import _C_API
+
+            return _C_API
+        raise AttributeError(f"module 'mp_core.core' has no attribute {name!r}")

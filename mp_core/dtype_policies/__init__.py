@@ -36,3 +36,7 @@ __all__ = [
     "set_dtype_policy",
     "standardize_dtype",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,6 +1,6 @@
 """Policies that name a quantization mode on top of a plain policy, as in ``int8_from_mixed_bfloat16``.
 
-Classes and words are Keras' (``block_size`` included), but for SchemeDTypePolicy, whose modes are the schemes that
+Classes and words are Keras' (``block_size`` included), except SchemeDTypePolicy, whose modes are the schemes that
 Keras has not; ``scheme`` says in our words what any of them stores.
 """
 

@@ -8,8 +8,13 @@ from mp_core.forms.products import Inputs
 
 __all__ = ["FORMS", "Codes", "Float", "Form", "Geometry", "Inputs", "Variable", "add_form", "form_of", "modes"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 FORMS: dict[str, type[Form]] = {form.name: form for form in (Float, Codes, KerasInt8, KerasInt4, KerasFloat8)}
-"""Name -> form. A form that Keras' doors make is called like the quantization mode."""
+"""Name -> form. A form of the Keras integration is called like the quantization mode."""
 
 
 def add_form(form: type[Form]) -> type[Form]:

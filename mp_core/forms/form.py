@@ -111,7 +111,7 @@ class Form:
     """
 
     name: ClassVar[str]
-    """The name of its row in the table; of a form that Keras' doors make, the quantization mode."""
+    """The name of its row in the table; of a form of the Keras integration, the quantization mode."""
     is_float: ClassVar[bool] = False
     """Whether it holds the floats of the layer as they are, so that the layer counts as not quantized."""
     looks_up: ClassVar[bool] = True

@@ -6,6 +6,7 @@ from mp_core.arguments import boolean
 from mp_core.arrays import Array, imported
 from mp_core.core.dlpack_export import CODES, Exported
 from mp_core.dtypes import name_of
+from mp_core.extras import needed_by
 
 __all__ = ["dlpack", "to_jax", "to_torch"]
 
@@ -83,7 +84,8 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
     >>> to_torch(np.array([1.0, 2.0], ml_dtypes.bfloat16))
     tensor([1., 2.], dtype=torch.bfloat16)
     """
-    import torch.utils.dlpack
+    with needed_by("to_torch"):
+        import torch.utils.dlpack
 
     array = _shareable(imported(x, "x"), copy, "torch")
     try:
@@ -121,7 +123,8 @@ def to_jax(x: Any, *, copy: bool | None = None) -> Any:
     >>> to_jax(np.array([1.0, 2.0], np.float32))
     Array([1., 2.], dtype=float32)
     """
-    import jax
+    with needed_by("to_jax"):
+        import jax
 
     array = _shareable(imported(x, "x"), copy, "JAX", ordered=True)
     try:

@@ -8,10 +8,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from distributed import CancelledError, as_completed
-
+from mp_core.extras import needed_by
 from mp_core.interop.manifest import Manifest, Part
 from mp_core.progress import progress
+
+with needed_by("mp_core.interop.dask"):
+    from distributed import CancelledError, as_completed
 
 __all__ = ["PartError", "run"]
 
@@ -53,7 +55,7 @@ def _ended(
     """Yield each part with its result, or its last error; no more parts are with the cluster than twice its threads."""
     waiting, tries = deque(parts), Counter[str]()
     running: dict[Any, Part] = {}
-    completed: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
+    completed: Any = as_completed(loop=client.loop)
     try:
         while waiting or running:
             while waiting and len(running) < 2 * max(1, sum(client.nthreads().values())):

@@ -93,7 +93,8 @@ class Manifest:
             if not force:
                 changed = {name for name in {*(job or {}), *self._job} if (job or {}).get(name) != self._job.get(name)}
                 names = ", ".join(sorted(changed))
-                raise FileExistsError(f"{self.folder} is the output of a job with another {names}; force replaces it")
+                other = f"the output of a job with another {names}"
+                raise FileExistsError(f"{self.folder} is {other}; use force to replace it")
             for record in records:
                 (self.folder / record["part"]).unlink(missing_ok=True)
             return {}

@@ -5,15 +5,17 @@ from contextlib import nullcontext
 from os import PathLike
 from typing import Any, Self
 
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
-
 from mp_core.arrays import Array
 from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.extras import needed_by
 from mp_core.interop.threads import register
 from mp_core.models import BertEncoder
 from mp_core.models.texts import in_order, list_of_texts
+
+with needed_by("mp_core.interop.sklearn"):
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["TextEmbedder"]
 

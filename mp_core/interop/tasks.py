@@ -17,6 +17,7 @@ from mp_core.checkpoint.plan import Rules
 from mp_core.checkpoint.pool import Pool
 from mp_core.config import get_num_threads, num_threads
 from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
+from mp_core.extras import needed_by
 from mp_core.interop.manifest import digest, digest_of_files
 from mp_core.interop.sources import FilePiece, ListPiece
 from mp_core.models import BertEncoder
@@ -69,7 +70,8 @@ def _encoder(task: Embedding) -> BertEncoder:
 
 def _threads() -> int:
     """Return how many threads a task may use: this worker runs as many tasks at once as dask gives it threads."""
-    return max(1, get_num_threads() // get_worker().state.nthreads)
+    share: int = get_num_threads() // get_worker().state.nthreads
+    return max(1, share)
 
 
 def _write_npy(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
@@ -77,8 +79,9 @@ def _write_npy(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
 
 
 def _write_parquet(stream: BinaryIO, texts: list[str], embeddings: Array) -> None:
-    import pyarrow
-    from pyarrow import parquet
+    with needed_by("the format parquet"):
+        import pyarrow
+        from pyarrow import parquet
 
     rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(embeddings.reshape(-1)), embeddings.shape[1])
     parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": rows}), stream)

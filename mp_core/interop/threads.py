@@ -2,9 +2,11 @@
 
 from functools import cache
 
-import threadpoolctl
-
 from mp_core.core import cpu
+from mp_core.extras import needed_by
+
+with needed_by("mp_core.interop.threads"):
+    import threadpoolctl
 
 __all__ = ["register"]
 

@@ -201,3 +201,7 @@ __all__ = [
     "ZeroPadding2D",
     "ZeroPadding3D",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

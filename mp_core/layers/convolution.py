@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from mp_core import ops
 from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating
@@ -23,6 +24,7 @@ class _Convolution(MatrixLayer):
 
     _arrays = ("inputs",)
     _matrix_name = "kernel"
+    kernel: AutoCastVariable
     _quantizes = False
     _rank: ClassVar[int]
     _paddings: ClassVar[tuple[str, ...]] = ("valid", "same")

@@ -51,6 +51,8 @@ class Dense(MatrixLayer):
 
     _arrays = ("inputs",)
     _matrix_name = "kernel"
+    kernel: AutoCastVariable
+    kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
     supports_masking = True
     _told = ("units",)

@@ -46,6 +46,8 @@ class EinsumDense(MatrixLayer):
 
     _arrays = ("inputs",)
     _matrix_name = "kernel"
+    kernel: AutoCastVariable
+    kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
     _told = ("equation", "output_shape")
     _options = ("equation", "output_shape", "activation", "bias_axes", "kernel_initializer", "bias_initializer")

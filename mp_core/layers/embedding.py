@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from mp_core import dtypes
 from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, asarray
+from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.recorded import is_recorded
@@ -52,6 +53,8 @@ class Embedding(MatrixLayer):
 
     _arrays = ("inputs",)
     _matrix_name = "embeddings"
+    embeddings: AutoCastVariable
+    embeddings_scale: AutoCastVariable
     _is_table = True
     _told = ("input_dim", "output_dim")
     _options = ("input_dim", "output_dim", "embeddings_initializer", "mask_zero")

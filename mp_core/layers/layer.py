@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,18 @@ from mp_core.recorded import note_call
 from mp_core.tree import map_leaves
 
 __all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
+
+Outputs = TypeVar("Outputs", covariant=True)
+
+
+class _Called(Protocol[Outputs]):
+    """To a type checker, what a layer returns is what its method :meth:`Layer.call` returns."""
+
+    @property
+    def call(self) -> Callable[..., Outputs]: ...
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
 
 _build_lock = RLock()
 _UNSCOPED: Any = object()
@@ -324,19 +336,19 @@ class Layer(VariableOwner):
         """
         return previous_mask
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:
         """Cast the inputs, build on the first call, and run :meth:`call` in the scope of the compute dtype.
 
         ``training`` reaches :meth:`call`, if it has that argument, and the layers below.
         """
         training = handed_training.get()
         if training is None and "training" not in kwargs:
-            return self._run(args, kwargs)
+            return self._run(args, kwargs)  # type: ignore[no-any-return]
         given = kwargs.pop("training", None)
         training = training if given is None else given
         if training is not None and takes(type(self).call, "training"):
             kwargs["training"] = training
-        return called_in(handed_training, training, self._run, (args, kwargs))
+        return called_in(handed_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.built:

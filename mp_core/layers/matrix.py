@@ -1,7 +1,7 @@
 """The base of the layers that have a matrix, by which they multiply or whose rows they look up."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import ArrayLike
 
@@ -39,6 +39,11 @@ class MatrixLayer(Layer):
     _quantizes: ClassVar[bool] = True
     """Whether the layer computes in other forms than floats."""
     form: Form
+    codes: AutoCastVariable
+    scale: AutoCastVariable
+    zero_point: AutoCastVariable
+    inputs_scale: AutoCastVariable
+    inputs_zero_point: AutoCastVariable
 
     @property
     def matrix(self) -> QuantizedArray | Array:
@@ -241,13 +246,15 @@ class MatrixLayer(Layer):
 
     # ---- attributes and configurations
 
-    def __getattr__(self, name: str) -> Any:
-        form = vars(self).get("form")
-        if form is not None and name in form.variables:
-            return form.attribute(name)
-        if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
-            raise AttributeError(f"You must build the layer before accessing `{name}`.")
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker knows the variables that are declared
+
+        def __getattr__(self, name: str) -> Any:
+            form = vars(self).get("form")
+            if form is not None and name in form.variables:
+                return form.attribute(name)
+            if form is None and name in ("form", "matrix", "inputs", self._matrix_name):
+                raise AttributeError(f"You must build the layer before accessing `{name}`.")
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         form = vars(self).get("form")

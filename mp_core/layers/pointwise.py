@@ -44,9 +44,10 @@ class Activation(Layer):
         super().__init__(**kwargs)
         self.activation = activations.get(activation)
 
-    def call(self, inputs: Array) -> Any:
+    def call(self, inputs: Array) -> Array:
         """Return the function of the inputs."""
-        return self.activation(inputs)
+        outputs: Array = self.activation(inputs)
+        return outputs
 
 
 class ReLU(Layer):

@@ -24,3 +24,7 @@ __all__ = [
     "deserialize_optimizer",
     "serialize_optimizer",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

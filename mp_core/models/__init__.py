@@ -5,3 +5,7 @@ from mp_core.models.model import Model
 from mp_core.models.reranker import Reranker
 
 __all__ = ["BertEncoder", "Model", "Reranker"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -128,6 +128,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         prompt_name: str | None = None,
         truncate_dim: int | None = None,
         on_cut: Callable[[list[int]], object] | None = None,
+        on_batch: Callable[[int], object] | None = None,
         **options: Unpack[Options],
     ) -> Array:
         """Embed texts.
@@ -153,6 +154,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             How many numbers of each embedding to keep, all if there are fewer. By default as the folder says.
         on_cut : callable, optional
             Called with the positions of the texts that were cut off, if there are any.
+        on_batch : callable, optional
+            Called with the number of texts of each batch once it is done.
         **options
             Arguments of ``SentenceTransformer.encode``: ``show_progress_bar``; ``normalize_embeddings`` (instead of
             `normalize`; False means as the folder says); ``convert_to_tensor`` and ``convert_to_numpy=False`` for
@@ -183,7 +186,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         if tokens.cut and on_cut is not None:
             on_cut(tokens.cut)
-        embeddings = self._embeddings(tokens, *how, bool(options.get("show_progress_bar") or show_progress))
+        show = bool(options.get("show_progress_bar") or show_progress)
+        embeddings = self._embeddings(tokens, *how, show, on_batch)
         asked: Array = as_asked(embeddings[0] if is_one(texts) else embeddings, options)
         return asked
 
@@ -240,7 +244,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         TypeError, ValueError
             As :meth:`encode`.
         """
-        return self._embeddings(tokens, *self._how(batch_size, normalize, truncate_dim), False)
+        return self._embeddings(tokens, *self._how(batch_size, normalize, truncate_dim))
 
     def _how(self, batch_size: int, normalize: bool | None, truncate_dim: int | None) -> tuple[int, bool | None, int]:
         """Return the checked size of batches, whether to scale, and how many numbers of an embedding to keep."""
@@ -250,7 +254,15 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         )
         return batch_size, None if normalize is None else boolean(normalize, "normalize"), dim
 
-    def _embeddings(self, tokens: Tokens, batch_size: int, normalize: bool | None, dim: int, show: bool) -> Array:
+    def _embeddings(
+        self,
+        tokens: Tokens,
+        batch_size: int,
+        normalize: bool | None,
+        dim: int,
+        show: bool = False,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> Array:
         embeddings = np.empty((len(tokens), dim), np.float32)
         for batch in batches(tokens.rows, batch_size, show):
             pooled = self._pooled([tokens.rows[index] for index in batch], tokens.skipped)
@@ -258,6 +270,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
                 pooled = unit(pooled)
             pooled = pooled[:, :dim]
             embeddings[batch] = unit(pooled) if normalize else pooled
+            if on_batch is not None:
+                on_batch(len(batch))
         return embeddings
 
     def _check_lengths(self, rows: list[Array], unpooled: int) -> None:

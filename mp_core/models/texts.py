@@ -12,6 +12,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.checkpoint import save_folder
 from mp_core.dtype_policies import DTypePolicy, policy_of
+from mp_core.html import html_table
 from mp_core.layers import Dense, Layer
 from mp_core.models.model import Model
 from mp_core.models.modules import Modules
@@ -179,6 +180,14 @@ class TextModel:
     def weight_bytes(self) -> int:
         """Bytes of the weights: codes as they are stored, floats in the dtype in which calls read them."""
         return self.model.weight_bytes
+
+    def _repr_html_(self) -> str:
+        rows = [["layer", "kind", "policy", "kB"]]
+        for layer in self.flatten():
+            if layer.own_variables():
+                size = sum(variable.nbytes for variable in layer.own_variables())
+                rows.append([str(layer.path), type(layer).__name__, layer.dtype_policy.name, f"{size / 1e3:.1f}"])
+        return html_table(rows, repr(self), left=(0, 1, 2))
 
     def flatten(self) -> Iterator[Layer]:
         """Yield the model and the layers in it."""

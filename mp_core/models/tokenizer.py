@@ -16,6 +16,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
+from mp_core.extras import needed_by
 from mp_core.models.folder import read_object, read_text
 from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
 from mp_core.models.settings import unexpected
@@ -182,10 +183,8 @@ def _cpus() -> int:
 
 
 def _read(path: Path, vocab_size: int) -> Any:
-    try:
+    with needed_by("a sentence encoder"):
         from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ImportError("a sentence encoder needs the package tokenizers: pip install tokenizers") from error
     words = path.with_name("vocab.txt")
     if words.exists() and not path.exists():
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"

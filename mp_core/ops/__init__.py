@@ -50,3 +50,7 @@ __all__ = [
     "tanh",
     "token_places",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,8 +40,8 @@ def dot_product_attention(
 ) -> Array:
     """Return ``softmax(scale * query @ key' + bias) @ value`` for each head, as ``keras.ops`` names the arguments.
 
-    The scores are never in memory as a whole, but for float64: each thread computes some rows of one head at a time, in
-    its cache.
+    Except in float64, the scores are never in memory as a whole: each thread computes some rows of one head at a time,
+    in its cache.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def dot_product_attention(
     TypeError
         An argument is not numeric, `mask` neither bool nor integer, or `is_causal` no bool.
     ValueError
-        The shapes do not fit, `scale` is no finite number (of float32, but for float64), `mask` has other numbers than
-        0 and 1, or `reach` is negative.
+        The shapes do not fit, `scale` is no finite number (of float32; of float64 in float64), `mask` has other numbers
+        than 0 and 1, or `reach` is negative.
 
     Notes
     -----

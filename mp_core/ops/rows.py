@@ -77,8 +77,8 @@ def softmax(
     TypeError
         `x` is not numeric, `mask` neither bool nor integer, `axis` no integer, or `out` of another type.
     ValueError
-        `axis` is out of range, `scale` is no finite number (of float32, but for float64 `x`), `mask` has other numbers
-        than 0 and 1, or shapes do not fit.
+        `axis` is out of range, `scale` is no finite number (of float32; of float64 for float64 `x`), `mask` has other
+        numbers than 0 and 1, or shapes do not fit.
 
     Examples
     --------

@@ -13,14 +13,16 @@ from mp_core.arguments import axis_of, integer
 from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, out_of_band, refuse_masked
 from mp_core.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
 from mp_core.dtypes import name_of
+from mp_core.html import html_table
 from mp_core.products.matmul import matmul
 from mp_core.products.quantized import Quantized
 from mp_core.quantization.recipe import Parts, Recipe, pack_nibbles, unpack_nibbles
 
+_SHOWN = 64  # codes of an array whose repr has them
 _NO_ARRAY = "dequantize() returns what it stands for, `values` has the codes"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class QuantizedArray(Parts, Quantized):
     """Codes and what they stand for: ``scale * (q - zero_point)``.
 
@@ -45,8 +47,8 @@ class QuantizedArray(Parts, Quantized):
     dtype : dtype
         The type of the codes: that of `values`, or ml_dtypes' int4 or uint4. By default that of `values`.
     shape : tuple of int
-        The shape of the array: that of `values`, but for int4 and uint4. By default that of `values`, or with the last
-        axis twice as long where `dtype` says that bytes are int4 or uint4.
+        The shape of the array: that of `values`, except for int4 and uint4. By default that of `values`, or with the
+        last axis twice as long where `dtype` says that bytes are int4 or uint4.
 
     Raises
     ------
@@ -180,6 +182,24 @@ class QuantizedArray(Parts, Quantized):
 
     def __rmatmul__(self, other: Any) -> Array:
         return matmul(other, self)
+
+    def __repr__(self) -> str:
+        short = self.values.size > _SHOWN
+
+        def told(value: Any) -> str:
+            return f"<{value.dtype} {value.shape}>" if short and isinstance(value, np.ndarray) else repr(value)
+
+        return f"QuantizedArray({', '.join(f'{part.name}={told(getattr(self, part.name))}' for part in fields(self))})"
+
+    def _repr_html_(self) -> str:
+        rows = [["", "dtype", "shape", "kB"]]
+        for name in ("values", "scale", "zero_point"):
+            if (part := getattr(self, name)) is not None:
+                rows.append([name, str(part.dtype), " x ".join(map(str, part.shape)), f"{part.nbytes / 1e3:.1f}"])
+        groups = "" if self.group_size is None else f", groups of {self.group_size}"
+        share = self.nbytes / max(4 * prod(self.shape), 1)
+        caption = f"QuantizedArray {self.shape}, {self.dtype}, scales along {self.axis}{groups}"
+        return html_table(rows, f"{caption}: {share:.0%} of the bytes of float32", left=(0, 1, 2))
 
     def _check(self) -> None:
         check_unchanged(self)

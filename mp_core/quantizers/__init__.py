@@ -33,3 +33,7 @@ __all__ = [
     "serialize",
     "unpack_int4",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

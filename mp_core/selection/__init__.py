@@ -1,4 +1,4 @@
-"""Which layers of a model bear which policy, measured on a sample of its inputs."""
+"""Which policy each layer of a model tolerates, measured on a sample of its inputs."""
 
 from mp_core.selection.results import METRICS, LayerChoice, OutputError, PolicyChoice, Sensitivity
 from mp_core.selection.search import POLICIES, choose_policy, sensitivity

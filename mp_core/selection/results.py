@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.html import html_table
 from mp_core.tables import aligned
 
 __all__ = ["METRICS", "LayerChoice", "Metric", "OutputError", "PolicyChoice", "Sensitivity"]
@@ -11,6 +12,8 @@ __all__ = ["METRICS", "LayerChoice", "Metric", "OutputError", "PolicyChoice", "S
 Metric = Literal["max", "mean", "rmse"]
 
 METRICS = get_args(Metric)
+
+_TEXT = (0, 1, 4)  # the columns of the table of a choice that are not numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +104,19 @@ class PolicyChoice:
     table: tuple[LayerChoice, ...]
 
     def __str__(self) -> str:
+        return "\n".join([aligned(self._rows(), left=_TEXT), *self._totals()])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows(), "; ".join(self._totals()), _TEXT)
+
+    def _rows(self) -> list[list[str]]:
         rows = [["layer", "policy", "kB saved", "error alone", "why"]]
-        rows += [[c.path, c.policy, f"{c.saved / 1e3:.1f}", f"{c.error:.1e}", c.reason] for c in self.table]
+        return rows + [[c.path, c.policy, f"{c.saved / 1e3:.1f}", f"{c.error:.1e}", c.reason] for c in self.table]
+
+    def _totals(self) -> list[str]:
         smaller = self.reference_nbytes / self.nbytes
-        return (
-            f"{aligned(rows, left=(0, 1, 4))}\n"
-            f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32\n"
-            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster\n"
-            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}"
-        )
+        return [
+            f"weights: {self.nbytes / 1e6:.2f} MB, {smaller:.2f} times smaller than in float32",
+            f"time: {self.seconds:.3g} s, {self.reference_seconds / self.seconds:.2f} times faster",
+            f"error: max {self.error.max:.2e}, mean {self.error.mean:.2e}, rmse {self.error.rmse:.2e}",
+        ]

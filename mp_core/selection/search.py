@@ -1,4 +1,4 @@
-"""Which layers of a model bear which policy: one at a time, and the smallest map within a budget."""
+"""Which policy each layer of a model tolerates: one at a time, and the smallest map within a budget."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

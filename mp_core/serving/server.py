@@ -149,7 +149,7 @@ class _Server(uvicorn.Server):
 class _Protocol(H11Protocol):
     """HTTP by h11, which bounds the head of a request in size; here in time too."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._last: object = self  # no cycle yet
         self._watch = self.loop.call_later(_HEAD_SECONDS, self._look)

@@ -15,3 +15,7 @@ from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.models import Sequential
 
 __all__ = ["Layer", "Sequential", "backend", "layers", "mixed_precision", "models", "utils"]
+
+
+def __dir__() -> list[str]:
+    return __all__

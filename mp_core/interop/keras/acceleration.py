@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.core.scopes import Held, called_under
+from mp_core.extras import needed_by
 from mp_core.interop.keras.replacements import REPLACEMENTS, Replacement
 
 __all__ = ["accelerate", "accelerated"]
@@ -77,7 +78,8 @@ def accelerated() -> Held:
 
 
 def _check_backend() -> None:
-    import keras
+    with needed_by("accelerate"):
+        import keras
 
     backend = keras.config.backend()
     if backend != "numpy":

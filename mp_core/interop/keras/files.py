@@ -20,6 +20,7 @@ import numpy as np
 
 from mp_core.arguments import path_of
 from mp_core.arrays import Array
+from mp_core.extras import needed_by
 from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
 from mp_core.layers import Layer
@@ -73,7 +74,8 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     --------
     >>> load_keras("model.keras")(x)  # doctest: +SKIP
     """
-    import h5py
+    with needed_by("load_keras"):
+        import h5py
 
     path = path_of(path, "path")
     if not stat.S_ISREG(os.stat(path).st_mode):

@@ -1,6 +1,9 @@
 """torch's modules: as layers of mp_core, and with linears that mp_core computes."""
 
-from mp_core.interop.torch.linears import PackedLinear, replace_linears
-from mp_core.interop.torch.modules import from_torch
+from mp_core.extras import needed_by
+
+with needed_by("mp_core.interop.torch"):
+    from mp_core.interop.torch.linears import PackedLinear, replace_linears
+    from mp_core.interop.torch.modules import from_torch
 
 __all__ = ["PackedLinear", "from_torch", "replace_linears"]

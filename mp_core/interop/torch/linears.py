@@ -29,9 +29,9 @@ _BF16 = ALLOWED["bfloat16"]
 
 def array_of(tensor: Tensor) -> Array:
     """Return an ndarray on the memory of a tensor: what DLPack does, in a tenth of the time."""
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_BF16)
-    return tensor.numpy()
+    is_bf16 = tensor.dtype is torch.bfloat16
+    array: Array = tensor.view(torch.int16).numpy().view(_BF16) if is_bf16 else tensor.numpy()
+    return array
 
 
 def _linear(
@@ -68,7 +68,8 @@ def _operands(panels: Tensor, *others: Any) -> tuple[PackedMatrix, Array | None]
     key = *shape, dtype, *views
     known = _known.get(panels)
     if known is None or known[0] != key:
-        data, sums, scales, offset = (None if part is None else array_of(part.detach()) for part in parts)
+        data = array_of(panels.detach())
+        sums, scales, offset = (None if part is None else array_of(part.detach()) for part in parts[1:])
         known = key, PackedMatrix(tuple(shape), PANEL_DTYPES[dtype], data, sums, scales), offset
         _known[panels] = known
     return known[1], known[2]
@@ -179,9 +180,10 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs, shape (..., out_features) for inputs of shape (..., in_features)."""
-        return torch.ops.mp_core.linear(  # type: ignore[no-any-return]
+        outputs: Tensor = torch.ops.mp_core.linear(
             x, self.panels, self.column_sums, self.scale, self.bias, self.shape, self.dtype
         )
+        return outputs
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         return self  # in other types or on other devices, the panels would be no panels

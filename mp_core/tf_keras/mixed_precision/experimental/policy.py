@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class PolicyV1(Policy):
-    """A policy with a loss scale, which is for whoever trains the model: layers ignore it.
+    """A policy with a loss scale, which the training loop uses: layers ignore it.
 
     Parameters
     ----------

@@ -1,0 +1,82 @@
+"""What a notebook shows: small tables that can be sorted, in the colours of the page around them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from typing import Any
+
+__all__ = ["Report", "html_table"]
+
+_STYLE = (
+    ".mp-core{max-height:24em;max-width:100%;overflow:auto;display:inline-block}"
+    ".mp-core table{border-collapse:collapse;font-size:90%;color:inherit;background:none}"
+    ".mp-core caption{caption-side:top;text-align:left;color:inherit;padding:.2em 0;white-space:normal}"
+    ".mp-core th,.mp-core td{padding:.15em .7em;text-align:right;white-space:nowrap;border:0;"
+    "border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent)}"
+    ".mp-core th{cursor:pointer}"
+    ".mp-core .text{text-align:left}"
+)
+# Sorts the rows by the column of the head that was clicked: numbers by value, all else by spelling.
+_SORT = (
+    "const t=this.closest('table').tBodies[0],i=this.cellIndex,d=this.dataset.d=-(this.dataset.d||-1),"
+    "n=r=>r.cells[i].textContent;"
+    "[...t.rows].sort((a,b)=>d*(n(a)-n(b)||n(a).localeCompare(n(b)))).forEach(r=>t.append(r))"
+)
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str, left: Collection[int] = (0,)) -> str:
+    """Return rows of cells, the first one the head, as HTML: a click on a head sorts by its column.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of str
+        Cells of numbers hold nothing but a number, so that they are sorted by value: units are in the head.
+    caption : str
+        What stands above the table.
+    left : collection of int
+        The columns of text; the others are set to the right.
+
+    Examples
+    --------
+    >>> html_table([["policy", "MB"], ["int8", "9.0"]], "two < three").partition("<tbody>")[2]
+    '<tr><td class="text">int8</td><td>9.0</td></tr></tbody></table></div>'
+    """
+
+    def line(cells: Sequence[str], tag: str, more: str = "") -> str:
+        kinds = [' class="text"' if i in left else "" for i in range(len(cells))]
+        parts = (f"<{tag}{kind}{more}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+        return f"<tr>{''.join(parts)}</tr>"
+
+    head, *body = rows
+    sorts = f' onclick="{_SORT}" title="sort"'
+    return (
+        f'<div class="mp-core"><style>{_STYLE}</style><table><caption>{escape(caption)}</caption>'
+        f"<thead>{line(head, 'th', sorts)}</thead>"
+        f"<tbody>{''.join(line(cells, 'td') for cells in body)}</tbody></table></div>"
+    )
+
+
+class Report(dict[str, Any]):
+    """A dict that a notebook shows as a table: its longest list of dicts as rows, its plain values as the caption.
+
+    What is the same in all rows is in the caption too.
+    """
+
+    def _repr_html_(self) -> str:
+        lists = [value for value in self.values() if isinstance(value, list)]
+        entries = max((value for value in lists if value and isinstance(value[0], Mapping)), key=len, default=[])
+        columns = {name: [_cell(row.get(name)) for row in entries] for name in (entries[0] if entries else ())}
+        varied = {name: x for name, x in columns.items() if len(x) == 1 or x.count(x[0]) < len(x)}
+        numbers = {name for row in entries for name, value in row.items() if isinstance(value, int | float)}
+        text = [i for i, name in enumerate(varied) if name not in numbers]
+        plain = {key: _cell(value) for key, value in self.items() if isinstance(value, str | int | float)}
+        plain |= {name: x[0] for name, x in columns.items() if name not in varied and x[0]}
+        told = [f"{key}: {value}" for key, value in plain.items()] + [f"failed: {x}" for x in self.get("failed", ())]
+        return html_table([list(varied), *zip(*varied.values(), strict=True)], "; ".join(told), text)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return " x ".join(map(str, value))
+    return "" if value is None or isinstance(value, Mapping) else str(value)

@@ -1,0 +1,34 @@
+"""What a type checker says of a user's file: tests/test_types.py runs it over this one, strictly."""
+
+from typing import Any, assert_type
+
+import numpy as np
+
+import mp_core as mp
+
+Array = np.ndarray[Any, Any]
+
+x = np.ones((2, 3), np.float32)
+layer = mp.layers.Dense(2, dtype="mixed_bfloat16")
+assert_type(layer(x), Array)
+plan = mp.compile(layer, x)
+assert_type(plan(x), Array)
+assert_type(plan.memory.arena, int)
+assert_type(mp.cast(x, "bfloat16"), Array)
+assert_type(mp.matmul(x, mp.pack(x.T)), Array)
+assert_type(mp.quantize(x), mp.QuantizedArray)
+assert_type(mp.quantize(x).values, Array)
+assert_type(layer.kernel, mp.AutoCastVariable)
+encoder = mp.models.BertEncoder.from_folder("folder", "int8")
+assert_type(encoder.encode(["text"]), Array)
+
+
+class Twice(mp.layers.Layer):
+    def call(self, inputs: Array) -> tuple[Array, int]:
+        return inputs + inputs, 2
+
+
+assert_type(Twice()(x), tuple[Array, int])
+mp.quantise(x)  # type: ignore[attr-defined]
+layer.quantise("int8")  # type: ignore[attr-defined]
+mp.matmul(x)  # type: ignore[call-arg]

@@ -1,0 +1,76 @@
+"""How far a long call is: bars in terminals and notebooks, lines elsewhere."""
+
+import io
+import sys
+
+import pytest
+
+from mp_core import progress
+
+
+class Stream(io.StringIO):
+    """Standard error as a terminal, a file or a notebook."""
+
+    def __init__(self, terminal):
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self):
+        return self._terminal
+
+
+@pytest.fixture
+def stderr(monkeypatch):
+    def put(stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return put
+
+
+def run(total=3):
+    return list(progress.progress(iter("abc"), show=True, total=total, unit="step"))
+
+
+def test_nothing_is_shown_unless_asked(stderr):
+    stream = stderr(Stream(True))
+    items = iter("abc")
+    assert progress.progress(items, show=False, total=3, unit="step") is items
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_shows_a_bar_that_is_gone_at_the_end(stderr):
+    stream = stderr(Stream(True))
+    assert run() == ["a", "b", "c"]
+    told = stream.getvalue()
+    assert "step" in told and not told.endswith("\n") and told.rsplit("\r", 1)[1].strip() == ""
+
+
+def test_a_notebook_keeps_its_bar(stderr):
+    kind = type("OutStream", (Stream,), {"__module__": "ipykernel.iostream"})
+    stream = stderr(kind(False))
+    run()
+    assert "3/3" in stream.getvalue() and stream.getvalue().endswith("\n")
+
+
+@pytest.mark.parametrize(("terminal", "tqdm"), [(False, True), (True, False)])
+def test_elsewhere_and_without_tqdm_there_are_lines(stderr, monkeypatch, terminal, tqdm):
+    if not tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    stream = stderr(Stream(terminal))
+    run()
+    assert stream.getvalue().splitlines() == [f"mp_core: step {n} of 3" for n in (1, 2, 3)]
+
+
+def test_lines_are_seconds_apart(stderr):
+    stream = stderr(Stream(False))
+    run(total=None)
+    assert stream.getvalue() == ""
+
+
+def test_a_process_without_standard_error_says_nothing(stderr, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    stderr(None)
+    assert run() == ["a", "b", "c"]
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,58 @@
+"""Type checkers see the types of mp_core from an empty folder, and names that do not exist."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import mp_core as mp
+
+pytest.importorskip("mypy")
+USER = Path(__file__).with_name("data") / "typed_user.py"
+
+
+def errors(python, folder):
+    """Return what mypy says of the user's file for an interpreter; comments say which errors there must be."""
+    shutil.copy(USER, folder / "user.py")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "user.py"]
+    run = subprocess.run([*command, "--python-executable", python], cwd=folder, capture_output=True, text=True)
+    return re.sub(r"^Success.*\n", "", run.stdout) + run.stderr
+
+
+def test_types_are_seen_where_this_installation_is(tmp_path):
+    """Of an editable installation too: .ci/editable_types.py makes it so, which `make demo` runs."""
+    assert errors(sys.executable, tmp_path) == ""
+
+
+def test_types_are_seen_of_a_wheel(wheel, tmp_path):
+    site = tmp_path / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    venv.create(tmp_path / "venv")
+    zipfile.ZipFile(wheel).extractall(site)
+    (site / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # NumPy; mypy reads no .pth file in there
+    assert errors(tmp_path / "venv" / "bin" / "python", tmp_path) == ""
+
+
+def test_names_that_python_imports_late_are_known_to_type_checkers(monkeypatch):
+    """What the package imports for type checkers alone is what it has."""
+    block = next(part for part in ast.parse(Path(mp.__file__).read_text()).body if isinstance(part, ast.If))
+    names = [alias.name for statement in block.body for alias in statement.names]
+    assert sorted(names) == sorted([*mp._MODULES, *mp._HOMES])
+
+
+@pytest.mark.parametrize("name", ["", *(name for name in mp.__all__ if isinstance(getattr(mp, name), ModuleType))])
+def test_completion_offers_public_names_only(name):
+    module = getattr(mp, name) if name else mp
+    assert dir(module) == sorted(module.__all__)
+
+
+def test_help_begins_with_the_public_names():
+    words = set(re.findall(r"\w+", mp.__doc__.partition("Public names.")[2]))
+    assert not set(mp.__all__) - words
