@@ -15,6 +15,7 @@ from mp_core.arrays import Array, asarray, cast, imported
 from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import Contents, count
 from mp_core.core.cpu import get_num_threads
+from mp_core.core.recording import Notes
 from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
 from mp_core.dtypes import floatx, is_float
@@ -105,7 +106,7 @@ class _Buffer(NamedTuple):
 class _Pass:
     """What one recording gave."""
 
-    notes: list[Any]
+    notes: Notes
     follows: tuple[int, ...]  # which of the sizes each step follows, or -1
     inputs: list[_Buffer]
     offsets: dict[Offsets, int]  # the inputs that say where sequences lie; which size is the number of rows

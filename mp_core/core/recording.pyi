@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +13,10 @@ class Note(NamedTuple):
     cost: dict[str, Any]
     buffers: tuple[int, ...]
 
-class Notes(Sequence[Note]): ...
+class Notes:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Note]: ...
+    def __getitem__(self, index: int) -> Note: ...
 
 class Tape:
     notes: Notes
