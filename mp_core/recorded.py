@@ -399,7 +399,7 @@ class Recorded:
     __floordiv__ = __rfloordiv__ = __ifloordiv__ = __mod__ = __rmod__ = __imod__ = __divmod__ = _operator
     __rpow__ = __ipow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
     __pos__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
-    __xor__ = __rxor__ = __ixor__ = __eq__ = __ne__ = _operator
+    __xor__ = __rxor__ = __ixor__ = _operator
     __str__ = __format__ = __copy__ = __deepcopy__ = __reduce_ex__ = _operator
 
     __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
@@ -407,6 +407,7 @@ class Recorded:
     __mul__, __rmul__ = _by(np.multiply), _by(np.multiply, reflected=True)
     __truediv__, __rtruediv__ = _by(np.divide), _by(np.divide, reflected=True)
     __neg__, __abs__ = _by(np.negative), _by(np.absolute)
+    __eq__, __ne__ = _by(np.equal), _by(np.not_equal)
     __lt__, __le__, __gt__, __ge__ = _by(np.less), _by(np.less_equal), _by(np.greater), _by(np.greater_equal)
 
     def __pow__(self, exponent: Any) -> Any:

@@ -12,7 +12,7 @@ from mp_core.forward import UnseenError
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16)
 UNARY = (np.negative, np.absolute, np.square, np.sqrt)
 BINARY = (np.add, np.subtract, np.multiply, np.divide, np.maximum, np.minimum)
-COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal)
+COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 SHAPES = [((5, 7), (5, 7)), ((3, 4, 9), (9,)), ((3, 1, 9), (4, 1)), ((9,), ()), ((), ()), ((2, 5000), (2, 1)),
           ((1, 1), (1,)), ((0, 3), (3,)), ((2, 3, 4, 5), (3, 1, 5))]  # fmt: skip
 
@@ -68,7 +68,7 @@ def test_operators_of_python_are_those_of_numpy(rng):
     for function in (
         lambda x: 1 - x, lambda x: 2 / x, lambda x: x / 3, lambda x: -x + abs(x), lambda x: x**2, lambda x: 0.1 * x,
         lambda x: np.float32(0.1) * x, lambda x: np.ones(5, np.float16) + x, lambda x: x * np.arange(5, dtype=np.int8),
-        lambda x: True + x, lambda x: x >= 0,
+        lambda x: True + x, lambda x: x >= 0, lambda x: x != 1, lambda x: x == 0,
         lambda x: np.where(x <= 1, x, 0), lambda x: np.where(np.arange(5) > 2, 1.5, x),
     ):  # fmt: skip
         same(function, x)

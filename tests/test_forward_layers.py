@@ -1,5 +1,6 @@
 """Every layer and every activation in a plan: the bits of its call, under every float policy and on every set."""
 
+import keras_cases
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from mp_core.layers import activations
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")
 RNG = np.random.default_rng(0)
 NONE = {"Layer", "Functional", "InputLayer"}  # what others are made of: tests of their own below
+REFUSED = {"CategoryEncoding", "Discretization", "log_softmax", "sparsemax"}  # as docs/plans.md says
 
 IMAGES, ROWS, VECTORS = (2, 6, 7, 4), (3, 6, 8), (5, 8)
 KINDS = [  # layers, arguments, shapes of inputs
@@ -40,7 +42,7 @@ KINDS = [  # layers, arguments, shapes of inputs
     *((name, {}, ([ROWS, (3, 1), (3, 8)],)) for name in ("Add", "Multiply", "Average", "Maximum", "Minimum")),
     ("Concatenate", {}, ([ROWS, (3, 6, 2)],)),
     ("Concatenate", {"axis": 1}, ([ROWS, ROWS, (3, 1, 8)],)),
-    *(("Activation", {"activation": name}, ROWS) for name in activations._FUNCTIONS),
+    *(("Activation", {"activation": name}, ROWS) for name in activations._FUNCTIONS if name not in REFUSED),
     *(("ReLU", arguments, ROWS) for arguments in ({}, {"max_value": 6.0}, {"negative_slope": 0.3}, {
         "max_value": 1.5, "negative_slope": 0.1, "threshold": 0.5})),
     ("LeakyReLU", {}, ROWS),
@@ -59,6 +61,8 @@ KINDS = [  # layers, arguments, shapes of inputs
     *(("Operation", {"operation": name, "constants": [None, 0.3]}, (VECTORS,)) for name in (
         "Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum")),
     *(("Operation", {"operation": name}, (VECTORS, (8,))) for name in ("Add", "Divide")),
+    *((name, arguments, ([(2, *each) for each in shape],) if isinstance(shape, list) else (2, *shape))
+      for name, arguments, shape, *_ in keras_cases.LAYERS if name not in REFUSED | {"Activation"}),
 ]  # fmt: skip
 
 
@@ -82,13 +86,15 @@ def drawn(shape):
 
 
 def inputs_of(shapes):
+    """The inputs of a layer: of one shape, or of several, some of which come as a list."""
     is_one = shapes == "indices" or isinstance(shapes[0], int)
     return [drawn(each) for each in ([shapes] if is_one else shapes)]
 
 
 def fill(layer):
     """Give the variables of a layer some values, where variances stay positive."""
-    layer.set_weights([np.abs(RNG.standard_normal(w.shape)) + 0.1 for w in layer.get_weights()])
+    values = [np.abs(RNG.standard_normal(w.shape)) + 0.1 for w in layer.get_weights()]
+    layer.set_weights([w if w.dtype.kind in "iu" else x for w, x in zip(layer.get_weights(), values, strict=True)])
 
 
 def built(name, arguments, shapes, policy):
@@ -107,7 +113,15 @@ def same(found, expected):
 def test_every_layer_is_here():
     kinds = {name for name in layers.__all__ if isinstance(kind := getattr(layers, name), type)
              and issubclass(kind, layers.Layer)}  # fmt: skip
-    assert kinds - NONE == {name for name, _, _ in KINDS}
+    assert kinds - NONE - REFUSED == {name for name, _, _ in KINDS}
+
+
+@pytest.mark.parametrize(("layer", "inputs"), [
+    (layers.CategoryEncoding(5), [[1, 2]]), (layers.Discretization([0.0, 1.0]), [[0.5]]),
+    (layers.Activation("log_softmax"), [[0.5]]), (layers.Activation("sparsemax"), [[0.5]])])  # fmt: skip
+def test_what_no_plan_has_is_refused_by_name(layer, inputs):
+    with pytest.raises(UnseenError, match="operation of mp_core"):
+        mp.compile(layer, np.array(inputs))
 
 
 @pytest.mark.parametrize("policy", FLOATS)

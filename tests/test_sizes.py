@@ -139,5 +139,5 @@ def test_no_lengths_make_a_network_read_beyond_its_positions(name):
     texts = RaggedTexts(model, _Pooled(model, POOLINGS, 0), len(POOLINGS) * model.settings.hidden_size)
     assert texts(np.full(longest + 1, 3), [1, longest]).shape[0] == 2
     for lengths in ([longest + 1], [0, longest], [longest, 0, 0]):
-        with pytest.raises(ValueError, match=r"token|text"):
+        with pytest.raises(ValueError, match=r"token|lengths"):
             texts(np.full(sum(lengths), 3), lengths)

@@ -82,7 +82,7 @@ def _hard_sigmoid(x: Array) -> Any:
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """Return `x` where it is not negative, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
-    return rounded(lambda x: np.where(x >= 0, x, alpha * np.expm1(x / alpha)), x)
+    return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x / alpha)), x)
 
 
 def glu(x: Array, axis: int = -1) -> Array:
@@ -97,7 +97,7 @@ def glu(x: Array, axis: int = -1) -> Array:
         raise ValueError(f"the length of axis {axis} must be even; received shape {x.shape}")
     half = x.shape[axis] // 2
     lines = np.moveaxis(x, axis, -1)
-    gated = rounded(lambda x: x[..., :half] / (1 + np.exp(-x[..., half:])), lines)
+    gated = rounded(lambda x: x[..., :half] * ops.sigmoid(x[..., half:]), lines)
     return np.moveaxis(gated, -1, axis)
 
 
@@ -108,12 +108,12 @@ def hard_shrink(x: Array, threshold: float = 0.5) -> Array:
 
 def hard_tanh(x: Array) -> Array:
     """Return `x`, clipped to -1 and 1."""
-    return rounded(lambda x: np.clip(x, -1, 1), x)
+    return rounded(lambda x: np.minimum(np.maximum(x, -1), 1), x)
 
 
 def log_sigmoid(x: Array) -> Array:
     """Return the logarithm of the sigmoid."""
-    return rounded(lambda x: -np.logaddexp(-x, x.dtype.type(0)), x)
+    return rounded(lambda x: -activate("softplus", -x), x)
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
@@ -128,12 +128,12 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 def mish(x: Array) -> Array:
     """Return ``x * tanh(log(exp(x) + 1))``."""
-    return rounded(lambda x: x * np.tanh(np.logaddexp(x, x.dtype.type(0))), x)
+    return rounded(lambda x: x * ops.tanh(activate("softplus", x)), x)
 
 
 def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
     """Return `x` moved towards 0 by a threshold, 0 where its size is smaller."""
-    return rounded(lambda x: np.where(np.abs(x) > threshold, x - np.copysign(threshold, x).astype(x.dtype), 0), x)
+    return rounded(lambda x: np.where(x > threshold, x - threshold, np.where(x < -threshold, x + threshold, 0)), x)
 
 
 def sparse_plus(x: Array) -> Array:
@@ -143,7 +143,7 @@ def sparse_plus(x: Array) -> Array:
 
 def sparse_sigmoid(x: Array) -> Array:
     """Return ``(x + 1) / 2``, clipped to 0 and 1."""
-    return rounded(lambda x: np.clip((x + 1) / 2, 0, 1), x)
+    return rounded(lambda x: np.minimum(np.maximum((x + 1) / 2, 0), 1), x)
 
 
 def sparsemax(x: Array, axis: int = -1) -> Array:
@@ -168,7 +168,7 @@ def squareplus(x: Array, b: float = 4) -> Array:
 
 def tanh_shrink(x: Array) -> Array:
     """Return ``x - tanh(x)``."""
-    return rounded(lambda x: x - np.tanh(x), x)
+    return rounded(lambda x: x - ops.tanh(x), x)
 
 
 class Named:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.pooling import largest, mean
 from mp_core.layers.spatial import Spatial
+from mp_core.ops.elementwise import concatenated
 
 __all__ = [
     "AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AdaptiveMaxPooling1D",
@@ -64,20 +64,20 @@ class _Adaptive(Spatial):
             length = x.shape[axis]
             spans = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
             windows = (x[(slice(None),) * axis + (span,)] for span in spans)
-            x = np.stack([type(self)._function(window, axis=axis) for window in windows], axis=axis)
+            x = concatenated(*(type(self)._function(window, (axis,), True) for window in windows), axis=axis)
         return x
 
 
 class _Max(_Adaptive):
     """The largest element of each window."""
 
-    _function = staticmethod(np.max)
+    _function = staticmethod(largest)
 
 
 class _Average(_Adaptive):
     """The mean of each window, accumulated in float32."""
 
-    _function = staticmethod(np.mean)
+    _function = staticmethod(mean)
 
 
 class AdaptiveMaxPooling1D(_Max):

@@ -15,6 +15,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.ops.elementwise import concatenated
 
 __all__ = ["Conv1D", "Conv2D", "same_padding"]
 
@@ -96,7 +97,7 @@ class _Convolution(MatrixLayer):
             )
             for group, kernel, bias in zip(np.split(windows, self.groups, axis=-1), kernels, biases, strict=True)
         ]
-        outputs = parts[0] if self.groups == 1 else np.concatenate(parts, axis=-1)
+        outputs = parts[0] if self.groups == 1 else concatenated(*parts, axis=-1)
         if fused is None:
             outputs = self.activation(outputs)
         return np.moveaxis(outputs, -1, 1) if self.data_format == "channels_first" else outputs

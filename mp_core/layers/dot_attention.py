@@ -118,7 +118,7 @@ class Attention(Layer):
         inner, outer = factors if self.use_scale else (np.ones((), query.dtype), factors[0])
 
         def concatenated(query: Array, key: Array, inner: Array, outer: Array) -> Any:
-            return outer * np.tanh(inner * (query[:, :, np.newaxis] + key[:, np.newaxis])).sum(axis=-1)
+            return outer * ops.sum(ops.tanh(inner * (query[:, :, np.newaxis] + key[:, np.newaxis])), -1)
 
         return rounded(concatenated, query, key, inner, outer)
 
@@ -158,6 +158,6 @@ class AdditiveAttention(Attention):
         scale = np.ones((), query.dtype) if self.scale is None else self.scale.read_value()
 
         def added(query: Array, key: Array, scale: Array) -> Any:
-            return (scale * np.tanh(query[:, :, np.newaxis] + key[:, np.newaxis])).sum(axis=-1)
+            return ops.sum(scale * ops.tanh(query[:, :, np.newaxis] + key[:, np.newaxis]), -1)
 
         return rounded(added, query, key, scale)

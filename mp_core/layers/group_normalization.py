@@ -102,7 +102,7 @@ class GroupNormalization(Layer):
     def _normalized(self, x: Array, axis: int, gamma: Array, beta: Array) -> Array:
         last = np.moveaxis(x, axis, -1)
         rows = last.reshape(len(x), -1, self._groups, self._channels // self._groups)
-        mean = rows.mean(axis=(1, 3), keepdims=True)
-        variance = np.square(rows - mean).mean(axis=(1, 3), keepdims=True)
+        mean = ops.mean(rows, (1, 3), keepdims=True)
+        variance = ops.mean(np.square(rows - mean), (1, 3), keepdims=True)
         rows = (rows - mean) / np.sqrt(variance + x.dtype.type(self.epsilon))
         return np.moveaxis(rows.reshape(last.shape) * gamma + beta, -1, axis)

@@ -158,7 +158,7 @@ class AveragePooling3D(_Average):
     _rank = 3
 
 
-def _largest(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+def largest(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Return the largest elements along axes."""
     if not is_recorded(x):
         return rounded(lambda x: np.max(x, axis=axes, keepdims=keepdims), x)
@@ -170,7 +170,8 @@ def _largest(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return x if keepdims else x.squeeze(axes)
 
 
-def _mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+def mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the means along axes, accumulated in float32."""
     return ops.mean(x, axes, keepdims=keepdims)
 
 
@@ -209,35 +210,35 @@ class GlobalMaxPooling1D(_Global):
     """The largest element along axis 1 of arrays (batch, places, channels)."""
 
     _rank = 1
-    _function = staticmethod(_largest)
+    _function = staticmethod(largest)
 
 
 class GlobalMaxPooling2D(_Global):
     """The largest element of images (batch, rows, columns, channels), for each channel."""
 
     _rank = 2
-    _function = staticmethod(_largest)
+    _function = staticmethod(largest)
 
 
 class GlobalMaxPooling3D(_Global):
     """The largest element of volumes (batch, places along three axes, channels), for each channel."""
 
     _rank = 3
-    _function = staticmethod(_largest)
+    _function = staticmethod(largest)
 
 
 class GlobalAveragePooling2D(_Global):
     """The mean of images (batch, rows, columns, channels), for each channel, accumulated in float32."""
 
     _rank = 2
-    _function = staticmethod(_mean)
+    _function = staticmethod(mean)
 
 
 class GlobalAveragePooling3D(_Global):
     """The mean of volumes (batch, places along three axes, channels), for each channel, accumulated in float32."""
 
     _rank = 3
-    _function = staticmethod(_mean)
+    _function = staticmethod(mean)
 
 
 class GlobalAveragePooling1D(_Global):
@@ -245,7 +246,7 @@ class GlobalAveragePooling1D(_Global):
 
     _rank = 1
     _arrays = ("inputs",)
-    _function = staticmethod(_mean)
+    _function = staticmethod(mean)
     supports_masking = True
 
     def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
@@ -262,13 +263,13 @@ class GlobalAveragePooling1D(_Global):
             raise ValueError(f"`mask` must have shape {(inputs.shape[0], inputs.shape[axis])}; received {keep.shape}")
         there = np.expand_dims(keep, 3 - axis)
 
-        def mean(x: Array) -> Any:
+        def mean_there(x: Array) -> Any:
             total, count = (
                 ops.sum(np.where(there, part, 0), axis, keepdims=self.keepdims) for part in (x, x.dtype.type(1))
             )
             return total / count
 
-        return rounded(mean, floating(inputs, self._compute))
+        return rounded(mean_there, floating(inputs, self._compute))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         """Return None: there are no places any more."""

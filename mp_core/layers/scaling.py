@@ -191,7 +191,7 @@ class UnitNormalization(Layer):
 
 def unit(x: Array, axes: Any, least: float) -> Any:
     """Return `x` divided by its norm along `axes`, or by `least` if that is larger."""
-    return x / np.maximum(np.sqrt((x * x).sum(axis=axes, keepdims=True)), x.dtype.type(least))
+    return x / np.maximum(np.sqrt(ops.sum(x * x, axes, keepdims=True)), x.dtype.type(least))
 
 
 def _plain(value: Any, argument: str) -> Any:

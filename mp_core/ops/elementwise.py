@@ -64,12 +64,12 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
 @recordable
 @with_numbers
 def compared(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
-    """Return where a comparison of two arrays is true; NaN compares as false.
+    """Return where a comparison of two arrays is true; NaN is unequal to all.
 
     Parameters
     ----------
     name : str
-        "less", "less_equal", "greater" or "greater_equal".
+        "less", "less_equal", "greater", "greater_equal", "equal" or "not_equal".
     *operands : array
     dtype : dtype
         float32, float16 or bfloat16, the common type of the operands.
@@ -137,6 +137,7 @@ def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: i
 SEEN.update({
     **{getattr(np, name): (computed, name) for name in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt")},
-    **{getattr(np, name): (compared, name) for name in ("less", "less_equal", "greater", "greater_equal")},
+    **{getattr(np, name): (compared, name) for name in (
+        "less", "less_equal", "greater", "greater_equal", "equal", "not_equal")},
     np.where: (where,),
 })  # fmt: skip

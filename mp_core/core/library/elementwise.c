@@ -77,7 +77,9 @@ static void compare(mp_elementwise_function function, const float *x, const floa
     case MP_LESS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] < y[i]; break;
     case MP_LESS_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] <= y[i]; break;
     case MP_GREATER: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] > y[i]; break;
-    default: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] >= y[i]; break;
+    case MP_GREATER_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] >= y[i]; break;
+    case MP_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] == y[i]; break;
+    default: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] != y[i]; break;
     }
 }
 
