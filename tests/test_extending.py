@@ -14,7 +14,7 @@ from mp_core.products.operands import ACTIVATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/extending.md"
-MOST_FILES = {"An activation": 4, "A storage format": 6, "An instruction set": 4}
+MOST_FILES = {"An activation": 4, "An operation": 10, "A storage format": 6, "An instruction set": 4}
 USE = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in type(finder).__module__]
@@ -45,6 +45,14 @@ for isa in cpu.available_isas():
 assert len(cpu.available_isas()) == 2 or not cpu.cpu_features()["avx2+fma+f16c"]
 for other in seen[1:]:
     np.testing.assert_array_equal(seen[0].view(np.uint32), other.view(np.uint32))
+
+from mp_core.ops import running_sum
+for count in (1, 3):
+    with mp.config.num_threads(count):
+        np.testing.assert_array_equal(running_sum(x), np.cumsum(x, axis=-1, dtype=np.float32))
+plan = mp.compile(lambda rows: running_sum(mp.relu(rows)), x)
+np.testing.assert_array_equal(plan(-x), np.cumsum(np.maximum(-x, 0), axis=-1, dtype=np.float32))
+
 layer = mp.layers.Dense(7, activation="leaky_relu")
 assert layer(x).min() < 0 and layer.get_config()["activation"] == "leaky_relu"
 assert mp.matmul(x.astype(float), b.astype(float), activation="leaky_relu").min() < 0
@@ -65,7 +73,7 @@ def test_an_extension_touches_few_files_and_its_recipe_names_them(heading):
     assert 0 < len(files) == len(set(files)) <= MOST_FILES[heading]
     recipe = section.partition("```diff")[0]
     for file in files:
-        assert file in recipe or Path(file).parent.name == "simd"
+        assert file in recipe or f"`{Path(file).name}`" in recipe or Path(file).parent.name == "simd"
 
 
 @pytest.fixture(scope="module")
