@@ -392,6 +392,12 @@ def test_an_empty_path_is_not_the_working_directory(capsys, monkeypatch, model, 
     assert message in usage_error(capsys, *arguments)
 
 
+def test_an_empty_address_is_not_this_process(capsys, model, texts, tmp_path):
+    arguments = ["embed", "--model", str(model), texts, "--output", str(tmp_path / "out")]
+    err = usage_error(capsys, *arguments, "--dask", "")
+    assert "argument --dask: must be the address of a scheduler; received ''" in err
+
+
 def test_an_interrupt_ends_quietly(capsys, monkeypatch):
     def interrupt(**_):
         raise KeyboardInterrupt

@@ -17,9 +17,11 @@ from safetensors.numpy import load_file, save_file
 from mp_core.checkpoint import RequestError, convert
 from mp_core.config import get_num_threads
 from mp_core.core import cpu
+from mp_core.dtype_policies import QuantizedFloat8DTypePolicy
 from mp_core.interop import cluster, dask, tasks
 from mp_core.interop.dask import PartError, convert_shards, embed
-from mp_core.interop.manifest import Manifest
+from mp_core.interop.manifest import Manifest, digest_of_files
+from mp_core.layers import Dense
 from mp_core.models import BertEncoder
 
 TEXTS = [" ".join("abcdefgh"[place % 7 : place % 7 + 1 + place % 5]) for place in range(50)]
@@ -445,3 +447,14 @@ def test_bad_requests_for_shards_are_refused(client, shards, tmp_path):
     with pytest.raises(FileNotFoundError):
         convert_shards(client, tmp_path / "absent", tmp_path / "out", "int8")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_knows_its_model_by_all_that_a_policy_has(model):
+    """The repr of a policy of float8 does not name the length of its history."""
+    names = "config.json", "model.safetensors"
+    files = digest_of_files(Path(model), names)
+    for length in (8, 16):
+        policy = QuantizedFloat8DTypePolicy("float8", "float32", amax_history_length=length)
+        encoder = tasks._encoder(tasks.Embedding(str(model), names, files, policy, {}, "npy"))
+        policies = {layer.dtype_policy for layer in encoder.model.flatten() if isinstance(layer, Dense)}
+        assert policies == {policy}

@@ -86,7 +86,7 @@ class _Tally:
 
 
 def _embed(arguments: argparse.Namespace) -> int:
-    if arguments.dask:
+    if arguments.dask is not None:
         return _embed_on_cluster(arguments)
     if arguments.format == "parquet":
         raise argparse.ArgumentError(None, "argument --format: parquet needs --dask")
@@ -122,6 +122,8 @@ def _embed(arguments: argparse.Namespace) -> int:
 
 
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
+    if not arguments.dask:
+        raise argparse.ArgumentError(None, "argument --dask: must be the address of a scheduler; received ''")
     if not arguments.output or not arguments.files or "-" in arguments.files:
         raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
     if arguments.format not in (None, "npy", "parquet"):
