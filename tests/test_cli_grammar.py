@@ -120,7 +120,13 @@ def test_a_file_of_json_that_does_not_end_so_needs_an_equals_sign(capsys, tmp_pa
 def test_json_never_replaces_a_file_of_the_model(capsys, tmp_path):
     model = tiny_bert.write(tmp_path / "model")
     before = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
-    for command in (["inspect", str(model)], ["verify", str(tmp_path / "x"), str(model)], ["profile", str(model)]):
+    index = model / "model.safetensors.index.json"
+    for command in (
+        ["inspect", str(model)],
+        ["inspect", str(index)],
+        ["verify", str(tmp_path / "x"), str(model)],
+        ["profile", str(model)],
+    ):
         error = usage_error(capsys, *command, "--json", str(model / "config.json"))
         assert "argument --json: " in error and "or in it" in error
     assert before == {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
@@ -242,6 +248,10 @@ def test_a_policy_of_another_spelling_is_named(capsys, command, word, other):
     before = [] if command == "demo" else ["m"]
     error = usage_error(capsys, command, *before, option, word)
     assert f"argument {option}: received {word!r}; did you mean {other}? It must be one of " in error
+
+
+def test_only_what_is_required_is_missed(capsys):
+    assert usage_error(capsys, "embed").endswith("error: the following arguments are required: MODEL")
 
 
 def test_a_word_that_nothing_is_like_gets_no_guess(capsys):

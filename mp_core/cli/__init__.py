@@ -187,6 +187,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None:
         benchmark.check_plots()
     threads, quick = config.get_num_threads(), arguments.quick
+    if options.prints_text(arguments):
+        print(f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}", flush=True)
     if arguments.limits:
         rows = benchmark.limits(quick=quick)
     else:
@@ -194,8 +196,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     report = benchmark.Report.here("mp-core bench")
     for record in benchmark.records_of(rows, threads):
         report.add(record)
-    heading = f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}"
-    options.show(arguments, report.as_dict(), lambda: f"{heading}\n{benchmark.table(rows)}")
+    options.show(arguments, report.as_dict(), lambda: benchmark.table(rows))
     if arguments.plot is not None:
         benchmark.plot(report, arguments.plot)
     return DONE

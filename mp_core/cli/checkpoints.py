@@ -183,15 +183,17 @@ def _tolerance(text: str) -> float:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    source = Path(arguments.model)
-    is_index = source.name.endswith(".safetensors.index.json")
-    folder = os.fspath(source.parent) if is_index else arguments.model
-    options.check_outputs(arguments, folder, arguments.output, *(arguments.calibrate or ()))
+    options.check_outputs(arguments, _place(arguments.model), arguments.output, *(arguments.calibrate or ()))
     _check_form(arguments.output)
     policy, pairs = _policies(arguments)
     report = (calibrated.convert if arguments.calibrate else _streamed)(arguments, policy, pairs)
     options.show(arguments, report, lambda: "\n".join(_told(arguments, report)))
     return _judged(report)
+
+
+def _place(model: str) -> str:
+    """Return the file of a model, or the folder that its files are in."""
+    return os.path.dirname(model) or os.curdir if model.endswith(".safetensors.index.json") else model
 
 
 def _check_form(output: str) -> None:
@@ -247,14 +249,14 @@ def _streamed(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    options.check_outputs(arguments, arguments.model)
+    options.check_outputs(arguments, _place(arguments.model))
     report = checkpoint.inspect(arguments.model, show_progress=options.shows_progress(arguments))
     options.show(arguments, report, lambda: "\n".join(reports.contents(report, every=arguments.all)))
     return DONE
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    options.check_outputs(arguments, arguments.model, arguments.other)
+    options.check_outputs(arguments, _place(arguments.model), _place(arguments.other))
     report = checkpoint.verify(
         arguments.model, arguments.other, rtol=arguments.rtol, show_progress=options.shows_progress(arguments)
     )

@@ -30,6 +30,7 @@ from mp_core.progress import counting
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
+_FILES = "UTF-8 text; standard input if none is given, or for -"
 # Texts are read, embedded and written piece by piece: a piece ends once it has this many texts or characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
 
@@ -39,7 +40,7 @@ def add_command(commands: Any) -> None:
     examples = "embed MODEL news.txt > vectors.jsonl", "embed MODEL --policy int8 --output vectors.npy news.txt"
     embed = new_command(commands, "embed", _embed, "embed texts, one a line, with a model from a folder", examples)
     options.add_model(embed)
-    embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
+    embed.add_argument("files", nargs="*", default=(), metavar="FILE", help=_FILES)
     policies = embed.add_mutually_exclusive_group()
     options.add(policies, "policy")
     policies.add_argument("--map", metavar="FILE", help="policies by layer, of `mp-core choose --output NAME.json`")

@@ -13,7 +13,7 @@ from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
 from mp_core.cli.suggest import refusal
 
-__all__ = ["add", "add_model", "check_model", "check_outputs", "show", "shows_progress", "threads_of"]
+__all__ = ["add", "add_model", "check_model", "check_outputs", "prints_text", "show", "shows_progress", "threads_of"]
 
 _MOST_THREADS = 1024
 _STANDARD_OUTPUT = "-"
@@ -103,12 +103,17 @@ def check_outputs(arguments: argparse.Namespace, *others: str) -> None:
                 raise argparse.ArgumentError(None, f"argument --{name}: {file} is {other}, or in it")
 
 
+def prints_text(arguments: argparse.Namespace) -> bool:
+    """Whether a command tells on standard output, in words, what it does and finds."""
+    return arguments.json != _STANDARD_OUTPUT and not getattr(arguments, "quiet", False)
+
+
 def show(arguments: argparse.Namespace, report: Mapping[str, Any], text: Callable[[], str]) -> None:
     """Print what a command found, as text or JSON, and write it to the file of --json."""
     if arguments.json == _STANDARD_OUTPUT:
         print(as_json(report))
         return
-    if not getattr(arguments, "quiet", False):
+    if prints_text(arguments):
         print(text())
     if arguments.json is not None:
         write_json(arguments.json, report)
