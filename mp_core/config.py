@@ -23,7 +23,7 @@ from mp_core.core.cpu import (
     set_reproducible,
     threads_and_reason,
 )
-from mp_core.core.instructions import kernel_names, what_is_lost
+from mp_core.core.instructions import kernel_names, what_is_gained, what_is_lost
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
 from mp_core.tables import outline
@@ -78,6 +78,7 @@ def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
         "left_out_isas": list(left_out_isas()),
         "cpu_features": cpu_features(),
         "kernels": kernel_names(isa(), order == "reproducible"),
+        "gains": what_is_gained(isa(), order == "reproducible"),
         "order": order,
         "order_reason": order_reason,
         **({"lost": lost} if (lost := what_is_lost(available_isas())) else {}),

@@ -6,9 +6,14 @@ from mp_core import cli
 
 
 def usage_error(capsys, *arguments):
-    """Run a command that is wrong usage, exit code 2, and return its one line on standard error."""
+    """Run a command that is wrong usage, exit code 2, and return its error.
+
+    That is one line on standard error, after which comes the line with the command that shows the help.
+    """
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     out, err = capsys.readouterr()
-    assert (stopped.value.code, out, err.count("\n")) == (2, "", 1)
-    return err
+    assert (stopped.value.code, out, err.count("\n")) == (2, "", 2)
+    program = err.partition(": error: ")[0]
+    assert err.endswith(f"\nHelp: {program} --help\n")
+    return err.partition("\n")[0]

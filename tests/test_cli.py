@@ -66,6 +66,15 @@ def test_info_names_every_entry_on_a_line(capsys):
         assert any(line == name or line.startswith(f"{name}  ") for line in lines), name
 
 
+@pytest.mark.parametrize("isa", [name for name in ("avx512_bf16", "avx512", "avx2") if name in config.available_isas()])
+def test_info_says_what_low_precision_gains_here(isa):
+    done = mp_core("info", "--json", env=os.environ | {"MP_CORE_ISA": isa})
+    gains = json.loads(done.stdout)["gains"]
+    assert ("faster" in gains["bfloat16"]) == (isa == "avx512_bf16")
+    assert "half the memory" in gains["bfloat16"] and "half the memory" in gains["float16"]
+    assert "faster products" in gains["int8"]
+
+
 # ---- embed
 
 
@@ -252,7 +261,7 @@ def test_what_the_folder_says_is_done_unless_an_option_says_otherwise(capsys, tm
     assert cli.main(["embed", "--model", str(model), "--output", str(path), *options, texts]) == 0
     np.testing.assert_array_equal(np.load(path), BertEncoder.from_folder(model).encode(TEXTS, **arguments))
     unknown = usage_error(capsys, "embed", "--model", str(model), "--prompt-name", "q", texts)
-    assert "argument --prompt-name: must be one of 'query', 'document', 'passage'" in unknown
+    assert "--prompt-name: received 'q'; it must be one of query, document, passage" in unknown
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.txt", "news.2026"])
@@ -265,7 +274,7 @@ def test_a_suffix_that_is_no_format_needs_one(capsys, model, texts, tmp_path, na
 def test_wrong_usage_names_the_help_of_the_command(capsys, model, texts):
     for arguments in (["--output", "/absent/x"], ["--batch-size", "0"]):
         err = usage_error(capsys, "embed", "--model", model, texts, *arguments)
-        assert err.startswith("mp-core embed: error: ") and err.endswith("(see mp-core embed --help)\n")
+        assert err.startswith("mp-core embed: error: ")
 
 
 def test_a_folder_without_a_model_says_what_it_has(capsys, tmp_path, texts):
@@ -364,23 +373,24 @@ def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(capsys, t
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (["embed", "--model", "", "f"], "--model"),
+        (["embed", "", "f"], "MODEL"),
+        (["embed", "--model", "", "f"], "MODEL"),
         (["embed", "--model", "m", ""], "FILE"),
-        (["embed", "--model", "m", "--output", "", "f"], "--output"),
+        (["embed", "m", "--output", "", "f"], "-o/--output"),
         (["embed", "--model", "m", "--map", "", "f"], "--map"),
-        (["choose", "", "--texts", "f", "--max-error", "1"], "DIR"),
+        (["choose", "", "--texts", "f", "--max-error", "1"], "MODEL"),
         (["choose", "m", "--texts", "f", "", "--max-error", "1"], "--texts"),
-        (["choose", "m", "--texts", "f", "--max-error", "1", "--output", ""], "--output"),
-        (["profile", "--model", ""], "--model"),
+        (["choose", "m", "--texts", "f", "--max-error", "1", "--output", ""], "-o/--output"),
+        (["profile", ""], "MODEL"),
         (["profile", "--model", "m", "--json", ""], "--json"),
         (["profile", "--model", "m", "--plot", ""], "--plot"),
-        (["convert", "", "-o", "x", "--policy", "int8"], "IN"),
+        (["convert", "", "-o", "x", "--policy", "int8"], "MODEL"),
         (["convert", "x", "-o", "", "--policy", "int8"], "-o/--output"),
-        (["convert", "x", "-o", "y", "--policy", "int8", "--report", ""], "--report"),
+        (["convert", "x", "-o", "y", "--policy", "int8", "--report", ""], "--json"),
         (["convert", "x", "-o", "y", "--policy", "int8", "--calibrate", ""], "--calibrate"),
-        (["inspect", ""], "FILE"),
-        (["verify", "", "x"], "A"),
-        (["verify", "x", ""], "B"),
+        (["inspect", ""], "MODEL"),
+        (["verify", "", "x"], "MODEL"),
+        (["verify", "x", ""], "OTHER"),
         (["demo", "--json", ""], "--json"),
         (["bench", "--json", ""], "--json"),
         (["bench", "--plot", ""], "--plot"),
@@ -388,8 +398,8 @@ def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(capsys, t
 )
 def test_an_empty_path_is_not_the_working_directory(capsys, monkeypatch, model, arguments, name):
     monkeypatch.chdir(model)  # where each of these would find something
-    message = f"error: argument {name}: must not be empty; the working directory is . (see"
-    assert message in usage_error(capsys, *arguments)
+    message = f"error: argument {name}: must not be empty; the working directory is ."
+    assert usage_error(capsys, *arguments).endswith(message)
 
 
 def test_an_empty_address_is_not_this_process(capsys, model, texts, tmp_path):
@@ -410,14 +420,16 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "required: COMMAND"),
-        (["embed"], "required: --model"),
+        (["embed"], "required: MODEL"),
         (["embed", "--model", "m", "--policy", "float31"], "argument --policy: "),
         (["embed", "--model", "m", "--policy", "int8_from_int8"], "'int8_from_int8' computes in int8"),
-        (["embed", "--model", "m", "--batch-size", "0"], "must be an integer of at least 1; received '0'"),
-        (["embed", "--model", "m", "--format", "csv"], "invalid choice: 'csv'"),
-        (["demo", "--threads", "two"], "must be an integer of at least 1; received 'two'"),
-        (["unknown"], "invalid choice: 'unknown'"),
+        (["embed", "--model", "m", "--batch-size", "0"], "received '0'; it must be an integer of at least 1"),
+        (
+            ["embed", "--model", "m", "--format", "csv"],
+            "argument --format: received 'csv'; did you mean tsv? It must be one of npy, jsonl, tsv, parquet",
+        ),
+        (["demo", "--threads", "two"], "received 'two'; it must be an integer of at least 1"),
+        (["unknown"], "unknown command: received 'unknown'; it must be one of info, embed, serve, "),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):
@@ -440,7 +452,7 @@ def test_a_type_that_a_command_cannot_compute_is_wrong_usage(capsys, monkeypatch
 
 def test_a_wrong_number_of_threads_is_wrong_usage():
     done = mp_core("info", env=os.environ | {"MP_CORE_NUM_THREADS": "garbage"})
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 2)
     assert b"`MP_CORE_NUM_THREADS` must be an integer from 1 to 1024; received 'garbage'" in done.stderr
 
 
@@ -527,6 +539,9 @@ def test_bash_completes_commands_choices_and_files(tmp_path):
 
     assert completed("mp-core", "con") == ["convert"]
     assert completed("mp-core", "info", "--dtype", "bf") == ["bfloat16"]
+    assert completed("mp-core", "embed", "--policy", "mixed_b") == ["mixed_bfloat16"]
+    assert "int8/weight_only" in completed("mp-core", "convert", "--policy", "int8/")
+    assert completed("mp-core", "help", "conv") == ["convert"]
     assert completed("mp-core", "inspect", "wei") == ["weights.safetensors"]
 
 
@@ -577,8 +592,8 @@ def test_a_plot_without_matplotlib_is_an_error_before_the_work(capsys, monkeypat
 @pytest.mark.parametrize("command", ["bench", "demo"])
 def test_a_table_that_could_not_be_written_is_an_error_before_the_work(capsys, tmp_path, command):
     absent = tmp_path / "absent"
-    cases = (absent / "t.json", "no folder"), (absent / ".." / "t", "no folder")
-    for path, reason in (*cases, (f"{tmp_path}/t.json/", "is a folder")):
+    cases = (absent / "t.json", "no folder"), (absent / ".." / "t.json", "no folder")
+    for path, reason in cases:
         with pytest.raises(SystemExit) as stopped:
             cli.main([command, "--json", str(path)])
         out, error = capsys.readouterr()
@@ -622,7 +637,7 @@ def test_a_plan_for_another_machine_has_no_measured_limit(capsys):
 
 @pytest.mark.parametrize("shape", ["0x1x1", "4x4", "axbxc", "1x2x3x4"])
 def test_a_plan_needs_a_shape(shape, capsys):
-    assert "a shape is MxKxN" in usage_error(capsys, "info", "--plan", shape)
+    assert "it must be MxKxN" in usage_error(capsys, "info", "--plan", shape)
 
 
 def in_terminal(folder, *arguments, typed=b""):

@@ -35,7 +35,7 @@ def embedded(capsys, folder, texts):
 @pytest.mark.parametrize("policy", ["int8", "int4/8", "int8/weight_only_from_float32"])
 def test_the_folder_has_the_bits_of_the_encoder_calibrated_in_memory(capsys, model, texts, tmp_path, policy):
     arguments = ["convert", model, "-o", str(tmp_path / "small"), "--policy", policy, "--calibrate", texts]
-    assert cli.main([*arguments, "--report", str(tmp_path / "report.json")]) == 0
+    assert cli.main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
     capsys.readouterr()
     fitted = calibrate(BertEncoder.from_folder(model), TEXTS, policy)
     np.testing.assert_array_equal(embedded(capsys, tmp_path / "small", texts), fitted.encode(TEXTS))
@@ -71,9 +71,9 @@ def test_what_is_quantized_already_is_named_with_the_option(capsys, model, texts
         ("model", "out", ["--exclude", "*.txt"], "argument --exclude: not allowed with argument --calibrate"),
         ("model", "out", ["--no-saturate"], "argument --no-saturate: not allowed with argument --calibrate"),
         ("model", "out", ["--max-memory", "1GiB"], "argument --max-memory: not allowed with argument --calibrate"),
-        ("model", "out", ["--report", "{texts}"], "texts.txt, or in it"),
-        ("model", "out.safetensors", [], "IN and OUT of --calibrate must be folders"),
-        ("model/model.safetensors", "out", [], "IN and OUT of --calibrate must be folders"),
+        ("model", "out", ["--json={texts}"], "texts.txt, or in it"),
+        ("model", "out.safetensors", [], "MODEL and OUT of --calibrate must be folders"),
+        ("model/model.safetensors", "out", [], "MODEL and OUT of --calibrate must be folders"),
         ("model", "model/inside", [], "lies inside the folder that is converted"),
         ("model", "model", ["--force"], "it is not replaced"),
         ("model", "there", [], "there exists; use force (--force) to replace it"),

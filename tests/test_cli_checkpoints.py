@@ -61,27 +61,59 @@ def test_a_report_replaces_no_model(capsys, model, out, tmp_path):
     before = Path(model).read_bytes()
     for report in (model, out, str(tmp_path / "link"), str(tmp_path / "folder")):
         err = usage_error(capsys, "convert", model, "-o", out, "--policy", "int8", "--report", report)
-        assert f"argument --report: {report} is " in err
+        assert f"argument --json: {report} is " in err
     assert Path(model).read_bytes() == before and not Path(out).exists()
 
 
-def test_a_conversion_prints_all_tensors_and_the_five_worst(capsys, model, out):
-    assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--keep", r"layer\.0"]) == 0
+def test_a_conversion_lists_what_changed_and_the_five_worst(capsys, model, out):
+    arguments = ["convert", model, "-o", out, "--policy", "int8", "--keep", r"layer\.0"]
+    assert cli.main(arguments) == 0
     printed, err = capsys.readouterr()
     lines = printed.splitlines()
     assert err == ""
     heads = "tensor, shape, type, MB, new MB, SQNR dB, rel RMSE, max error, cosine, overflow, flushed, NaN"
     assert re.split("  +", lines[0]) == heads.split(", ")
-    assert len({len(line) for line in lines[:9]}) == 1
-    assert "7 tensors: 0.0 MB > 0.0 MB" in lines
-    worst = [line.split()[0] for line in lines[lines.index("worst:") + 3 : -1]]
     rows = checkpoint.convert(model, out, "int8", keep=[r"layer\.0"], force=True)["tensors"]
-    assert worst == [row["name"] for row in sorted(rows, key=lambda row: row["sqnr"])][:5]
-    assert sum("float32 > int8" in line for line in lines) == 10
+    lossy = sorted((row for row in rows if row["name"] not in ("bias", "layer.0.weight")), key=lambda row: row["sqnr"])
+    name, number, of, *rest = lines[
+        2
+    ].split()  # five tensors that are alike are one row, with the worst of each measure
+    assert (name, number, of, rest[:3]) == ("layer.*.weight", "5", "of", ["30", "x", "40"])
+    assert float(rest[8]) == round(lossy[0]["sqnr"], 1)
+    assert float(rest[10]) == pytest.approx(max(row["max_abs_error"] for row in lossy), rel=0.01)
+    assert int(rest[13]) == sum(row["flushed"] for row in lossy)
+    assert lines[4:6] == ["7 tensors: 0.0 MB > 0.0 MB", "exact: 2 of float32 (--all lists them)"]
+    worst = [line.split()[0] for line in lines[lines.index("worst:") + 3 : -1]]
+    assert worst == [row["name"] for row in lossy]
+    assert sum("float32 > int8" in line for line in lines) == 6
     assert open_tensors(out)["layer.1.weight"].values.dtype == np.int8
     assert lines[-1] == (
         "5 tensors are stored as codes; other programs cannot read them. Undo with convert --policy float32"
     )
+
+
+def test_a_conversion_lists_every_tensor_if_asked(capsys, model, out):
+    assert cli.main(["convert", model, "-o", out, "--policy", "int8", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = checkpoint.convert(model, out, "int8", force=True)["tensors"]
+    assert [line.split()[0] for line in lines[2:9]] == [row["name"] for row in rows]
+    assert len({len(line) for line in lines[:9]}) == 1
+    assert "7 tensors: 0.0 MB > 0.0 MB" in lines and "worst:" in lines
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_where_nothing_changes_no_table_is_printed(capsys, model, out, options):
+    assert cli.main(["convert", model, "-o", out, "--policy", "float32", *options]) == 0
+    what = "as they are" if options else "exact"
+    assert capsys.readouterr().out == f"7 tensors: 0.0 MB > 0.0 MB\n{what}: 7 of float32 (--all lists them)\n"
+
+
+@pytest.mark.parametrize("name", ["x.gguf", "x.GGUF", "model.onnx", "model.bin"])
+def test_an_output_of_another_form_is_refused_in_one_line(capsys, model, tmp_path, name):
+    before = set(tmp_path.iterdir())
+    error = usage_error(capsys, "convert", model, "-o", str(tmp_path / name), "--policy", "int8")
+    assert "which mp_core does not write; must be a folder or a .safetensors file" in error
+    assert name in error and set(tmp_path.iterdir()) == before
 
 
 def test_the_report_is_the_python_twin_s_with_infinity_as_text(capsys, model, out, tmp_path):
@@ -133,28 +165,31 @@ def test_a_dry_run_prints_sizes(capsys, model, out):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "required: IN, -o/--output"),
+        ([], "required: MODEL, -o/--output"),
         (["{model}", "-o", "{out}"], "one of the arguments --policy and --map FILE is required"),
         (
             ["{model}", "-o", "{out}", "--policy", "int7"],
-            "--policy: must be one of float32, float16, bfloat16, ",
+            "--policy: received 'int7'; did you mean int8? It must be one of float32, float16, bfloat16, ",
         ),
         (["{model}", "-o", "{out}", "--policy", "int4/3_from_float32"], "power of two"),
         (["{model}", "-o", "{out}", "--policy", "awq/4/64_from_float32"], "received 'awq/4/64_from_float32'"),
         (
             ["{model}", "-o", "{out}", "--policy", "int8", "--map", "int8"],
-            "must be REGEX=POLICY or a file that is there",
+            "received 'int8'; it must be REGEX=POLICY or a file that is there",
         ),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: must be one of float32, float16"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--map", "a=int7"], "--map: received 'int7'; did you mean "),
         (["{model}", "-o", "{out}", "--policy", "int8", "--map", "(=int8"], "argument --map"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "["], "argument --keep"),
         (["{model}", "-o", "{out}", "--policy", "int8/fixed"], "'int8/fixed' needs scales of inputs"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--fail-if", "speed<3"], "argument --fail-if"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "lots"], "512MiB or 2GB; received 'lots'"),
+        (
+            ["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "lots"],
+            "received 'lots'; it must be a number of bytes such as 512MiB or 2GB",
+        ),
         (["{model}", "-o", "{out}", "--policy", "int8", "--max-memory", "1MiB"], "--max-memory: must be at least"),
         (["{model}", "-o", "{out}", "--policy", "int8", "--keep", "nothing"], "'nothing' matches no tensor"),
         (["{model}", "-o", "{model}", "--policy", "int8"], "is the input"),
-        (["{model}", "-o", "{out}", "--policy", "int8", "--report", "/absent/r"], "--report: no folder /absent"),
+        (["{model}", "-o", "{out}", "--policy", "int8", "--report", "/absent/r"], "--json: no folder /absent"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, model, out, arguments, message):
@@ -190,7 +225,17 @@ def test_an_inspection_lists_tensors_and_metadata(capsys, model):
     assert cli.main(["inspect", model]) == 0
     printed, err = capsys.readouterr()
     assert err == ""
-    assert "layer.5.weight  30 x 40  float32" in printed
+    rows = checkpoint.inspect(model)["tensors"]
+    largest = max(row["max_abs"] for row in rows)
+    row = next(
+        line for line in printed.splitlines() if line.startswith("layer.*.weight  6 of 30 x 40  float32  0.029 ")
+    )
+    assert float(row.split()[8]) == float(f"{largest:.4g}")
+    folded = " (* stands for numbers; --all lists every tensor)"
+    assert printed.endswith(f"7 tensors: 0.0 MB{folded}\nmodel.safetensors: format = pt\n")
+    assert cli.main(["inspect", model, "--all"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search("^layer.5.weight +30 x 40  float32", printed, re.MULTILINE)
     assert printed.endswith("7 tensors: 0.0 MB\nmodel.safetensors: format = pt\n")
     assert cli.main(["inspect", model, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == checkpoint.inspect(model)
@@ -205,7 +250,7 @@ def test_verification_is_code_1_beyond_the_tolerance(capsys, model, out):
     assert capsys.readouterr().err.count("mp-core: failed: layer.") == 6
     assert cli.main(["verify", model, out, "--json"]) == 1
     assert len(json.loads(capsys.readouterr().out)["failed"]) == 6
-    assert "must be a number of at least 0; received 'nan'" in usage_error(
+    assert "received 'nan'; it must be a number of at least 0" in usage_error(
         capsys, "verify", model, out, "--rtol", "nan"
     )
 
@@ -252,4 +297,4 @@ def test_a_report_beside_an_index_is_in_the_model(capsys, tmp_path, model, out):
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     report = str(tmp_path / "new.json")
     err = usage_error(capsys, "convert", str(index), "-o", out, "--policy", "int8", "--report", report)
-    assert "argument --report: " in err and not Path(out).exists()
+    assert "argument --json: " in err and not Path(out).exists()

@@ -46,7 +46,7 @@ def test_choose_prints_the_table_or_json(capsys, model, texts):
 @pytest.mark.parametrize("budget", ["-1", "nan", "inf", "much"])
 def test_choose_needs_a_budget(capsys, model, texts, budget):
     message = usage_error(capsys, "choose", model, "--texts", texts, f"--max-error={budget}")
-    assert "--max-error: must be a finite number of at least 0" in message
+    assert "it must be a finite number of at least 0" in message
 
 
 @pytest.mark.usefixtures("young_process")
@@ -163,7 +163,10 @@ def test_an_error_names_the_policies_that_there_are(capsys, command, word, reaso
     }
     err = usage_error(capsys, command, *arguments.get(command, ["--policies"]), word)
     assert f"must be one of float32, float16, bfloat16, mixed_float16, mixed_bfloat16, {', '.join(SPELLINGS)}" in err
-    assert f", or SCHEME_from_POLICY such as int8_from_mixed_float16; received {word!r}{reason} (see mp-core" in err
+    assert (
+        err.endswith(f", or SCHEME_from_POLICY such as int8_from_mixed_float16{reason}")
+        and f": received {word!r}; " in err
+    )
 
 
 @pytest.mark.parametrize("word", ["gptq/4/64_from_float32", "awq/4/64_from_float32", "ternary_from_float32"])

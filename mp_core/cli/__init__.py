@@ -9,12 +9,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import mp_core
 from mp_core import benchmark, config, demo
 from mp_core.checkpoint import RequestError
-from mp_core.cli import checkpoints, choose, completion, embed, plan, profile, serve
+from mp_core.cli import about, checkpoints, choose, completion, embed, options, plan, profile, serve
 from mp_core.cli.common import (
     BAD_INPUT,
     CLOSED_PIPE,
@@ -22,16 +21,12 @@ from mp_core.cli.common import (
     FAILED,
     INTERRUPTED,
     USAGE,
-    as_json,
-    check_output,
     path,
-    positive,
     printable,
     removable,
-    write_json,
 )
-from mp_core.cli.policies import policy
-from mp_core.core.cpu import __commit__
+from mp_core.cli.grammar import Parser, error_text, new_command
+from mp_core.tables import outline
 
 __all__ = ["main"]
 
@@ -53,11 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = argparse.Namespace(parser=parser)
     try:
-        parser.parse_args(argv, arguments)
+        given = sys.argv[1:] if argv is None else list(argv)
+        if not given:
+            parser.print_help(sys.stderr)
+            return USAGE
+        _, beyond = parser.parse_known_args(given, arguments)
+        arguments.parser.refuse(beyond)
         if sys.stdout is None:  # the process started with it closed
             return CLOSED_PIPE
         _check_threads(parser)
-        with removable():
+        with removable(), options.threads_of(arguments):
             code: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -68,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (argparse.ArgumentError, FileExistsError, NotImplementedError, RequestError, TypeError) as error:
         arguments.parser.error(printable(_message(error)))
     except MemoryError:
-        print(f"{parser.prog}: error: not enough memory", file=sys.stderr)
+        print(error_text(parser.prog, "not enough memory"), file=sys.stderr)
         return BAD_INPUT
     except (OSError, ValueError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
             _discard_output()
-        print(f"{parser.prog}: error: {printable(' '.join(_message(error).split()))}", file=sys.stderr)
+        print(error_text(parser.prog, printable(" ".join(_message(error).split()))), file=sys.stderr)
         return BAD_INPUT
     return code
 
@@ -100,31 +100,17 @@ def _message(error: BaseException) -> str:
     return error.strerror if name is None else f"{name}: {error.strerror}"
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors take one line, and which says if help or version cannot be written."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        if file is None:  # standard output, with which the process started closed
-            raise BrokenPipeError
-        if file is sys.stdout:
-            print(message, end="", file=file, flush=True)
-        else:
-            super()._print_message(message, file)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.")
-    built = f"{mp_core.__version__} ({__commit__ or 'commit unknown'})"
-    parser.add_argument("--version", action="version", version=f"mp-core {built}", help="print version and commit")
+def _parser() -> Parser:
+    parser = Parser(prog="mp-core", description="Mixed-precision numerics on CPUs.", epilog=_EPILOG)
+    parser.add_argument("-V", "--version", action="version", version=about.version(), help="print version and commit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    info = commands.add_parser("info", help="report versions, CPU features, the kernels in use and the threads")
-    info.add_argument("--json", action="store_true", help="write one JSON object")
+    examples = ["info", "info --json", "info --plan 16x4096x4096 --dtype bfloat16 --threads 1"]
+    info = new_command(
+        commands, "info", _info, "report versions, CPU features, the kernels in use and the threads", examples
+    )
+    options.add(info, "json")
     plan.add_options(info)
-    info.set_defaults(run=_info)
 
     embed.add_command(commands)
     serve.add_command(commands)
@@ -132,77 +118,85 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_command(commands)
     checkpoints.add_commands(commands)
 
-    demonstration = commands.add_parser("demo", help="a real model under several policies: speed, memory, quality")
-    demonstration.add_argument("--policies", nargs="+", type=policy, default=demo.POLICIES, metavar="POLICY")
-    demonstration.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
-    demonstration.add_argument("--json", metavar="FILE", help="write the table here too")
-    demonstration.set_defaults(run=_demo)
+    examples = ["demo", "demo --policies int8 int4/64 --threads 1"]
+    demonstration = new_command(
+        commands, "demo", _demo, "run a real model under several policies: speed, memory, quality", examples
+    )
+    options.add(demonstration, "policies", default=demo.POLICIES, help=f"default: {' '.join(demo.POLICIES)}")
+    options.add(demonstration, "json", "threads", "quiet", "no-progress")
 
-    bench = commands.add_parser("bench", help="what operations cost here, beside NumPy and peers, and what bounds them")
+    examples = ["bench --quick", "bench --ops matmul --peers --json bench.json", "bench --limits"]
+    bench = new_command(
+        commands, "bench", _bench, "measure operations here, beside NumPy and peers, and what bounds them", examples
+    )
     bench.add_argument("--limits", action="store_true", help="measure the machine only: multiply-adds, reads, copies")
-    bench.add_argument("--ops", nargs="+", choices=benchmark.OPERATIONS, default=tuple(benchmark.OPERATIONS))
+    bench.add_argument(
+        "--ops",
+        nargs="+",
+        choices=benchmark.OPERATIONS,
+        default=tuple(benchmark.OPERATIONS),
+        metavar="OP",
+        help=f"some of {', '.join(benchmark.OPERATIONS)} (default: all)",
+    )
     bench.add_argument("--quick", action="store_true", help="three samples of each: does it run?")
     bench.add_argument("--peers", action="store_true", help="beside the peers that are installed too, not only NumPy")
-    bench.add_argument("--json", metavar="FILE", help="write a record of each rate here")
-    bench.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png (needs matplotlib)")
-    bench.set_defaults(run=_bench)
+    options.add(bench, "json", "plot", "threads", "quiet")
 
     completion.add_command(commands, parser)
+    about.add_commands(commands, parser)
     for action in completion.actions_of(parser):
         if completion.is_path(action) and action.type is None:
             action.type = path
-    for command in commands.choices.values():
-        command.set_defaults(parser=command)
     return parser
 
 
+_EPILOG = """\
+examples:
+  $ mp-core info                                  what this machine gets
+  $ mp-core demo                                  speed, memory and quality
+  $ mp-core convert MODEL -o small --policy int8  a smaller model, what it costs
+  $ mp-core embed small news.txt > vectors.jsonl  texts in, vectors out
+
+mp-core help COMMAND shows the options of a command, mp-core help policies
+lists the policies."""
+
+
 def _info(arguments: argparse.Namespace) -> int:
+    options.check_outputs(arguments)
     if arguments.plan:
         found = plan.described(arguments)
-        print(as_json(found) if arguments.json else plan.text(found))
-    elif arguments.json:
-        print(as_json(config.show_config(as_dict=True)))
+        options.show(arguments, found, lambda: plan.text(found))
     else:
-        config.show_config()
+        report = config.show_config(as_dict=True)
+        options.show(arguments, report, lambda: "\n".join(outline(report)))
     return DONE
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    _check_json(arguments)
-    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=True)
-    print(demo.table(report))
-    _write_json(arguments, report)
+    options.check_outputs(arguments)
+    shown = not (arguments.quiet or arguments.no_progress)  # it takes minutes, so it tells how far it is in pipes too
+    report = demo.run(arguments.policies, threads=arguments.threads, show_progress=shown)
+    options.show(arguments, report, lambda: demo.table(report))
     for failure in report["failed"]:
         print(f"mp-core: failed: {failure}", file=sys.stderr)
     return FAILED if report["failed"] else DONE
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    _check_json(arguments)
+    options.check_outputs(arguments)
     if arguments.plot is not None:
-        check_output("--plot", arguments.plot)
         benchmark.check_plots()
     threads, quick = config.get_num_threads(), arguments.quick
-    print(f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}")
+    if options.prints_text(arguments):
+        print(f"version {mp_core.__version__}, isa {config.isa()}, threads {threads}", flush=True)
     if arguments.limits:
         rows = benchmark.limits(quick=quick)
     else:
         rows = benchmark.run(arguments.ops, quick=quick, peers=arguments.peers)
-    print(benchmark.table(rows))
     report = benchmark.Report.here("mp-core bench")
     for record in benchmark.records_of(rows, threads):
         report.add(record)
-    _write_json(arguments, report.as_dict())
+    options.show(arguments, report.as_dict(), lambda: benchmark.table(rows))
     if arguments.plot is not None:
         benchmark.plot(report, arguments.plot)
     return DONE
-
-
-def _check_json(arguments: argparse.Namespace) -> None:
-    if arguments.json is not None:
-        check_output("--json", arguments.json)
-
-
-def _write_json(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
-    if arguments.json is not None:
-        write_json(arguments.json, report)

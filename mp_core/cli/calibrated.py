@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.checkpoint.plan import plain_name
 from mp_core.cli.embed import read_texts
-from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.models import BertEncoder
 from mp_core.patterns import matcher
@@ -56,31 +54,30 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
             raise argparse.ArgumentError(None, f"argument {option}: not allowed with argument --calibrate")
     thresholds = [Threshold.parse(condition) for condition in arguments.fail_if]
     target = Path(arguments.output).resolve()
-    source = open_checkpoint(Path(arguments.source))
-    if not Path(arguments.source).is_dir() or target.suffix == ".safetensors":
+    source = open_checkpoint(Path(arguments.model))
+    if not Path(arguments.model).is_dir() or target.suffix == ".safetensors":
         raise RequestError(
-            f"IN and OUT of --calibrate must be folders; received {arguments.source} and {arguments.output}"
+            f"MODEL and OUT of --calibrate must be folders; received {arguments.model} and {arguments.output}"
         )
     if source.folder.resolve() in target.parents:
         raise RequestError(f"the target {target} lies inside the folder that is converted")
     check_free(target, _names(source), source.paths, force=arguments.force)
-    with num_threads(arguments.threads) if arguments.threads else nullcontext():
-        encoder = BertEncoder.from_folder(arguments.source, "float32" if arguments.allow_requantize else None)
-        held = next((layer for layer in encoder.flatten() if layer.quantized), None)
-        if held is not None:
-            raise RequestError(
-                f"{arguments.source} holds codes already, in layer '{held.path}'; quantizing them again needs "
-                "allow_requantize (--allow-requantize)"
-            )
-        policies = _by_layer(encoder, policy, pairs, arguments.keep)
-        fitted = calibrate(encoder, list(read_texts(arguments.calibrate)), policies)
-        with temporary_beside(target) as temporary:
-            fitted.save(temporary)
-            report = _report(source, temporary, thresholds)
-            if not report["failed"]:
-                saved = {path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file()}
-                replace(temporary, target, saved, source.paths, force=arguments.force)
-    named = {"source": arguments.source, "target": arguments.output, "policy": policies.default_policy.name}
+    encoder = BertEncoder.from_folder(arguments.model, "float32" if arguments.allow_requantize else None)
+    held = next((layer for layer in encoder.flatten() if layer.quantized), None)
+    if held is not None:
+        raise RequestError(
+            f"{arguments.model} holds codes already, in layer '{held.path}'; quantizing them again needs "
+            "allow_requantize (--allow-requantize)"
+        )
+    policies = _by_layer(encoder, policy, pairs, arguments.keep)
+    fitted = calibrate(encoder, list(read_texts(arguments.calibrate)), policies)
+    with temporary_beside(target) as temporary:
+        fitted.save(temporary)
+        report = _report(source, temporary, thresholds)
+        if not report["failed"]:
+            saved = {path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file()}
+            replace(temporary, target, saved, source.paths, force=arguments.force)
+    named = {"source": arguments.model, "target": arguments.output, "policy": policies.default_policy.name}
     return named | report
 
 

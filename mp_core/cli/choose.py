@@ -3,16 +3,17 @@
 import argparse
 import math
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.output import check_free, new_file
+from mp_core.cli import options
 from mp_core.cli.common import DONE, as_json, check_output
 from mp_core.cli.embed import input_files, read_texts
-from mp_core.cli.policies import policy
+from mp_core.cli.grammar import new_command
+from mp_core.cli.suggest import refusal
 from mp_core.dtype_policies import policy_of, serialize
 from mp_core.models import BertEncoder
 from mp_core.selection import METRICS, POLICIES, PolicyChoice, choose_policy
@@ -22,25 +23,19 @@ __all__ = ["add_command"]
 
 def add_command(commands: Any) -> None:
     """Add the command to the program's."""
-    choose = commands.add_parser("choose", help="find the cheapest policies under which embeddings stay good")
-    choose.add_argument("model", metavar="DIR", help="folder with config.json and model.safetensors")
+    summary = "find the cheapest policies under which embeddings stay good"
+    examples = (
+        "choose MODEL --texts news.txt --max-error 1e-3 --output smaller",
+        "choose MODEL --texts news.txt --max-error 1e-3 --output map.json",
+    )
+    choose = new_command(commands, "choose", _choose, summary, examples)
+    options.add_model(choose)
     choose.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="the sample, one text a line")
     choose.add_argument("--max-error", type=_budget, required=True, metavar="E", help="the most that --metric may be")
     choose.add_argument("--metric", choices=METRICS, default="max", help="default: %(default)s")
-    choose.add_argument(
-        "--policies",
-        nargs="+",
-        type=policy,
-        default=POLICIES,
-        metavar="POLICY",
-        help=f"default: {' '.join(POLICIES)}",
-    )
-    choose.add_argument(
-        "--output", metavar="OUT", help="write the model here, or if the name ends in .json the map, for --map"
-    )
-    choose.add_argument("--force", action="store_true", help="replace OUT")
-    choose.add_argument("--json", action="store_true", help="write one JSON object")
-    choose.set_defaults(run=_choose)
+    options.add(choose, "policies", default=POLICIES, help=f"default: {' '.join(POLICIES)}")
+    options.add(choose, "output", help="write the model here, or if the name ends in .json the map, for --map")
+    options.add(choose, "force", "json", "threads", "quiet", "no-progress")
 
 
 def _budget(text: str) -> float:
@@ -49,11 +44,14 @@ def _budget(text: str) -> float:
     except ValueError:
         budget = math.nan
     if not 0 <= budget < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number of at least 0; received {text!r}")
+        raise argparse.ArgumentTypeError(refusal(text, "must be a finite number of at least 0"))
     return budget
 
 
 def _choose(arguments: argparse.Namespace) -> int:
+    options.check_model(arguments)
+    others = [arguments.output] if arguments.output else []
+    options.check_outputs(arguments, arguments.model, *arguments.texts, *others)
     output, inputs = arguments.output, input_files(arguments.model, arguments.texts)
     if output is None:
         _, choice = _chosen(arguments)
@@ -68,7 +66,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         _check_stored(arguments.policies)
         encoder, choice = _chosen(arguments)
         encoder.with_policy(choice.map).save(output, force=arguments.force)
-    print(as_json(asdict(choice) | {"map": serialize(choice.map)}) if arguments.json else choice)
+    options.show(arguments, asdict(choice) | {"map": serialize(choice.map)}, lambda: str(choice))
     return DONE
 
 
@@ -90,5 +88,5 @@ def _chosen(arguments: argparse.Namespace) -> tuple[BertEncoder, PolicyChoice]:
         max_error=arguments.max_error,
         metric=arguments.metric,
         policies=arguments.policies,
-        show_progress=sys.stderr.isatty(),
+        show_progress=options.shows_progress(arguments),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.output import new_file
+from mp_core.cli.suggest import refusal
 from mp_core.system import ENDING
 
 __all__ = ["as_json", "check_output", "path", "positive", "printable", "removable", "write_json"]
@@ -38,7 +39,7 @@ def positive(text: str) -> int:
     """Read an integer of at least 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1; received {text!r}")
+        raise argparse.ArgumentTypeError(refusal(text, "must be an integer of at least 1"))
     return number
 
 

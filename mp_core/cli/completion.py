@@ -5,20 +5,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from mp_core.cli.common import DONE
+from mp_core.cli.grammar import new_command
+from mp_core.cli.policies import WORDS, policy, stored_policy
 from mp_core.extras import needed_by
 
 __all__ = ["actions_of", "add_command", "is_path"]
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
-_FILES = {"FILE", "IN", "OUT", "A", "B", "REGEX=POLICY|FILE"}  # what the usage calls an argument that is a file
-_FOLDERS = {"DIR", "MODEL"}
+_PATHS = {"FILE", "MODEL", "OTHER", "OUT", "REGEX=POLICY|FILE"}  # what help calls an argument that is a file or folder
 
 
 def add_command(commands: Any, parser: argparse.ArgumentParser) -> None:
     """Add the command `completion`, which describes the arguments of `parser`."""
-    command = commands.add_parser("completion", help="print a script for a shell that completes what is typed")
+    examples = ("completion bash > ~/.local/share/bash-completion/completions/mp-core",)
+    command = new_command(
+        commands,
+        "completion",
+        lambda arguments: _completion(parser, arguments.shell),
+        "print a script for a shell that completes what is typed",
+        examples,
+    )
     command.add_argument("shell", choices=SHELLS)
-    command.set_defaults(run=lambda arguments: _completion(parser, arguments.shell))
 
 
 def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
@@ -26,14 +33,16 @@ def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
         import shtab
     for action in actions_of(parser):
         if is_path(action):
-            action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIR  # type: ignore[attr-defined]
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.type in (policy, stored_policy):
+            action.choices = WORDS
     print(shtab.complete(parser, shell))
     return DONE
 
 
 def is_path(action: argparse.Action) -> bool:
     """Whether an argument is the name of a file or folder."""
-    return action.metavar in _FILES | _FOLDERS
+    return action.metavar in _PATHS
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

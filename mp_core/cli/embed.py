@@ -17,8 +17,11 @@ import numpy as np
 
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.checkpoint.reading import lines_of
+from mp_core.cli import options
 from mp_core.cli.common import DONE, check_output, positive, printable
-from mp_core.cli.policies import policy, policy_map
+from mp_core.cli.grammar import new_command
+from mp_core.cli.policies import policy_map
+from mp_core.cli.suggest import not_one_of
 from mp_core.extras import needed_by
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
@@ -27,17 +30,19 @@ from mp_core.progress import counting
 
 __all__ = ["add_command", "input_files", "read_texts"]
 
+_FILES = "UTF-8 text; standard input if none is given, or for -"
 # Texts are read, embedded and written piece by piece: a piece ends once it has this many texts or characters.
 _TEXTS, _CHARACTERS = 1024, 2**22
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the program's."""
-    embed = commands.add_parser("embed", help="embed texts, one a line, with a model from a folder")
-    embed.add_argument("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input if none is given, or for -")
-    embed.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and model.safetensors")
+    examples = "embed MODEL news.txt > vectors.jsonl", "embed MODEL --policy int8 --output vectors.npy news.txt"
+    embed = new_command(commands, "embed", _embed, "embed texts, one a line, with a model from a folder", examples)
+    options.add_model(embed)
+    embed.add_argument("files", nargs="*", default=(), metavar="FILE", help=_FILES)
     policies = embed.add_mutually_exclusive_group()
-    policies.add_argument("--policy", type=policy, help="as int8 or mixed_bfloat16 (default: as DIR holds its weights)")
+    options.add(policies, "policy")
     policies.add_argument("--map", metavar="FILE", help="policies by layer, of `mp-core choose --output NAME.json`")
     embed.add_argument("--batch-size", type=positive, default=32, metavar="N", help="default: %(default)s")
     prompt = embed.add_mutually_exclusive_group()
@@ -51,16 +56,14 @@ def add_command(commands: Any) -> None:
     embed.add_argument(
         "--truncate-dim", type=positive, metavar="N", help="keep N numbers of each (default: what the model says)"
     )
-    embed.add_argument("--output", metavar="FILE", help="default: standard output; with --dask, a folder")
+    options.add(embed, "output", help="default: standard output; with --dask, a folder")
     embed.add_argument(
         "--format",
         choices=(*_FORMATS, "parquet"),
         help="default: by the suffix of --output, else jsonl; with --dask, npy",
     )
     embed.add_argument("--dask", metavar="ADDRESS", help="embed on the workers of this dask cluster (npy or parquet)")
-    embed.add_argument("--force", action="store_true", help="replace the output if it exists")
-    embed.add_argument("--quiet", action="store_true", help="no progress, no word of texts that were cut off")
-    embed.set_defaults(run=_embed)
+    options.add(embed, "force", "threads", "quiet", "no-progress")
 
 
 class _Line(NamedTuple):
@@ -86,6 +89,7 @@ class _Tally:
 
 
 def _embed(arguments: argparse.Namespace) -> int:
+    options.check_model(arguments)
     if arguments.dask is not None:
         return _embed_on_cluster(arguments)
     if arguments.format == "parquet":
@@ -103,9 +107,9 @@ def _embed(arguments: argparse.Namespace) -> int:
         policies = policy_map(arguments.map) if arguments.map else arguments.policy
         encoder = BertEncoder.from_folder(arguments.model, policies)
         if arguments.prompt_name not in (None, *encoder.prompts):
-            known = ", ".join(map(repr, encoder.prompts))
-            raise argparse.ArgumentError(None, f"argument --prompt-name: must be one of {known}")
-        tally, show, names = _Tally(), sys.stderr.isatty() and not arguments.quiet, arguments.files or ["-"]
+            reason = not_one_of(arguments.prompt_name, encoder.prompts)
+            raise argparse.ArgumentError(None, f"argument --prompt-name: {reason}")
+        tally, show, names = _Tally(), options.shows_progress(arguments), arguments.files or ["-"]
         if show and "-" in names and sys.stdin is not None and sys.stdin.isatty():
             print("mp-core: reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
         with counting(show=show, total=_number_of_lines(names) if show else None, unit="text") as done:
@@ -124,6 +128,8 @@ def _embed(arguments: argparse.Namespace) -> int:
 def _embed_on_cluster(arguments: argparse.Namespace) -> int:
     if not arguments.dask:
         raise argparse.ArgumentError(None, "argument --dask: must be the address of a scheduler; received ''")
+    if arguments.threads is not None:
+        raise argparse.ArgumentError(None, "argument --threads: does not go with --dask, whose workers have their own")
     if not arguments.output or not arguments.files or "-" in arguments.files:
         raise argparse.ArgumentError(None, "argument --dask: needs --output and files, which the workers read")
     if arguments.format not in (None, "npy", "parquet"):
@@ -148,7 +154,7 @@ def _embed_on_cluster(arguments: argparse.Namespace) -> int:
                 prompt_name=arguments.prompt_name,
                 truncate_dim=arguments.truncate_dim,
                 force=arguments.force,
-                show_progress=False if arguments.quiet else None,
+                show_progress=False if arguments.quiet or arguments.no_progress else None,
             )
         except dask.PartError as error:
             raise ValueError(str(error)) from error

@@ -7,7 +7,8 @@ from typing import Any
 from mp_core import config
 from mp_core.benchmark import Limit, measure
 from mp_core.checkpoint import RequestError
-from mp_core.cli.common import positive
+from mp_core.cli import options
+from mp_core.cli.suggest import refusal
 from mp_core.core.cpu import isas
 from mp_core.dtypes import dtype_of
 from mp_core.formats import PANELS
@@ -34,13 +35,15 @@ _ARITHMETICS = {
     "pairs": "bfloat16, two elements of K at a time",
     "quads": "8-bit integers, four elements of K at a time, exact",
 }
+_TYPES = f"of A and B: {', '.join(PANELS)} (of B, beside bfloat16)"
+_LAID = "of B: packed, kn (row-major) or nk (transposed)"
 _MOST_READ = 1 << 28  # bytes: a larger B is read at the rate of one of this size
 
 
 def shape(value: str) -> tuple[int, int, int]:
     """Return (M, K, N) of a text like 16x4096x4096."""
     if not re.fullmatch(r"[1-9]\d{0,11}(x[1-9]\d{0,11}){2}", value):
-        raise argparse.ArgumentTypeError(f"a shape is MxKxN, such as 16x4096x4096; received {value!r}")
+        raise argparse.ArgumentTypeError(refusal(value, "must be MxKxN, such as 16x4096x4096"))
     m, k, n = map(int, value.split("x"))
     return m, k, n
 
@@ -48,9 +51,9 @@ def shape(value: str) -> tuple[int, int, int]:
 def add_options(info: argparse.ArgumentParser) -> None:
     """Add the options of `info` that concern a plan."""
     info.add_argument("--plan", type=shape, metavar="MxKxN", help="tell how such a product is computed, and why")
-    info.add_argument("--dtype", choices=PANELS, default="float32", help="of A and B; int4: of B, beside bfloat16")
-    info.add_argument("--layout", choices=_LAYOUTS, default="packed", help="of B: packed, row-major or transposed")
-    info.add_argument("--threads", type=positive, metavar="N", help="default: as without --plan")
+    info.add_argument("--dtype", choices=PANELS, default="float32", metavar="TYPE", help=_TYPES)
+    info.add_argument("--layout", choices=_LAYOUTS, default="packed", metavar="LAYOUT", help=_LAID)
+    options.add(info, "threads")
     info.add_argument("--isa", choices=isas(), metavar="SET", help="default: the instruction set in use")
 
 
@@ -59,7 +62,7 @@ def described(arguments: argparse.Namespace) -> dict[str, Any]:
     m, k, n = arguments.plan
     if arguments.dtype == "int4" and arguments.layout != "packed":
         raise RequestError(f"--layout must be packed for int4; received {arguments.layout}")
-    threads = arguments.threads or config.get_num_threads()
+    threads = config.get_num_threads()
     dtype = "bfloat16" if arguments.dtype == "int4" else arguments.dtype
     plan = product_plan(
         m, k, n, dtype, b_dtype=arguments.dtype, layout=arguments.layout, threads=threads, isa=arguments.isa

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable
-from re import escape
+from re import escape, findall
 from typing import Any, TypeVar
 
 from mp_core import dtype_policies
@@ -10,18 +10,46 @@ from mp_core.checkpoint import stored_as
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import printable
-from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.cli.suggest import meant, refusal
+from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
+from mp_core.dtype_policies.registry import PLAIN
+from mp_core.dtype_policies.schemes import Scheme
 from mp_core.models import BertEncoder
 from mp_core.patterns import matcher
+from mp_core.tables import aligned
 
-__all__ = ["policy", "policy_map", "stored_map", "stored_policy"]
+__all__ = ["WORDS", "policy", "policy_map", "stored_map", "stored_policy", "table_of_policies"]
 
 T = TypeVar("T")
+
+WORDS = (*PLAIN, *(spelling.replace("N", "64") for spelling in SPELLINGS))
+"""The policies that have a name of their own; groups have 64 weights."""
+
+_SHARED = {"channel": "channel", "tensor": "matrix", "group": "64 weights"}
+_INPUTS = {"float": "floats", "dynamic": "quantized row by row", "fixed": "quantized, fixed scales"}
+
+
+_END = """\
+Groups may be of another length than 64. A scheme (from int8 on) alone means
+SCHEME_from_mixed_bfloat16. `fixed` needs a sample of texts:
+mp-core convert --calibrate."""
+
+
+def table_of_policies() -> str:
+    """Return the policies, one a line: the type of weights, what shares a scale, and the inputs of products."""
+    rows = [["policy", "weights", "a scale for", "inputs of products"]]
+    for name in PLAIN:
+        chosen = dtype_policies.policy_of(name)
+        rows.append([name, chosen.variable_dtype, "", chosen.compute_dtype])
+    for name in WORDS[len(PLAIN) :]:
+        scheme = Scheme.parse(name)
+        rows.append([name, scheme.codes, _SHARED[scheme.per], _INPUTS[scheme.inputs]])
+    return f"{aligned(rows, left=range(4))}\n\n{_END}"
 
 
 def policy(word: str) -> str:
     """Check the word for a policy to compute under; return the name of the policy."""
-    chosen = _meant(dtype_policies.policy_of, word)
+    chosen = _read(dtype_policies.policy_of, word)
     compute_dtype = chosen.compute_dtype
     if chosen.scheme is None and chosen.quantization_mode not in (None, "float8"):
         raise argparse.ArgumentTypeError(f"must be a policy that layers compute in; {word!r} only names its weights")
@@ -34,16 +62,32 @@ def policy(word: str) -> str:
 
 def stored_policy(word: str) -> str:
     """Check the word for a policy to store tensors under."""
-    _meant(stored_as, word)
+    _read(stored_as, word)
     return word
 
 
-def _meant(read: Callable[[str], T], word: str) -> T:
-    """Return what `read` makes of a word; what it says against one says what would do."""
+def _read(read: Callable[[str], T], word: str) -> T:
+    """Return what `read` makes of a word; what it says against one names what may be meant and what would do."""
     try:
         return read(word)
     except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("`policy` ")) from error
+        allowed, came, reason = str(error).removeprefix("`policy` ").partition(f"; received {word!r}")
+        message = f"{refusal(word, allowed, _meant(read, word))}{reason}" if came else allowed
+        raise argparse.ArgumentTypeError(message) from error
+
+
+def _meant(read: Callable[[str], object], word: str) -> str | None:
+    """Return the policy that a word most likely stands for, if `read` takes it."""
+    size = next(iter(findall(r"/(\d+)", word)), "64")
+    known = [other.replace("64", size) for other in WORDS]
+    others = [meant(part, known) for part in word.split("_from_")]
+    if None in others or (other := "_from_".join(map(str, others))) == word:
+        return None
+    try:
+        read(other)
+    except (TypeError, ValueError):
+        return None
+    return other
 
 
 def policy_map(path: str) -> DTypePolicyMap:

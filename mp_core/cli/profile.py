@@ -8,8 +8,10 @@ import numpy as np
 
 from mp_core import config
 from mp_core.benchmark import Limit, measure
-from mp_core.cli.common import DONE, check_output, positive, write_json
-from mp_core.cli.policies import policy
+from mp_core.cli import options
+from mp_core.cli.common import DONE, positive
+from mp_core.cli.grammar import new_command
+from mp_core.cli.suggest import refusal
 from mp_core.extras import needed_by
 from mp_core.forward import ForwardPlan, Operation
 from mp_core.models import BertEncoder
@@ -19,37 +21,32 @@ __all__ = ["add_command", "rows_of", "table"]
 
 def add_command(commands: Any) -> None:
     """Add the command `profile`."""
-    command = commands.add_parser("profile", help="where the time of an encoder goes, operation by operation")
-    command.add_argument("--model", required=True, metavar="DIR", help="folder of an encoder")
-    command.add_argument("--policy", type=policy, metavar="POLICY", help="default: the one that the folder names")
-    command.add_argument("--batch", type=positive, default=8, metavar="N", help="texts (default 8)")
+    examples = "profile MODEL", "profile MODEL --policy int8 --batch-size 1 --plot profile.svg"
+    summary = "tell where the time of an encoder goes, operation by operation"
+    command = new_command(commands, "profile", _profile, summary, examples)
+    options.add_model(command)
+    options.add(command, "policy")
+    command.add_argument("--batch-size", type=positive, default=8, metavar="N", help="texts (default 8)")
     command.add_argument("--length", type=positive, default=64, metavar="N", help="tokens of each text (default 64)")
-    command.add_argument("--threads", type=positive, metavar="N", help="default: as `mp-core info` says")
-    command.add_argument("--json", metavar="FILE", help="write the table here too")
-    command.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png (needs matplotlib)")
-    command.set_defaults(run=_profile)
+    options.add(command, "json", "plot", "threads", "quiet")
 
 
 def _profile(arguments: argparse.Namespace) -> int:
-    for option in ("json", "plot"):
-        if getattr(arguments, option) is not None:
-            check_output(f"--{option}", getattr(arguments, option))
+    options.check_outputs(arguments, arguments.model)
+    options.check_model(arguments)
     encoder = BertEncoder.from_folder(arguments.model, arguments.policy)
     if arguments.length > encoder.max_length:
-        raise argparse.ArgumentError(
-            None, f"argument --length: must be at most {encoder.max_length}; received {arguments.length}"
-        )
-    with config.num_threads(arguments.threads or config.get_num_threads()):
-        ids = np.ones((arguments.batch, arguments.length), np.int32)
-        rows = rows_of(ForwardPlan(encoder.model, (ids,), {}).profile(repeat=20))
-        report: dict[str, Any] = {"isa": config.isa(), "threads": config.get_num_threads(), "rows": rows}
-    report |= {"batch": arguments.batch, "length": arguments.length, "policy": encoder.model.dtype_policy.name}
+        reason = refusal(str(arguments.length), f"must be at most {encoder.max_length}")
+        raise argparse.ArgumentError(None, f"argument --length: {reason}")
+    ids = np.ones((arguments.batch_size, arguments.length), np.int32)
+    rows = rows_of(ForwardPlan(encoder.model, (ids,), {}).profile(repeat=20))
+    report: dict[str, Any] = {"isa": config.isa(), "threads": config.get_num_threads(), "rows": rows}
+    report |= {"batch": arguments.batch_size, "length": arguments.length, "policy": encoder.model.dtype_policy.name}
     total = sum(row["seconds"] for row in rows)
-    print(f"{arguments.batch} texts of {arguments.length} tokens, {report['policy']}, {report['isa']}, "
-          f"{report['threads']} thread{'s' * (report['threads'] > 1)}: {total * 1e3:.3g} ms")  # fmt: skip
-    print(table(rows))
-    if arguments.json is not None:
-        write_json(arguments.json, report)
+    texts = f"{arguments.batch_size} text{'s' * (arguments.batch_size > 1)} of {arguments.length} tokens"
+    threads = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
+    heading = f"{texts}, {report['policy']}, {report['isa']}, {threads}: {total * 1e3:.3g} ms"
+    options.show(arguments, report, lambda: f"{heading}\n{table(rows)}")
     if arguments.plot is not None:
         _plot(Path(arguments.plot), rows)
     return DONE

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from mp_core import config
 from mp_core.checkpoint.reading import read_file
+from mp_core.cli import options
 from mp_core.cli.common import DONE, positive, printable
-from mp_core.cli.policies import policy
+from mp_core.cli.grammar import new_command
+from mp_core.cli.suggest import refusal
 from mp_core.extras import missing
 from mp_core.serving.limits import Limits
 
@@ -35,12 +37,13 @@ _LIMITS = {
 
 def add_command(commands: Any) -> None:
     """Add the command to the program's."""
-    serve = commands.add_parser("serve", help="answer requests for embeddings and scores over HTTP")
+    examples = "serve MODEL", "serve MODEL --policy int8 --port 8080 --threads 4", "serve small=MODEL large=OTHER"
+    serve = new_command(commands, "serve", _serve, "answer requests for embeddings and scores over HTTP", examples)
     serve.add_argument(
         "models", nargs="+", metavar="MODEL", help="folder of a model, which goes by its name, or NAME=FOLDER"
     )
-    serve.add_argument("--policy", type=policy, help="of all models (default: as each folder holds its weights)")
-    serve.add_argument("--threads", type=positive, metavar="N", help="that compute (default: as `mp-core info` says)")
+    options.add(serve, "policy", help="of all models (default: as each folder holds its weights)")
+    options.add(serve, "threads")
     serve.add_argument("--host", metavar="HOST", help="name or address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", type=_port, metavar="PORT", help="0 is any that is free (default: 8000)")
     serve.add_argument("--unix-socket", metavar="FILE", help="listen there, and on no port")
@@ -56,8 +59,7 @@ def add_command(commands: Any) -> None:
             )
     serve.add_argument("--grace-seconds", type=positive, default=30, metavar="N", help=_GRACE)
     serve.add_argument("--log-format", choices=("plain", "json"), default="plain", help="default: %(default)s")
-    serve.add_argument("--quiet", action="store_true", help="log no requests, except those in which the server failed")
-    serve.set_defaults(run=_serve)
+    options.add(serve, "quiet", help="log no requests, except those in which the server failed")
 
 
 _GRACE = "after SIGTERM, to answer what was received (default: %(default)s)"
@@ -96,7 +98,7 @@ def _check_packages() -> None:
 
 def _port(word: str) -> int:
     if not word.isdecimal() or int(word) > 65535:
-        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 65535; received {word!r}")
+        raise argparse.ArgumentTypeError(refusal(word, "must be an integer from 0 to 65535"))
     return int(word)
 
 
@@ -107,7 +109,7 @@ def _folders(words: list[str]) -> dict[str, Path]:
         name, equals, folder = ("", "", word) if Path(word).is_dir() else word.rpartition("=")
         name = name if equals else Path(os.path.abspath(folder)).name
         if not (name and folder and name.isprintable()):
-            raise argparse.ArgumentError(None, f"argument MODEL: must be FOLDER or NAME=FOLDER; received {word!r}")
+            raise argparse.ArgumentError(None, f"argument MODEL: {refusal(word, 'must be FOLDER or NAME=FOLDER')}")
         if name in found:
             raise argparse.ArgumentError(None, f"argument MODEL: two have the name {name}; NAME=FOLDER gives another")
         found[name] = Path(folder)

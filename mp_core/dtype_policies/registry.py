@@ -64,7 +64,8 @@ def get(identifier: Any) -> DTypePolicy:
         ) from None
 
 
-_PLAIN = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+PLAIN = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+"""The policies that quantize nothing."""
 
 
 def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
@@ -103,7 +104,7 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
     except ValueError as error:
         reason = f" ({error})" if "_from_" in word or word == "int4" else ""
         raise ValueError(
-            f"`{argument}` must be one of {', '.join((*_PLAIN, *SPELLINGS))}, or SCHEME_from_POLICY such as "
+            f"`{argument}` must be one of {', '.join((*PLAIN, *SPELLINGS))}, or SCHEME_from_POLICY such as "
             f"int8_from_mixed_float16; received {word!r}{reason}"
         ) from None
 

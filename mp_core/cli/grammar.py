@@ -1,0 +1,162 @@
+"""The grammar of the command line: how arguments are read, how help and errors look."""
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from mp_core.cli.common import USAGE
+from mp_core.cli.suggest import not_one_of, suggestion
+
+__all__ = ["Parser", "error_text", "new_command"]
+
+_BOLD, _CYAN, _RED, _PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
+_WIDEST = 100
+
+
+def new_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: Sequence[str]
+) -> "Parser":
+    """Add a command to the program's and return its parser.
+
+    Parameters
+    ----------
+    commands : argparse action
+        The commands of the program.
+    name : str
+    run : callable
+        What does the work and returns the exit code.
+    summary : str
+        What the command does, in a few words.
+    examples : sequence of str
+        Command lines, without the name of the program, for its help.
+    """
+    shown = "\n".join(["examples:", *(f"  $ mp-core {line}" for line in examples)])
+    command: Parser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=shown
+    )
+    command.set_defaults(run=run, parser=command)
+    return command
+
+
+def error_text(program: str, message: str) -> str:
+    """Return an error as it is printed on standard error: in colour and wrapped if that is a terminal."""
+    text = f"{program}: error: {message}"
+    if not sys.stderr.isatty():
+        return text
+    wrapped = textwrap.fill(
+        text, _width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+    return wrapped.replace("error:", f"{_RED}error:{_PLAIN}", 1) if _has_colour(sys.stderr) else wrapped
+
+
+def _width() -> int:
+    return max(40, min(_WIDEST, shutil.get_terminal_size().columns))
+
+
+def _has_colour(stream: Any) -> bool:
+    """Whether to colour what is written to a stream: it is a terminal, and nobody objects (https://no-color.org)."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _coloured(text: str) -> str:
+    """Return a help text with bold headings and coloured names of options."""
+    text = re.sub(r"^\w[\w ]*:(?= |$)", rf"{_BOLD}\g<0>{_PLAIN}", text, flags=re.MULTILINE)
+    return re.sub(r"(?<![\w-])--?[a-zA-Z][\w-]*", rf"{_CYAN}\g<0>{_PLAIN}", text)
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help in the width of the terminal, whose examples keep their lines."""
+
+    def __init__(self, prog: str, **rest: Any) -> None:
+        super().__init__(prog, **rest | {"width": _width() - 2, "max_help_position": 26})
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says what was meant, and whose errors end with the command that shows the help."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest | {"formatter_class": _Formatter})
+        self.color = False  # from Python 3.14 on argparse colours by itself, by other rules
+        self._intermixed = False
+
+    def error(self, message: str) -> NoReturn:
+        """End with a usage error: what is wrong, then the command that shows the help."""
+        self.exit(USAGE, f"{error_text(self.prog, message)}\nHelp: {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read arguments; an unknown option is the first thing that is said, also where others are missing."""
+        words = sys.argv[1:] if args is None else list(args)
+        if self._intermixed:
+            return super().parse_known_args(words, namespace)
+        words = self._present(words)
+        self._check_options(words)
+        if not any(not action.option_strings and action.nargs in ("*", "+") for action in self._actions):
+            return super().parse_known_args(words, namespace)
+        self._intermixed = True  # so that options may stand between the first and the last of many arguments
+        try:
+            return self.parse_known_intermixed_args(words, namespace)
+        finally:
+            self._intermixed = False
+
+    def _present(self, words: list[str]) -> list[str]:
+        """Return words in the spelling of today: a model comes first, --json has a file only if its name says so."""
+        has_model = any(action.dest == "model" for action in self._actions)
+        has_json = "--json" in self._option_string_actions
+        end = words.index("--") if "--" in words else len(words)
+        given, models, others = deque(words[:end]), [], []
+        while given:
+            word = given.popleft()
+            name, equals, value = word.partition("=")
+            if (has_model and name == "--model") or (has_json and name == "--report"):
+                value = value if equals or not given else given.popleft()
+                if name == "--model":
+                    models.append(value)
+                else:
+                    others.append(f"--json={value}")
+            elif has_json and word == "--json" and not (given and re.fullmatch(r"|-|.*\.json", given[0])):
+                others.append("--json=-")
+            else:
+                others.append(word)
+        return [*models, *others, *words[end:]]
+
+    def _check_options(self, words: list[str]) -> None:
+        known = list(self._option_string_actions)
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                return
+            if re.fullmatch(r"--[\w-]+", name) and not any(option.startswith(name) for option in known):
+                self.error(f"unknown option {name}{suggestion(name, known)}")
+
+    def refuse(self, words: list[str]) -> None:
+        """End with a usage error about the first of the words that no argument takes, if there are any."""
+        if words and words[0].startswith("-"):
+            self.error(f"unknown option {words[0]}")
+        if words:
+            has_json = "--json" in self._option_string_actions
+            hint = "; a file of another name than .json is --json=FILE" if has_json else ""
+            self.error(f"unexpected argument {words[0]}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"unknown command: {not_one_of(value, action.choices)}")
+        raise argparse.ArgumentError(action, not_one_of(str(value), map(str, action.choices)))
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is None:  # standard output, with which the process started closed
+            raise BrokenPipeError
+        if file is sys.stdout:
+            print(_coloured(message) if _has_colour(file) else message, end="", file=file, flush=True)
+        else:
+            super()._print_message(message, file)

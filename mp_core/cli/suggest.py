@@ -1,0 +1,80 @@
+"""Did you mean: the known word that a mistyped or differently spelled one stands for."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["meant", "not_one_of", "refusal", "suggestion"]
+
+_OTHER_NAMES = {
+    "bf16": "bfloat16",
+    "double": "float64",
+    "e4m3": "float8_e4m3fn",
+    "e4m3fn": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "f16": "float16",
+    "f32": "float32",
+    "float": "float32",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp8": "float8_e4m3fn",
+    "f8": "float8_e4m3fn",
+    "float8": "float8_e4m3fn",
+    "half": "float16",
+    "i4": "int4",
+    "i8": "int8",
+    "q4": "int4",
+    "q8": "int8",
+    "single": "float32",
+    "w4a16": "int4",
+    "w8a16": "int8/weight_only",
+    "w8a8": "int8",
+}
+"""What other programs call a type or a policy -> what mp_core calls it."""
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that another one most likely stands for, or None.
+
+    Examples
+    --------
+    >>> meant("mixed_bf16", ["bfloat16", "mixed_bfloat16"]), meant("INT8", ["int8"]), meant("conver", ["convert"])
+    ('mixed_bfloat16', 'int8', 'convert')
+    """
+    words = list(known)
+    plain = word.lower()
+    plain = _OTHER_NAMES.get(plain, plain)
+    plain = "".join(_OTHER_NAMES.get(part, part) for part in re.split(r"([_/])", plain))
+    parts = _parts(plain)
+    holding = [other for other in words if parts and parts <= _parts(other)]
+    return min(holding, key=len, default=None) or next(iter(get_close_matches(plain, words, 1)), None)
+
+
+def _parts(word: str) -> set[str]:
+    """Return what a word consists of, so that `int8_weight_only` and `int8/weight-only` are the same."""
+    return set(re.findall(r"[a-z0-9]+", word.lower()))
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about a word: a question if a known one may be meant, or nothing."""
+    other = meant(word, known)
+    return "" if other is None else f"; did you mean {other}?"
+
+
+def refusal(word: str, allowed: str, other: str | None = None) -> str:
+    """Return a message about a word: first what came, then what may be meant, then what is allowed.
+
+    Examples
+    --------
+    >>> refusal("two", "must be an integer")
+    "received 'two'; it must be an integer"
+    >>> refusal("bf16", "must be float32 or bfloat16", "bfloat16")
+    "received 'bf16'; did you mean bfloat16? It must be float32 or bfloat16"
+    """
+    return f"received {word!r}; {'it' if other is None else f'did you mean {other}? It'} {allowed}"
+
+
+def not_one_of(word: str, known: Iterable[str]) -> str:
+    """Return a message about a word that is none of the known ones."""
+    words = list(known)
+    return refusal(word, f"must be one of {', '.join(words)}", meant(word, words))
