@@ -1,6 +1,7 @@
 import importlib.util
 import itertools
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -70,8 +71,11 @@ def wheel(tmp_path_factory):
     root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("wheel")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(folder)]
-    compiled = root / "build/editable"
-    command += [f"-Cbuild-dir={compiled}"] if compiled.exists() else []
+    compiled, copy = root / "build/editable", root / "build/tests"
+    if compiled.exists():  # meson-python writes into the modules of a wheel, which this process runs: so into a copy
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(compiled, copy, symlinks=True)  # beside the original, since its paths are relative
+        command += [f"-Cbuild-dir={copy}"]
     processes.run([*command, "."], cwd=root, env=environment, check=True, timeout=processes.LONG)
     (built,) = folder.glob("*.whl")
     return built
