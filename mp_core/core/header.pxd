@@ -24,7 +24,7 @@ cdef extern from "kernels.h" nogil:
     enum:
         MP_SATURATE
         MP_STREAM
-        MP_WITHIN
+        MP_NO_CLAMP
         MP_LANES
         MP_PANEL
         MP_ROWS

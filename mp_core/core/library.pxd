@@ -29,7 +29,7 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t matrices, m, n, k
         int threads
         mp_layout a, b
-        bint packed, quantized_here, own_scales, row_zero, zero_point
+        bint packed, quantized_here, finds_scales, row_zero, zero_point
         Py_ssize_t group
         bint reproducible
 
@@ -42,7 +42,7 @@ cdef extern from "library/plan.h" nogil:
         Py_ssize_t k_block
         mp_way way
         mp_decoding decoded
-        bint small, direct, amx, sums_wanted, from_memory, prefetch_within, prefetch_next
+        bint small, reads_a_in_place, amx, sums_wanted, from_memory, prefetch_within, prefetch_next
         Py_ssize_t mc, row_tasks, task_panels, panel_tasks, kc, nc_panels, tail
         mp_task_scratch scratch
 
@@ -99,7 +99,7 @@ cdef extern from "library/product.h" nogil:
         mp_plan plan
         int status
 
-    void mp_turn_column(mp_product *p)
+    void mp_column_as_row(mp_product *p)
     void mp_run_product(mp_product *p, Py_ssize_t matrices, int threads)
 
 cdef extern from "library/contract.h" nogil:

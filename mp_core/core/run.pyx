@@ -6,7 +6,7 @@ from mp_core.core.cpu cimport reproducible_here, threads_for
 from mp_core.core.header cimport MP_QUADS, mp_active, mp_column_bytes
 from mp_core.core.library cimport (
     MP_OPERATION_PRODUCT, mp_arithmetic_of, mp_cost, mp_describe_noted_product, mp_noted_product, mp_product,
-    mp_recorder, mp_run_product, mp_this_machine, mp_turn_column,
+    mp_recorder, mp_run_product, mp_this_machine, mp_column_as_row,
 )
 from mp_core.core.recording cimport recording
 
@@ -39,7 +39,7 @@ cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) exc
     if matrices == 0 or p.m == 0 or p.n == 0:
         return 0
     refuse_huge(p.k)
-    mp_turn_column(p)
+    mp_column_as_row(p)
     if mp_recorder()[0] != NULL:
         note_product(p, matrices, result)
     p.kernels, p.reproducible = mp_active(), reproducible_here()

@@ -109,7 +109,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.a = layout_of((PANELS | {"uint8": MP_A_U8})[dtype], m, k, s["a_layout"] == "km")
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
     q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
-    q.quantized_here, q.own_scales = s["quantize"] is not None, s["quantize"] == "found"
+    q.quantized_here, q.finds_scales = s["quantize"] is not None, s["quantize"] == "found"
     q.reproducible = reproducible_here() if s["reproducible"] is None else s["reproducible"]
     if q.machine == mp_this_machine():
         mp_find_plan(&q, &p)  # as a product does
@@ -118,7 +118,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
         "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded),
-        "a_direct": p.direct,
+        "a_direct": p.reads_a_in_place,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
         "kc_bytes": mp_multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, uint8_t
 from mp_core.core.arrays cimport apart
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_WITHIN, mp_active, mp_kernels,
+    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_NO_CLAMP, mp_active, mp_kernels,
 )
 from mp_core.core.library cimport (
     MP_ASYMMETRIC, MP_POSITIVE, MP_QUANTIZE_WORK, MP_STREAMED, MP_SYMMETRIC, mp_quantization, mp_run_quantization,
@@ -93,7 +93,7 @@ cdef class Recipe:
         z.codes.nibbles, z.back = packed, back
         if not given:
             z.how, z.codes.qmin = <mp_scales_from>self.how, self.qmin
-        z.mode = MP_WITHIN if z.how == MP_SYMMETRIC else 0
+        z.mode = MP_NO_CLAMP if z.how == MP_SYMMETRIC else 0
         if (cnp.PyArray_NBYTES(x) if back else cnp.PyArray_NBYTES(values)) >= MP_STREAMED:
             z.mode |= MP_STREAM
         elements = <double>cnp.PyArray_SIZE(x)

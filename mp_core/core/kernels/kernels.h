@@ -35,8 +35,8 @@ typedef enum {
 enum {
     MP_SATURATE = 1, /* casts: clamp to the largest finite value instead of overflowing */
     MP_STREAM = 2,   /* write by non-temporal stores, past the caches */
-    MP_WITHIN = 4,   /* quantize: the scales cover every finite value, so no clamp is needed */
-    MP_MORE = 8,     /* dequantize: another such call follows; the last one issues the fence of all streamed stores */
+    MP_NO_CLAMP = 4,   /* quantize: the scales cover every finite value, so no clamp is needed */
+    MP_NO_FENCE = 8,   /* dequantize: the caller makes other such calls; the last one issues the fence of all stores */
 };
 
 /* Activations: MP_LINEAR, which is none, and those of kernels/activations.def in its order. */
@@ -181,7 +181,7 @@ typedef struct {
     const char *next;            /* where the part of B begins that this call prefetches for later ones; NULL: none */
     ptrdiff_t rows, row_bytes;   /* that part is `rows` > 0 rows of row_bytes > 0 bytes, ... */
     ptrdiff_t row_stride;        /* ... row_stride bytes apart. Kernels of a transposed B read none of these three */
-    int own;                     /* prefetch this call's own panel, which comes from memory */
+    int this_panel;              /* prefetch this call's own panel, which comes from memory */
     int from_memory;             /* B is larger than half of L2: it is taken to come from memory */
 } mp_prefetch;
 
@@ -208,7 +208,7 @@ typedef struct {
     const int32_t *zero_point;   /* or NULL: zeros */
     ptrdiff_t by_row, by_column; /* 1 if every row (column) has a scale of its own, else 0; not both 1 */
     int32_t qmin, qmax;          /* of integer codes */
-    int mode;                    /* MP_STREAM, MP_WITHIN, MP_MORE */
+    int mode;                    /* MP_STREAM, MP_NO_CLAMP, MP_NO_FENCE */
     ptrdiff_t prefetch_distance; /* quantize, unless by_column: elements from a load of x to what is prefetched with it,
                                     which may lie beyond the array; 0: nothing is prefetched */
 } mp_part;

@@ -139,7 +139,7 @@
  *                                             | idle (Zen 3: docs/tuning.md)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
- * MP_OUT_OF_LINE                              | defined if functions marked APART are too large to be inlined
+ * MP_OUT_OF_LINE                              | defined if functions marked MP_OUTLINED are too large to be inlined
  * MP_NATIVE_TILES                             | defined if there are AMX tiles (products/amx.h)
  */
 #ifndef MP_VOCABULARY_H
@@ -159,9 +159,9 @@
 #include MP_SIMD
 
 #ifdef MP_OUT_OF_LINE
-#define APART static __attribute__((noinline, unused))
+#define MP_OUTLINED static __attribute__((noinline, unused))
 #else
-#define APART V
+#define MP_OUTLINED V
 #endif
 
 #if !defined(MP_NATIVE_BF16) && !defined(MP_NATIVE_DOT)

@@ -107,7 +107,7 @@ static int describe(const mp_core_product *q, mp_product *p) {
 
 /* Plan a described product; return how many threads may run its tasks. */
 static int plan(mp_product *p, int threads) {
-    mp_turn_column(p);
+    mp_column_as_row(p);
     mp_plan_product(p, 1, threads);
     return p->plan.small ? 1 : (int)mp_min(p->threads, mp_product_tasks(p, 1));
 }

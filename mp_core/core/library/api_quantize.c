@@ -65,7 +65,7 @@ static int run(const mp_core_quantization *q, int back, int threads) {
     z.how = given ? MP_GIVEN : asymmetric ? MP_ASYMMETRIC : codes->qmin ? MP_SYMMETRIC : MP_POSITIVE;
     z.format = q->x_type, z.size = mp_element_bytes[q->x_type];
     z.x = q->x, z.q = q->q, z.scale = q->scale, z.zero_point = given || asymmetric ? q->zero_point : NULL;
-    z.mode = z.how == MP_SYMMETRIC ? MP_WITHIN : 0;
+    z.mode = z.how == MP_SYMMETRIC ? MP_NO_CLAMP : 0;
     const ptrdiff_t elements = q->rows * q->cols;
     if ((back ? elements * z.size : codes->nibbles ? elements / 2 : elements) >= MP_STREAMED) z.mode |= MP_STREAM;
     return mp_run_quantization(&z, threads) ? MP_CORE_NO_MEMORY : MP_CORE_OK;

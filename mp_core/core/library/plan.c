@@ -54,7 +54,7 @@ static int is_ready(const mp_problem *q, int arithmetic) {
 static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
     p->decoded = decoded;
     p->format = decoded ? native[p->arithmetic] : q->b.format;
-    p->direct = decoded != MP_WIDER && is_ready(q, p->arithmetic);
+    p->reads_a_in_place = decoded != MP_WIDER && is_ready(q, p->arithmetic);
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
@@ -83,17 +83,17 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
     set_decoding(q, p, decoding_of(q, p, q->m));
     p->small = mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group && !q->zero_point
-               && (p->direct || (q->a.cs == q->a.size && !q->quantized_here));
+               && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
 /* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
 static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
-    ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->made_mc;
+    ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->repacked_mc;
     if (!as_packed(q, p) && p->arithmetic == MP_QUADS && (q->k << mp_wider(p)) * MP_PANEL <= q->machine->l2 / 4)
         mc *= 2; /* all of K is one range, so that no accumulators in scratch take a share of L2 */
     if (has_micro_panels(q, p)) mc /= 2; /* KC is twice as long: see range_bytes */
-    if (!p->direct) {
+    if (!p->reads_a_in_place) {
         const ptrdiff_t row_bytes = mp_max(mp_a_row(p, q->k) * mp_a_bytes(p), 1);
         mc = mp_min(mc, mp_max(t->copy_bytes / row_bytes / MP_ROWS * MP_ROWS, MP_ROWS));
     }
@@ -136,7 +136,7 @@ static void cut(const mp_problem *q, mp_plan *p) {
                                                  : each > t->most_tasks ? t->most_tasks
                                                                         : each);
         if (!q->packed && q->b.cs == q->b.size && q->m <= t->in_place_mc[p->arithmetic]) wanted = threads;
-        if (!p->direct) {
+        if (!p->reads_a_in_place) {
             wanted = threads;
             row_tasks = row_tasks > 1 ? mp_round_up(row_tasks, threads) : 1;
         }
@@ -228,7 +228,7 @@ static void interleave_panels(const mp_problem *q, mp_plan *p) {
     if (p->way != MP_IN_PLACE || p->mc == 1)
         p->kc = many && p->from_memory && !p->amx ? t->packing_memory_k : t->packing_k;
     else if (many)
-        p->kc = t->in_place_again_k;
+        p->kc = t->in_place_reread_k;
     else
         p->kc = p->from_memory && p->arithmetic != MP_QUADS ? t->in_place_memory_k : t->in_place_k;
 }
@@ -290,8 +290,8 @@ static void size_rows(const mp_problem *q, mp_plan *p) {
 static void size_scratch(const mp_problem *q, mp_plan *p) {
     mp_task_scratch *s = &p->scratch;
     const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
-    if (!p->direct) size_rows(q, p);
-    s->row_scales = q->own_scales ? mp_round_up(p->mc * 4, 64) : 0;
+    if (!p->reads_a_in_place) size_rows(q, p);
+    s->row_scales = q->finds_scales ? mp_round_up(p->mc * 4, 64) : 0;
     if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;

@@ -48,7 +48,7 @@ typedef struct {
     mp_layout a, b;
     int packed;                  /* B is packed panels */
     int quantized_here;          /* A is float, and its rows become int8 during the product */
-    int own_scales;              /* ... by scales that are found: each row's amax / 127 */
+    int finds_scales;              /* ... by scales that are found: each row's amax / 127 */
     int row_zero;                /* A has zero points by row */
     int zero_point;              /* B has zero points */
     ptrdiff_t group;             /* elements of K in a scale group of B; 0: there are no scale groups */
@@ -79,12 +79,12 @@ typedef struct {
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread, each panel over all of K at once */
-    int direct;            /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
+    int reads_a_in_place;  /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
     int amx;               /* panels are multiplied by AMX tiles */
     mp_decoding decoded;   /* whether panels are decoded into scratch before they are multiplied, and to what */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
-    int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.own) */
+    int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.this_panel) */
     int prefetch_next;     /* kernels prefetch the next range of K of B while they multiply one (mp_prefetch.next) */
     ptrdiff_t mc;          /* MC: rows of A in a task; all of them meet one panel before the next */
     ptrdiff_t row_tasks;   /* tasks along M */
@@ -101,8 +101,11 @@ static inline ptrdiff_t mp_max(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b;
 static inline ptrdiff_t mp_ceil_div(ptrdiff_t n, ptrdiff_t by) { return (n + by - 1) / by; }
 static inline ptrdiff_t mp_round_up(ptrdiff_t n, ptrdiff_t unit) { return mp_ceil_div(n, unit) * unit; }
 
-/* Bytes of an element in the type of the arithmetic: 4 (wide), 2 (pairs), 1 (quads). */
-static inline ptrdiff_t mp_own_bytes(int arithmetic) { return 4 >> arithmetic; }
+/* Bytes of an element in the type of the arithmetic. */
+static inline ptrdiff_t mp_own_bytes(int arithmetic) {
+    static const int bytes[MP_ARITHMETICS] = {[MP_WIDE] = 4, [MP_PAIRS] = 2, [MP_QUADS] = 1};
+    return bytes[arithmetic];
+}
 
 /* 1 if A and B are made wider, else 0. */
 static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }

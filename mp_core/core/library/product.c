@@ -239,7 +239,7 @@ static void run_small(mp_product *p, char *work) {
     mp_task_place at = {p->a.data, p->b.data, p->b.sums, p->residual.data, p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
-    if (!p->plan.direct) {
+    if (!p->plan.reads_a_in_place) {
         at.a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
         mp_copy_rows(p, g, p->a.data, p->m, work);
         work += p->plan.scratch.a_copy + p->plan.scratch.a_narrow;
@@ -262,7 +262,7 @@ void mp_run_product_task(void *product, ptrdiff_t index) {
     if (p->slots && work) mp_give_slot(p->slots, work);
 }
 
-void mp_turn_column(mp_product *p) {
+void mp_column_as_row(mp_product *p) {
     const int formats_turn = p->a.format == p->b.format || (p->a.format < MP_FLOATS && p->b.format < MP_FLOATS);
     if (p->n != 1 || p->m <= 1 || p->b.packed || p->out.rs != p->out.size || p->bias || p->residual.data
         || p->a.row_scale || p->a.row_zero || p->b.scale || p->b.zero_point || !formats_turn)
@@ -285,7 +285,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     q.a = (mp_layout){p->a.format, (int)p->a.size, p->a.rs, p->a.cs};
     q.b = (mp_layout){p->b.format, (int)mp_element_bytes[p->b.format], p->b.rs, p->b.cs};
     q.packed = p->b.packed, q.quantized_here = p->a.quantized_here;
-    q.own_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales;
+    q.finds_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales;
     q.row_zero = p->a.row_zero != NULL, q.zero_point = p->b.zero_point != NULL;
     q.group = p->b.group_scale ? p->b.group : 0, q.reproducible = p->reproducible;
     mp_gemm *g = &p->common;
@@ -298,7 +298,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     }
     if (!p->plan.sums_wanted) p->b.sums = NULL;
     g->shape.k_block = p->plan.k_block;
-    g->prefetch.from_memory = p->plan.from_memory, g->prefetch.own = p->plan.prefetch_within;
+    g->prefetch.from_memory = p->plan.from_memory, g->prefetch.this_panel = p->plan.prefetch_within;
     g->epilogue.ldo = p->out.rs / p->out.size;
     if (p->residual.data) g->epilogue.ldr = p->residual.rs / p->residual.size;
 }

@@ -68,7 +68,7 @@ typedef struct {
 /* If the result is one contiguous column of several rows, A and B have one format or are both floats, B is unpacked, and
  * there are no scales, zero points, bias or residual: describe the transpose of the product, whose result is one row. Its
  * bits are the same, since a b = b a and the order of sums along K does not change. */
-void mp_turn_column(mp_product *p);
+void mp_column_as_row(mp_product *p);
 
 /* Plan a product whose operands, result and epilogue are set, for at most so many threads, and set what all its tasks
  * share. It is planned for one thread if it is too small for two. */

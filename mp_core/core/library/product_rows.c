@@ -22,7 +22,7 @@ static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, ch
         quantizers->quantize[MP_CODE_I8](&part);
         return;
     }
-    part.qmin = -127, part.mode = MP_WITHIN;
+    part.qmin = -127, part.mode = MP_NO_CLAMP;
     for (ptrdiff_t first = 0; first < rows; first += part.rows) {
         part.rows = mp_min(rows - first, at_once), part.scale = scales + first, part.prefetch_distance = 0;
         memset(amax, 0, (size_t)part.rows * sizeof(float));
@@ -142,7 +142,7 @@ char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdif
         g->epilogue.row_scale = (float *)work, g->epilogue.row_stride = 1;
         work += parts->row_scales;
     }
-    if (!p->plan.direct) {
+    if (!p->plan.reads_a_in_place) {
         mp_copy_rows(p, g, at->a, g->shape.m, work);
         at->a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
     }

@@ -40,7 +40,7 @@ static mp_part chunk_of(const mp_part *p, ptrdiff_t index, ptrdiff_t *i, ptrdiff
     *i = index / across * rows, *j = index % across * MP_CHUNK;
     const ptrdiff_t at = *i * p->by_row + *j * p->by_column;
     chunk.rows = mp_min(p->rows - *i, rows), chunk.cols = mp_min(p->cols - *j, MP_CHUNK);
-    chunk.ldx = chunk.ldq = chunk.cols, chunk.mode = p->mode & MP_WITHIN, chunk.prefetch_distance = 0;
+    chunk.ldx = chunk.ldq = chunk.cols, chunk.mode = p->mode & MP_NO_CLAMP, chunk.prefetch_distance = 0;
     if (p->scale) chunk.scale = p->scale + at;
     if (p->zero_point) chunk.zero_point = p->zero_point + at;
     return chunk;
@@ -67,7 +67,7 @@ static void convert_chunk(const mp_quantization *z, const mp_part *p, ptrdiff_t 
         chunk.x = numbers.at;
     } else {
         chunk.x = p->x + i * p->ldx + j, chunk.ldx = p->ldx, chunk.prefetch_distance = p->prefetch_distance;
-        chunk.mode = !z->back ? p->mode & ~MP_STREAM : is_last ? p->mode : p->mode | MP_MORE;
+        chunk.mode = !z->back ? p->mode & ~MP_STREAM : is_last ? p->mode : p->mode | MP_NO_FENCE;
     }
     if (z->codes.nibbles) chunk.q = codes.at;
     else chunk.q = p->q + i * p->ldq + j, chunk.ldq = p->ldq;

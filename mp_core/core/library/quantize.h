@@ -55,7 +55,7 @@ typedef struct {
     mp_passage passage;
     mp_scales_from how;
     int back;            /* from codes to numbers */
-    int mode;            /* flags of kernels.h: MP_STREAM, MP_WITHIN */
+    int mode;            /* flags of kernels.h: MP_STREAM, MP_NO_CLAMP */
     int format;          /* of x */
     ptrdiff_t size;      /* bytes of its elements */
     char *x;

@@ -25,7 +25,7 @@ typedef struct {
     /* Tasks. */
     ptrdiff_t packed_mc;        /* MC at most, in rows of A, of packed panels: these rows over one range of K, and the
                                    panel's range (L2 / 4), fit L2 */
-    ptrdiff_t made_mc;          /* MC at most, in rows of A, of made panels: beside so many rows, making a panel costs
+    ptrdiff_t repacked_mc;      /* MC at most, in rows of A, of made panels: beside so many rows, making a panel costs
                                    1/100 of its product. plan.c doubles it for integers if all of K is one range, and
                                    halves it if panels become micro-panels, of which a range of K is longer */
     ptrdiff_t small_mc;         /* rows of A in a task up to which a range of K is sized for L1, if no micro-panels hold
@@ -52,18 +52,18 @@ typedef struct {
                                    which take packing_k */
     ptrdiff_t in_place_k;       /* ... in place beside 2 to MR rows of A, which read B once */
     ptrdiff_t in_place_memory_k; /* ... the same, of floats from memory */
-    ptrdiff_t in_place_again_k; /* ... in place beside more than MR rows, which read the range once per MR rows */
+    ptrdiff_t in_place_reread_k; /* ... in place beside more than MR rows, which read the range once per MR rows */
     ptrdiff_t memory_row_bytes; /* NC of B from memory beside more than MR rows: bytes of NC columns of a row of B */
     mp_tuning_amx amx;
 } mp_tuning;
 
-#define MP_AS_THE_SET_SAYS .few_rows_f16 = PTRDIFF_MAX
+#define MP_FEW_ROWS_F16_OF_THE_SET .few_rows_f16 = PTRDIFF_MAX
 #define MP_MEASURED_ON_ZEN_4 \
-    .packed_mc = 192, .made_mc = 1032, .small_mc = 48, \
+    .packed_mc = 192, .repacked_mc = 1032, .small_mc = 48, \
     .thread_work = 1 << 20, .least_tasks = 2, .most_tasks = 16, .copy_bytes = 8 << 20, \
     .in_place_mc = {24, 18, 6}, .in_place_l2_mc = 192, .transposed_mc = {24, 24, 12}, .transposed_quads_k = 512, \
     .prefetch_mc = {10, 8}, \
-    .packing_k = 512, .packing_memory_k = 128, .in_place_k = 32, .in_place_memory_k = 16, .in_place_again_k = 64, \
+    .packing_k = 512, .packing_memory_k = 128, .in_place_k = 32, .in_place_memory_k = 16, .in_place_reread_k = 64, \
     .memory_row_bytes = 1 << 10
 
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
@@ -78,16 +78,16 @@ typedef struct {
 /* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,
  * predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse N1, V1 or V2 core has 64
  * KiB of L1d and 512 KiB to 2 MiB of L2. */
-#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS
+#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET
 
 /* A family takes the constants of the nearest measured one. Whether a set of its own would be faster on Zen 5 has not been
  * measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
-    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
-    [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
+    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
+    [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
     [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_PREDICTED_FOR_INTEL, MP_MEASURED_WITH_AMX},
     [MP_CPU_AARCH64] = {MP_PREDICTED_FOR_AARCH64},
-    [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_AS_THE_SET_SAYS, MP_MEASURED_WITH_AMX},
+    [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
 };
 
 #endif

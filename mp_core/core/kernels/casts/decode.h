@@ -3,14 +3,14 @@
  *   wide_part_*(word, s)  element s of each group, as f32
  *   pair_part_*(word, s)  elements 2 s and 2 s + 1 of each group, as two bf16, the first in the low half of the lane */
 
-APART vf32 wide_part_bf16(vu32 word, const int s) {
+MP_OUTLINED vf32 wide_part_bf16(vu32 word, const int s) {
     return as_f32(s ? and_u32(word, set_u32(0xFFFF0000u)) : shl_u32(word, 16));
 }
 
-APART vf32 wide_part_i8(vu32 word, const int s) { return f32_from_i32(sar_u32(shl_u32(word, 24 - 8 * s), 24)); }
+MP_OUTLINED vf32 wide_part_i8(vu32 word, const int s) { return f32_from_i32(sar_u32(shl_u32(word, 24 - 8 * s), 24)); }
 
 /* Eight int4: elements 0, 2, 4, 6 are in the low half of the lane, 1, 3, 5, 7 in the high half. */
-APART vf32 wide_part_i4(vu32 word, const int s) {
+MP_OUTLINED vf32 wide_part_i4(vu32 word, const int s) {
     return f32_from_i32(sar_u32(shl_u32(word, 28 - (s / 2 * 4 + s % 2 * 16)), 28));
 }
 
@@ -20,33 +20,35 @@ V vu32 as_pair(vf32 first, vf32 second) {
 }
 
 #ifdef MP_NATIVE_F8_PAIRS
-APART vu32 pair_part_e4m3fn(vu32 word, const int s) { return pair_from_e4m3fn(word, s); }
-APART vu32 pair_part_e5m2(vu32 word, const int s) { return pair_from_e5m2(word, s); }
-APART vf32 wide_part_e4m3fn(vu32 word, const int s) { return wide_part_bf16(pair_from_e4m3fn(word, s / 2), s % 2); }
-APART vf32 wide_part_e5m2(vu32 word, const int s) { return wide_part_bf16(pair_from_e5m2(word, s / 2), s % 2); }
+MP_OUTLINED vu32 pair_part_e4m3fn(vu32 word, const int s) { return pair_from_e4m3fn(word, s); }
+MP_OUTLINED vu32 pair_part_e5m2(vu32 word, const int s) { return pair_from_e5m2(word, s); }
+MP_OUTLINED vf32 wide_part_e4m3fn(vu32 word, const int s) {
+    return wide_part_bf16(pair_from_e4m3fn(word, s / 2), s % 2);
+}
+MP_OUTLINED vf32 wide_part_e5m2(vu32 word, const int s) { return wide_part_bf16(pair_from_e5m2(word, s / 2), s % 2); }
 #else
-APART vf32 wide_part_e4m3fn(vu32 word, const int s) { return f32_of_e4m3fn(shr_u32(word, 8 * s)); }
-APART vf32 wide_part_e5m2(vu32 word, const int s) { return widen_ieee(shr_u32(word, 8 * s), 5, 2); }
-APART vu32 pair_part_e4m3fn(vu32 word, const int s) {
+MP_OUTLINED vf32 wide_part_e4m3fn(vu32 word, const int s) { return f32_of_e4m3fn(shr_u32(word, 8 * s)); }
+MP_OUTLINED vf32 wide_part_e5m2(vu32 word, const int s) { return widen_ieee(shr_u32(word, 8 * s), 5, 2); }
+MP_OUTLINED vu32 pair_part_e4m3fn(vu32 word, const int s) {
     return as_pair(wide_part_e4m3fn(word, 2 * s), wide_part_e4m3fn(word, 2 * s + 1));
 }
-APART vu32 pair_part_e5m2(vu32 word, const int s) {
+MP_OUTLINED vu32 pair_part_e5m2(vu32 word, const int s) {
     return as_pair(wide_part_e5m2(word, 2 * s), wide_part_e5m2(word, 2 * s + 1));
 }
 #endif
 
 #ifdef MP_NATIVE_I8_PAIRS
-APART vu32 pair_part_i8(vu32 word, const int s) { return pair_from_i8(word, s); }
+MP_OUTLINED vu32 pair_part_i8(vu32 word, const int s) { return pair_from_i8(word, s); }
 #else
-APART vu32 pair_part_i8(vu32 word, const int s) {
+MP_OUTLINED vu32 pair_part_i8(vu32 word, const int s) {
     return as_pair(wide_part_i8(word, 2 * s), wide_part_i8(word, 2 * s + 1));
 }
 #endif
 
 #ifdef MP_NATIVE_I4_PAIRS
-APART vu32 pair_part_i4(vu32 word, const int s) { return pair_from_i4(shr_u32(word, 4 * s)); }
+MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) { return pair_from_i4(shr_u32(word, 4 * s)); }
 #else
-APART vu32 pair_part_i4(vu32 word, const int s) {
+MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
     return as_pair(wide_part_i4(word, 2 * s), wide_part_i4(word, 2 * s + 1));
 }
 #endif

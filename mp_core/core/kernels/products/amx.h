@@ -268,7 +268,7 @@ V void multiply_tiles(const mp_gemm *g, const int pairs) {
             n = high ? at_most(vectors - v, 2) : vectors;
             t.a = a, t.b = (const char *)g->operands.b + v * DEPTH, t.last_b = last_b + v * DEPTH;
             t.from = g->accumulators.resume ? partial + v * MP_LANES : NULL, t.sums = sums + v * MP_LANES;
-            t.own = g->prefetch.own && row == 0 && v == 0;
+            t.own = g->prefetch.this_panel && row == 0 && v == 0;
             if (blocks_have_scales) multiply_scaled_blocks(g, &t, &(tile_shape){rows, n});
             else multiply_parts[pairs][high][n - 1](g, &t);
             if (!scaled) continue;

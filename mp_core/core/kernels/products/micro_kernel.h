@@ -243,7 +243,7 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
     if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > LOW_ROWS && t->next.pairs > 0;
-        t->prefetching = g->prefetch.own && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
+        t->prefetching = g->prefetch.this_panel && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
         t->next.pairs -= t->next.share;
         ptrdiff_t start = 0, end;
         do {

@@ -1,6 +1,6 @@
 /* Codes of a part to numbers: scale * (q - zero_point), rounded once. */
 
-APART vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
+MP_OUTLINED vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
     if (kind == MP_CODE_E4M3FN) return mul_f32(f32_from_e4m3fn(q), scale);
     if (kind == MP_CODE_E5M2) return mul_f32(f32_from_e5m2(q), scale);
     return mul_f32(f32_from_i32(sub_u32(kind == MP_CODE_I8 ? widen_i8(q) : widen_u8(q), zero)), scale);
@@ -18,7 +18,7 @@ V vf32 value_at(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, const m
 }
 
 /* Store the numbers of row i. */
-APART void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, const int by_column, const int zeros,
+MP_OUTLINED void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, const int by_column, const int zeros,
                      const int stream) {
     float *x = p->x + i * p->ldx;
     const ptrdiff_t head = stream ? unaligned_head(x, sizeof *x, p->cols) : 0;
@@ -82,7 +82,7 @@ V void dequantize_part(const mp_part *p, const mp_code kind) {
             else value_row(p, i, kind, 0, 0, 0);
         }
     }
-    if (streamed && !(p->mode & MP_MORE)) stream_fence();
+    if (streamed && !(p->mode & MP_NO_FENCE)) stream_fence();
 }
 
 static void dequantize_i8(const mp_part *p) { dequantize_part(p, MP_CODE_I8); }

@@ -40,7 +40,7 @@ V vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
     return fma_f32(fma_f32(q, r->minus, bounded), r->inverse, q);
 }
 
-APART vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int divide) {
+MP_OUTLINED vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int divide) {
     const vf32 y = quotient(x, r, divide);
     if (is_integer(kind)) return narrow_u8(add_u32(i32_from_f32(y), r->zero)); /* NaN: 0 + zero */
     const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));

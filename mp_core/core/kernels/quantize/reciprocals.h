@@ -48,7 +48,7 @@ typedef struct {
 V vu32 set_bytes(int32_t byte) { return set_u32(0x01010101u * (uint8_t)byte); }
 V mp_bytes bytes_of(const mp_part *p) {
     const int32_t middle = p->qmax > INT8_MAX ? 128 : 0;
-    const int bounded = p->qmax - p->qmin < UINT8_MAX && !(p->mode & MP_WITHIN);
+    const int bounded = p->qmax - p->qmin < UINT8_MAX && !(p->mode & MP_NO_CLAMP);
     return (mp_bytes){middle,
                       bounded || middle,
                       set_u32(0xFFF8u),

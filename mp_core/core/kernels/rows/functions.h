@@ -12,7 +12,7 @@ V vf32 remainder_of(vf32 x, vu32 n) {
 }
 
 /* e^r - 1 = r + r^2 P(r), deg P = 4: e^r has relative error 1.0e-8. */
-APART vf32 expm1_near_0(vf32 r) {
+MP_OUTLINED vf32 expm1_near_0(vf32 r) {
     vf32 p = set_f32(0x1.6d117cp-10f);
     p = fma_f32(p, r, set_f32(0x1.120be2p-7f));
     p = fma_f32(p, r, set_f32(0x1.555518p-5f));
@@ -31,7 +31,7 @@ V vf32 times_power_of_2(vf32 y, vu32 n) {
 }
 
 /* e^x for x <= 0; 0 for x <= -104. */
-APART vf32 exp_f32(vf32 x) {
+MP_OUTLINED vf32 exp_f32(vf32 x) {
     const vf32 bounded = max_f32(set_f32(-113.0f), x); /* NaN stays */
     const vu32 n = exponent_of(bounded);
     return times_power_of_2(exp_near_0(remainder_of(bounded, n)), n);
@@ -48,7 +48,7 @@ V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
  * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
  * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
  * bits. */
-APART vf32 gelu_f32(vf32 x) {
+MP_OUTLINED vf32 gelu_f32(vf32 x) {
     const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vf32 a = set_f32(0x1.0dc450p-8f);
     a = fma_f32(a, u, set_f32(0x1.4cde20p-5f));
@@ -68,7 +68,7 @@ APART vf32 gelu_f32(vf32 x) {
 }
 
 /* 1 / (1 + e^-x), for negative x as e^x / (1 + e^x): e^-|x| never overflows. */
-APART vf32 sigmoid_f32(vf32 x) {
+MP_OUTLINED vf32 sigmoid_f32(vf32 x) {
     const vf32 e = exp_f32(minus(magnitude_of(x)));
     return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
 }
@@ -76,14 +76,14 @@ APART vf32 sigmoid_f32(vf32 x) {
 /* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
  * is x, but not less than a bound that the caller chooses. Under that bound x e^-|w| rounds to -0 anyway. 2^n comes last,
  * as in gelu. */
-APART vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
+MP_OUTLINED vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
     return div_f32(above, add_f32(set_f32(1.0f), times_power_of_2(y, n)));
 }
 
 /* x sigmoid(x). */
-APART vf32 silu_f32(vf32 x) {
+MP_OUTLINED vf32 silu_f32(vf32 x) {
     const vf32 below = max_f32(set_f32(-113.0f), minus(magnitude_of(x)));
     const vu32 n = exponent_of(below);
     return gated_f32(x, below, remainder_of(below, n), n);
@@ -92,7 +92,7 @@ APART vf32 silu_f32(vf32 x) {
 /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 = x sigmoid(w), w = x (c1 + c2 x^2). As exp turns the absolute
  * error of w into a relative one, x^2, q = c1 + c2 x^2 and w are carried in two parts, c1 and c2 too; c1 is cut to 19
  * bits behind the point, so that c1 - q is exact. */
-APART vf32 gelu_tanh_f32(vf32 x) {
+MP_OUTLINED vf32 gelu_tanh_f32(vf32 x) {
     const vf32 c1 = set_f32(0x1.98846p+0f), c2 = set_f32(0x1.2444f2p-4f);
     const vf32 u = min_f32(set_f32(11.02f), magnitude_of(x));
     const vf32 square = mul_f32(u, u), square_rest = fma_f32(u, u, minus(square));
@@ -106,7 +106,7 @@ APART vf32 gelu_tanh_f32(vf32 x) {
 
 /* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The
  * sign is that of x. */
-APART vf32 tanh_f32(vf32 x) {
+MP_OUTLINED vf32 tanh_f32(vf32 x) {
     const vf32 y = mul_f32(set_f32(-2.0f), min_f32(set_f32(10.0f), magnitude_of(x)));
     const vu32 n = exponent_of(y);
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127)), 23));
@@ -116,7 +116,7 @@ APART vf32 tanh_f32(vf32 x) {
 }
 
 /* x, or e^x - 1 = 2^n (e^r - 1) + (2^n - 1) where x < 0, without cancellation; -1 from x = -25 down. */
-APART vf32 elu_f32(vf32 x) {
+MP_OUTLINED vf32 elu_f32(vf32 x) {
     const vf32 below = max_f32(set_f32(-25.0f), x);
     const vu32 n = exponent_of(below);
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127)), 23));
@@ -126,7 +126,7 @@ APART vf32 elu_f32(vf32 x) {
 
 /* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|. log(1 + u) = 2 atanh(s) = u 2 / (2 + u) P(s^2), s = u / (2 + u) <=
  * 1/3, deg P = 5, relative error 2.8e-10. */
-APART vf32 softplus_f32(vf32 x) {
+MP_OUTLINED vf32 softplus_f32(vf32 x) {
     const vf32 u = exp_f32(minus(magnitude_of(x))), half = div_f32(set_f32(1.0f), add_f32(set_f32(2.0f), u));
     const vf32 s = mul_f32(u, half), z = mul_f32(s, s);
     vf32 p = set_f32(0x1.edd192p-4f);
@@ -139,7 +139,7 @@ APART vf32 softplus_f32(vf32 x) {
 }
 
 /* e^x = 2^n y for all x: only the product with the second half of the power rounds, or is infinite. */
-APART vf32 exponential_f32(vf32 x) {
+MP_OUTLINED vf32 exponential_f32(vf32 x) {
     const vf32 bounded = min_f32(set_f32(89.0f), max_f32(set_f32(-113.0f), x)); /* NaN stays */
     const vu32 n = exponent_of(bounded), half = sar_u32(n, 1), rest = sub_u32(n, half), bias = set_u32(127);
     const vf32 y = mul_f32(exp_near_0(remainder_of(bounded, n)), as_f32(shl_u32(add_u32(half, bias), 23)));
@@ -170,7 +170,7 @@ V int takes_results(mp_format format, ptrdiff_t n) {
 
 /* Store y, rounded, as element `at` of the result; if the result is not f32, also store y unrounded to x. Return 1 if a
  * subnormal number was flushed. (bf16_from_f32 would not flush it, but needs registers that the activations need.) */
-APART int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
+MP_OUTLINED int store_rounded(const result_rows *out, ptrdiff_t at, float *x, vf32 y) {
     if (out->format == MP_F32) {
         store_f32((float *)out->at + at, y);
         return 0;
