@@ -94,8 +94,8 @@ MP_CORE_PUBLIC const char *mp_core_status_text(int status);
 /* The name of the instruction set in use; NULL if MP_CORE_ISA names none that this machine can use. */
 MP_CORE_PUBLIC const char *mp_core_isa(void);
 
-/* Use another instruction set, for the whole process: only speed changes, and sizes of scratch. The bits stay, but for
- * products of bfloat16 and float8 between avx512_amx and the others, unless the order of sums is the reproducible one.
+/* Use another instruction set, for the whole process: only speed changes, and sizes of scratch. The bits stay, except
+ * for products of bfloat16 and float8 between avx512_amx and the others, unless the order of sums is the reproducible one.
  * MP_CORE_BAD_ISA if this machine cannot use it. */
 MP_CORE_PUBLIC int mp_core_set_isa(const char *name);
 

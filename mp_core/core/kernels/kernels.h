@@ -2,7 +2,7 @@
  *
  * A kernel is a leaf function over pointers: it allocates nothing, starts no thread and owns no state. Counts and
  * strides are in elements unless a name or its comment says bytes; pointers may be unaligned; a kernel touches no byte
- * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), but for products of
+ * outside the ranges given here. Every kernel gives the same bits on every ISA (docs/numerics.md), except products of
  * bf16 by AMX tiles, which have the tile order (mp_tiles). */
 #ifndef MP_KERNELS_H
 #define MP_KERNELS_H

@@ -1,4 +1,4 @@
-/* The public functions, but for products and quantization: the library, casts, rows, plans, and the table of all. */
+/* The public functions, except products and quantization: the library, casts, rows, plans, and the table of all. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

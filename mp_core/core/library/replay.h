@@ -27,8 +27,8 @@ void mp_free_replay(mp_replay *replay);
 /* Run all operations, with a barrier between one and the next. */
 void mp_run_replay(mp_replay *replay, const mp_run *run);
 
-/* Lead the pointers to the memory of a run and plan all operations, but for as many threads as it says; then run one of
- * them on `threads` threads, and return how many tasks that were. */
+/* For timing: mp_plan_replay leads the pointers to the memory of a run and plans all operations, cut for as many threads as
+ * the run says. mp_run_noted then runs one of them on `threads` threads and returns how many tasks that were. */
 void mp_plan_replay(mp_replay *replay, const mp_run *run);
 ptrdiff_t mp_run_noted(mp_replay *replay, ptrdiff_t number, int threads);
 

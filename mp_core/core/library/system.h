@@ -44,7 +44,7 @@ void mp_do_once(mp_once *once, void (*run)(void));
 
 /* ---- threads */
 
-/* Start a thread that nobody waits for and that no signal interrupts, but for its own faults. `stack` is in bytes. Return
+/* Start a thread that nobody waits for and that no signal interrupts, except by its own faults. `stack` is in bytes. Return
  * nonzero if it cannot be created. */
 int mp_start_thread(mp_thread *thread, void *(*run)(void *), void *argument, size_t stack);
 

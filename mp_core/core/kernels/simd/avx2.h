@@ -230,7 +230,7 @@ V uint32_t top_u32(vu32 x) {
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m2, _mm_shuffle_epi32(m2, 1)));
 }
 /* Where one of two numbers is a NaN, vmaxps gives the second. These are the lower lanes, in which all NaNs were replaced by
- * -Inf, but for one in lane 0. */
+ * -Inf, except one in lane 0. */
 V float max_lanes(vf32 x) {
     const __m256 lowest = _mm256_set1_ps(-INFINITY), low = _mm256_blend_ps(_mm256_max_ps(x.lo, lowest), x.lo, 1);
     const __m256 h8 = _mm256_max_ps(_mm256_max_ps(x.hi, lowest), low);
