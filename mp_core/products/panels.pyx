@@ -20,9 +20,9 @@ from mp_core.formats import PANELS
 
 cdef extern from "library/packing.h" nogil:
     enum:
-        PACKING_WORK "MP_PACKING_WORK"
+        MP_PACKING_WORK
 
-    ctypedef struct Packing "mp_packed_matrix":
+    ctypedef struct mp_packed_matrix:
         const mp_kernels *kernels
         int format
         Py_ssize_t k, n
@@ -31,7 +31,7 @@ cdef extern from "library/packing.h" nogil:
         char *dst
         int32_t *sums
 
-    void pack_matrix "mp_pack_matrix"(const Packing *p, int threads)
+    void mp_pack_matrix(const mp_packed_matrix *p, int threads)
 
 cnp.import_array()
 
@@ -144,7 +144,7 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
 
     `b` is in native byte order and has any strides. `dtype` is that of `b`, or int4 for codes in int8.
     """
-    cdef Packing p
+    cdef mp_packed_matrix p
     cdef int ndim = cnp.PyArray_NDIM(b), threads
     cdef Py_ssize_t matrices = 1, axis
     cdef tuple shape = (<object>b).shape
@@ -160,12 +160,12 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
     memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
     packed = kind(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
-    threads = threads_for(<double>p.k * p.n, PACKING_WORK)
+    threads = threads_for(<double>p.k * p.n, MP_PACKING_WORK)
     for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):
         matrix = b[place]
         p.src = cnp.PyArray_BYTES(matrix)
         p.dst = cnp.PyArray_BYTES(data) + <Py_ssize_t>index * packed.matrix_bytes
         p.sums = NULL if sums is None else <int32_t *>cnp.PyArray_DATA(sums) + <Py_ssize_t>index * p.n
         with nogil:
-            pack_matrix(&p, threads)
+            mp_pack_matrix(&p, threads)
     return packed
