@@ -257,7 +257,7 @@ def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
 
 def _operand_type(x: Any, common: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which an operation takes an operand: its own, if steps read that."""
-    return x.dtype if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common
+    return x.dtype.newbyteorder("=") if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common
 
 
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:

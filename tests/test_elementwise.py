@@ -141,3 +141,22 @@ def test_integers_are_refused_by_name():
         mp.compile(lambda x: x * 2, np.ones((2, 3), np.int32))
     with pytest.raises(UnseenError, match="sum by NumPy"):
         mp.compile(lambda x: mp.sum(x), np.ones((2, 3), np.int32))
+
+
+@pytest.mark.parametrize("order", [">f4", ">f2", "<f4"])
+def test_a_constant_in_another_byte_order_is_the_same_number(order, rng):
+    constant = np.array([2.0, 3.0, 0.5], order)
+    same(lambda x: x * constant, rng.standard_normal((4, 3)).astype(np.float32))
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -np.inf])
+def test_padding_keeps_the_bits_of_its_value(value):
+    x = np.ones((2, 3), np.float32)
+    plan = mp.compile(lambda x: ops.pad(x, [(0, 0), (1, 2)], value), x)
+    expected = np.pad(2 * x, [(0, 0), (1, 2)], constant_values=value)
+    np.testing.assert_array_equal(plan(2 * x).view(np.uint32), expected.view(np.uint32))
+
+
+def test_a_function_of_elements_has_its_number_of_operands():
+    with pytest.raises(TypeError, match="add takes 2 arrays, not 1"):
+        ops.elementwise.computed("add", np.ones(3, np.float32), dtype=np.dtype(np.float32))

@@ -13,6 +13,8 @@ from mp_core.core.recording cimport Tape, recording
 
 import numpy as np
 
+from mp_core.core.recording import UnseenError
+
 cnp.import_array()
 
 
@@ -122,12 +124,14 @@ def copied(cnp.ndarray x not None):
 
 def filled(tuple shape not None, object dtype not None, object value):
     """Return an array of equal elements, which a recording sets to this value in every run."""
-    cdef cnp.ndarray result = np.zeros(shape, dtype) if value == 0 else np.full(shape, value, dtype)
+    cdef bint is_zero = value == 0 and not np.signbit(value)
+    cdef cnp.ndarray result = np.zeros(shape, dtype) if is_zero else np.full(shape, value, dtype)
     cdef mp_fill f
     if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(result):
         memset(&f, 0, sizeof(f))
-        f.to, f.bytes = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result)
-        f.size = 0 if value == 0 else cnp.PyArray_ITEMSIZE(result)
+        f.to, f.bytes, f.size = cnp.PyArray_BYTES(result), cnp.PyArray_NBYTES(result), cnp.PyArray_ITEMSIZE(result)
+        if f.size > <Py_ssize_t>sizeof(f.element):
+            raise UnseenError(f"an array of {result.dtype} cannot be filled by a plan")
         memcpy(f.element, f.to, f.size)
         recording().note(MP_OPERATION_FILL, &f, "fill", result, mp_cost(0, 0, MP_NO_ARITHMETIC, f.bytes))
     return result

@@ -292,6 +292,7 @@ cdef extern from "library/elementwise.h" nogil:
 
     ctypedef int mp_elementwise_function
     const char *const *const mp_elementwise_names
+    const int mp_elementwise_operands[]
 
     ctypedef struct mp_operand:
         const char *data

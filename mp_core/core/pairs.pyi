@@ -4,6 +4,7 @@ import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
+BOOL: int
 FUNCTIONS: dict[str, int]
 
 def elementwise(

@@ -6,13 +6,14 @@ from libc.string cimport memset
 
 from mp_core.core.header cimport mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_ROTARY, mp_cost, mp_elementwise,
-    mp_elementwise_names, mp_join_axes, mp_recorder, mp_rotary,
+    MP_BOOL, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_ROTARY, mp_cost, mp_elementwise,
+    mp_elementwise_names, mp_elementwise_operands, mp_join_axes, mp_recorder, mp_rotary,
 )
 from mp_core.core.recording cimport run_operation
 
 cnp.import_array()
 
+BOOL = MP_BOOL  # as a format
 FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
 while mp_elementwise_names[len(FUNCTIONS)] != NULL:
     FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
@@ -23,13 +24,15 @@ def elementwise(str name not None, int activation, tuple operands not None, tupl
     """out = function(activation(first), second, ...); `name` is of :data:`FUNCTIONS`.
 
     All have one shape, of at least one axis and without a length of 0; operands have any strides, and `out` is
-    C-contiguous. A format is that of a float, or -1 of booleans: the mask of "where", the result of comparisons.
+    C-contiguous. A format is that of a float, or BOOL: of the mask of "where", of the result of comparisons.
     """
     cdef mp_elementwise e
     cdef cnp.ndarray x
     cdef Py_ssize_t bytes = cnp.PyArray_ITEMSIZE(out)
     cdef int i, axis
     memset(&e, 0, sizeof(e))
+    if len(operands) != mp_elementwise_operands[<int>FUNCTIONS[name]]:
+        raise TypeError(f"{name} takes {mp_elementwise_operands[<int>FUNCTIONS[name]]} arrays, not {len(operands)}")
     e.function, e.activation, e.axes = FUNCTIONS[name], <mp_activation>activation, cnp.PyArray_NDIM(out)
     for axis in range(e.axes):
         e.shape[axis] = cnp.PyArray_DIM(out, axis)

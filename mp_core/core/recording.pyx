@@ -146,7 +146,7 @@ cdef int run_operation(mp_operation_number number, void *context, str name, cnp.
     if mp_recorder()[0] != NULL:
         recording().note(number, context, name, out, cost)
     if operation.is_large(context):
-        threads = threads_for(1, 0)
+        threads = threads_for(1, 0)  # as many as are set: whether a second one pays is known already
         with nogil:
             status = mp_do(operation, context, threads, reproducible)
     else:

@@ -111,6 +111,7 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     """
     cdef mp_passes p
     cdef Py_ssize_t index, count = len(replays), passes = cnp.PyArray_DIM(addresses, 0)
+    cdef bint reproducible = reproducible_here()
     cdef mp_replay **each = <mp_replay **>malloc(count * sizeof(mp_replay *))
     if each == NULL:
         raise MemoryError("no memory for the runs of a plan")
@@ -121,7 +122,7 @@ def run_passes(list replays not None, cnp.ndarray bases not None, cnp.ndarray gi
     p.given, p.given_count = <const int *>cnp.PyArray_DATA(given), cnp.PyArray_DIM(given, 0)
     p.addresses = <char **>cnp.PyArray_DATA(addresses)
     p.rows, p.size_count = <const Py_ssize_t *>cnp.PyArray_DATA(rows), cnp.PyArray_DIM(rows, 1)
-    p.reproducible = reproducible_here()
+    p.reproducible = reproducible
     with nogil:
         mp_run_passes(&p, passes)
     free(each)
@@ -163,7 +164,11 @@ def c_plan(Replay replay not None, cnp.ndarray bases not None, cnp.ndarray resul
     p.results, p.bytes = <const int *>cnp.PyArray_DATA(results), <const Py_ssize_t *>cnp.PyArray_DATA(sizes)
     p.outputs = <int>cnp.PyArray_SIZE(results)
     p.inputs = <int>cnp.PyArray_SIZE(sizes) - p.outputs
-    capsule = PyCapsule_New(p, "mp_core.plan", free_c_plan)
+    try:
+        capsule = PyCapsule_New(p, "mp_core.plan", free_c_plan)
+    except MemoryError:
+        free(p)
+        raise
     Py_INCREF(all_kept)
     PyCapsule_SetContext(capsule, <void *>all_kept)
     return capsule

@@ -19,8 +19,6 @@ from mp_core.recorded import SEEN, recordable, with_numbers
 
 __all__ = ["combined", "compared", "computed", "concatenated", "where"]
 
-_BOOL = -1  # as a format
-
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
     """Return a function of two float arrays, an activation of the first one before that, rounded to `dtype`."""
@@ -129,9 +127,14 @@ def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: i
     out = np.empty(shape or (1,), dtype)
     if out.size:
         operands = tuple(np.broadcast_to(x, out.shape) for x in arrays)
-        formats = tuple(FORMATS.get(x.dtype, _BOOL) for x in operands)
-        _pairs.elementwise(name, activation, operands, formats, out, FORMATS.get(dtype, _BOOL))
+        formats = tuple(_format(x.dtype) for x in operands)
+        _pairs.elementwise(name, activation, operands, formats, out, _format(dtype))
     return out.reshape(shape)
+
+
+def _format(dtype: np.dtype[Any]) -> int:
+    """Return the format of a native float type, or that of booleans; raise KeyError for any other type."""
+    return _pairs.BOOL if dtype == np.bool_ else FORMATS[dtype]
 
 
 SEEN.update({

@@ -46,10 +46,6 @@ void mp_run_fill(void *context, ptrdiff_t task) {
     const mp_fill *f = context;
     ptrdiff_t done = f->size;
     (void)task;
-    if (!f->size) {
-        memset(f->to, 0, (size_t)f->bytes);
-        return;
-    }
     memcpy(f->to, f->element, (size_t)f->size);
     for (ptrdiff_t more; done < f->bytes; done += more) { /* copy what is there behind it: twice as much each time */
         more = done < f->bytes - done ? done : f->bytes - done;

@@ -1,5 +1,5 @@
-/* Casts and copies of arrays of any strides, and arrays of equal elements: what plans do to bring arrays into the form that their operations
- * read. */
+/* Casts and copies of arrays of any strides, and arrays of equal elements: what plans do to bring arrays into the form
+ * that their operations read. */
 #ifndef MP_ARRAY_CAST_H
 #define MP_ARRAY_CAST_H
 
@@ -27,7 +27,7 @@ int mp_array_cast_is_large(const void *context);
 /* Contiguous elements that are all equal. */
 typedef struct {
     char *to;
-    ptrdiff_t bytes, size; /* of all, and of an element; size 0: bytes that are zero */
+    ptrdiff_t bytes, size; /* of all, and of an element: at most those of `element` */
     char element[16];
     int status;
 } mp_fill;

@@ -54,7 +54,8 @@ static void plan_block(mp_attention *t, ptrdiff_t sources) {
 /* Choose the rows of a task: scores of at most L2 / 4, and at least two tasks for each of several threads. */
 static void cut_up(mp_attention *t, int threads) {
     mp_attention_cut *c = &t->cut;
-    const ptrdiff_t fitting = mp_this_machine()->l2 / 4 / (most_keys(t) * 4), heads = mp_max(1, t->sequences * t->heads);
+    const ptrdiff_t heads = mp_max(1, t->sequences * t->heads);
+    const ptrdiff_t fitting = mp_this_machine()->l2 / 4 / (most_keys(t) * 4);
     const ptrdiff_t wanted = threads == 1 ? 1 : mp_ceil_div(2 * threads, heads);
     c->blocks = mp_ceil_div(t->targets, mp_max(fitting, LEAST_ROWS));
     c->blocks = mp_max(c->blocks, mp_min(wanted, mp_ceil_div(t->targets, MP_ROWS)));
@@ -90,9 +91,10 @@ ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int
 
 /* The mask of near attention of some queries, the first of which is `apart` behind the first key, in `room`.
  *
- * Without `keep` all rows share one buffer, and each begins one byte before the previous one (stride -1). With `keep`, a
- * mask of rows `stride` bytes apart, each is a copy, combined with it. `stride` becomes that of the result. */
-static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdiff_t apart, uint8_t *room, ptrdiff_t *stride) {
+ * Without `keep` all rows share one buffer, and each begins one byte before the previous one (stride -1). With `keep`,
+ * a mask of rows `stride` bytes apart, each is a copy, combined with it. `stride` becomes that of the result. */
+static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdiff_t apart, uint8_t *room,
+                              ptrdiff_t *stride) {
     const ptrdiff_t rows = t->scores.m, sources = t->scores.n;
     const ptrdiff_t first = mp_max(0, rows - 1 + apart - t->reach);
     const ptrdiff_t end = mp_min(rows + sources - 1, rows + apart + t->reach);

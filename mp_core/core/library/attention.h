@@ -1,10 +1,10 @@
 /* Attention, by tasks of some rows of queries of one head: their scores stay in the cache until they are used.
  *
- * A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie, rounds it
- * to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal length, or lie
- * one behind the other in the rows of one array (ragged): then `offsets` says where each begins. Near attention, of
- * queries to keys at most `reach` rows away, takes the queries of a band of 128 rows together with the keys that one of
- * them reaches, so that its time is linear in the length. */
+ * A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie,
+ * rounds it to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal
+ * length, or lie one behind the other in the rows of one array (ragged): then `offsets` says where each begins. Near
+ * attention, of queries to keys at most `reach` rows away, takes the queries of a band of 128 rows together with the
+ * keys that one of them reaches, so that its time is linear in the length. */
 #ifndef MP_ATTENTION_H
 #define MP_ATTENTION_H
 
@@ -32,7 +32,7 @@ typedef struct {
     mp_product scores, context;  /* of the first task; the pointers and m of the others differ */
     mp_head_strides query, key, value, out, keep, bias;
     const uint8_t *kept;         /* the mask, one byte for each score, or NULL */
-    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, and the last one ends; or NULL */
+    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, the last one ends; or NULL */
     float scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
     ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */

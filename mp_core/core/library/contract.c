@@ -1,20 +1,21 @@
 #include "library/contract.h"
 
-/* Whether numbers of other types can be scaled beside elements of this one: a float of more than 8 bits. */
+/* Whether it is a float of more than 8 bits: beside it, B may be codes with scales. */
 static int is_wide(int format) { return format <= MP_BF16; }
 
 int mp_types_multiply(int a_format, int b_format, int quantized) {
     if (quantized) return is_wide(a_format) && b_format == MP_I8;
     if (a_format >= MP_FLOATS) return b_format == MP_I8;
-    return is_wide(a_format) ? b_format < MP_PANEL_FORMATS : a_format == b_format;
+    return mp_group[b_format] && (is_wide(a_format) || a_format == b_format); /* without groups it is stored only */
 }
 
 ptrdiff_t mp_most_exact_k(int unsigned_a, int shifted_b) {
     return INT32_MAX / ((unsigned_a ? 255 : 128) * (shifted_b ? 255 : 128));
 }
 
-/* Sums of integers can be scaled by row of A and by column of B, and shifted by zero points. Sums of floats are scaled by
- * column, or in groups of whole words along K (8 elements of int4, 4 of int8), where B is narrow codes beside a wide A. */
+/* Sums of integers can be scaled by row of A and by column of B, and shifted by zero points. Sums of floats are scaled
+ * by column, or in groups of whole words along K (8 elements of int4, 4 of int8), where B is narrow codes beside a
+ * wide A. */
 static int scales_apply(const mp_product *p, int integers) {
     const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales;
     if (!integers && (scales_of_a || p->b.zero_point)) return 0;
@@ -34,6 +35,7 @@ mp_refusal mp_refusal_of(const mp_product *p) {
     const int integers = p->a.quantized_here || p->a.format >= MP_FLOATS;
     const int unsigned_a = p->a.format == MP_A_U8 || p->a.row_zero;
     if (!mp_types_multiply(p->a.format, p->b.format, p->a.quantized_here)) return MP_BAD_TYPES;
+    if (p->b.format == MP_I4 && !p->b.packed) return MP_BAD_TYPES;
     if (!scales_apply(p, integers)) return MP_BAD_SCALES;
     if (integers && p->k > mp_most_exact_k(unsigned_a, p->b.zero_point != NULL)) return MP_TOO_DEEP;
     return result_is_possible(p, integers) ? MP_ACCEPTED : MP_BAD_RESULT;

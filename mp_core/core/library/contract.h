@@ -1,5 +1,5 @@
-/* What a product accepts: the only place that says it. Entry points describe a product (product.h) and ask why it would be
- * refused; each turns the reason into its own error, or turns the operands into others. */
+/* What a product accepts: the only place that says it. Entry points describe a product (product.h) and ask why it
+ * would be refused; each turns the reason into its own error, or turns the operands into others. */
 #ifndef MP_CONTRACT_H
 #define MP_CONTRACT_H
 

@@ -44,7 +44,7 @@ ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int re
     for (int axis = 0; axis < e->axes - 1; axis++) e->lines *= e->shape[axis];
     e->pieces = mp_ceil_div(e->shape[e->axes - 1], MP_CHUNK);
     const ptrdiff_t all = e->lines * e->pieces;
-    e->share = threads == 1 || !mp_elementwise_is_large(e) ? all : mp_max(1, mp_ceil_div(all, 4 * threads));
+    e->share = mp_max(1, threads == 1 || !mp_elementwise_is_large(e) ? all : mp_ceil_div(all, 4 * threads));
     return mp_ceil_div(all, e->share);
 }
 
@@ -114,6 +114,7 @@ void mp_run_elementwise(void *context, ptrdiff_t task) {
         for (int i = 0; i < operands; i++) at[i] = e->operand[i].data + first * e->operand[i].stride[last];
         for (ptrdiff_t axis = last - 1, rest = line; axis >= 0; rest /= e->shape[axis--])
             for (int i = 0; i < operands; i++) at[i] += rest % e->shape[axis] * e->operand[i].stride[axis];
-        run_piece(e, at, mp_min(e->shape[last] - first, MP_CHUNK), e->out + (line * e->shape[last] + first) * e->out_size);
+        char *out = e->out + (line * e->shape[last] + first) * e->out_size;
+        run_piece(e, at, mp_min(e->shape[last] - first, MP_CHUNK), out);
     }
 }

@@ -9,10 +9,10 @@
 MP_SHARED_BEGIN
 
 enum {
-    MP_BOOL = -1,          /* as a format: bytes that are 0 or 1 */
+    MP_BOOL = -2,          /* as a format: bytes that are 0 or 1 */
     MP_MOST_OPERANDS = 3,
-    /* Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is not
-     * recorded). */
+    /* Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is
+     * not recorded). */
     MP_ELEMENTWISE_WORK = 1 << 17,
 };
 
@@ -38,8 +38,8 @@ typedef struct {
     ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 where an axis is broadcast */
 } mp_operand;
 
-/* out = function(operands). `out` is C-contiguous, and all lengths are at least 1. Operands and `out` do not overlap, unless
- * an element of `out` lies where those are of which it is computed. */
+/* out = function(operands). `out` is C-contiguous, and all lengths are at least 1. Operands and `out` do not overlap,
+ * unless an element of `out` lies where those are of which it is computed. */
 typedef struct {
     const mp_kernels *kernels;
     mp_elementwise_function function;
@@ -53,8 +53,8 @@ typedef struct {
     int status;                     /* always MP_DONE */
 } mp_elementwise;
 
-/* Merge axes that lie in memory as one, and leave out those of length 1; of an operation whose rows differ from run to
- * run not the first one. */
+/* From axis `from` on, merge axes that lie in memory as one, and leave out those of length 1. `from` is 1 if the
+ * length of the first axis may differ from run to run, else 0. */
 void mp_join_axes(mp_elementwise *e, int from);
 
 /* The operation ELEMENTWISE. Its rows are the indices of the first axis. */

@@ -10,7 +10,8 @@ MP_SHARED_BEGIN
 /* The elements of a table that holds no floats. */
 typedef struct {
     int kind;                  /* mp_code, once they are unpacked */
-    int packed, is_signed;     /* two to a byte */
+    int packed;                /* two codes lie in a byte */
+    int is_signed;             /* ... and are signed */
     const float *scale;        /* NULL: the table holds floats */
     const int32_t *zero_point; /* or NULL: zeros */
     ptrdiff_t scales, group;   /* scales per row of the table, 0: all rows share one row of them; columns per scale */
@@ -23,7 +24,7 @@ typedef struct {
     const char *table, *indices;
     int index_bytes;           /* 4 or 8 */
     char *out;
-    ptrdiff_t rows, limit, row_bytes, share; /* indices; rows of the table; bytes from one to the next; rows of a task */
+    ptrdiff_t rows, limit, row_bytes, share; /* indices; rows of the table; bytes between them; rows of a task */
     int status;
 } mp_look_up;
 

@@ -19,7 +19,7 @@ ptrdiff_t mp_plan_noted_product(void *context, ptrdiff_t rows, int threads, int 
     p->m = rows < 0 ? s->m : rows;
     p->batch = s->batch, p->b.sums = s->sums, p->common = s->common;
     if (s->one_scale) p->a.row_scale = &s->scale;
-    p->kernels = mp_active(), p->reproducible = reproducible;
+    p->kernels = mp_active(), p->reproducible = reproducible, p->status = MP_DONE;
     mp_plan_product(p, s->matrices, threads);
     return mp_product_tasks(p, s->matrices);
 }

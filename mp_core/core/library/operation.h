@@ -1,11 +1,11 @@
-/* Operations: what the core computes in one call, each a row of one table (operations.def). Calls from Python, recorded
- * plans and the C API go the same way:
+/* Operations: what a plan can record, each a row of one table (operations.def). Calls of Python and C go the same way:
  *
  *     describe   whoever calls fills the context, a struct: pointers, shapes, formats
  *     plan       cut it into tasks, for so many rows and threads
  *     run        each task, on any thread
  *
- * XNNPACK names these create, reshape and run. */
+ * XNNPACK names these create, reshape and run. Calls of products, casts, fills and sums do not need the table: they run
+ * the functions of their rows, or faster ones, directly. Quantization cannot be recorded and has no row. */
 #ifndef MP_OPERATION_H
 #define MP_OPERATION_H
 
@@ -22,15 +22,15 @@ typedef enum {
 } mp_status;
 
 enum {
-    MP_OWN_ROWS = -1,      /* as the rows of a plan: those of the context */
+    MP_OWN_ROWS = -1,      /* as the rows of a plan: those of the context, or of the last plan that was given any */
     MP_MOST_POINTERS = 16, /* of a context */
 };
 
 typedef struct {
     const char *name;          /* in errors */
     size_t size;               /* bytes of the context */
-    /* Choose the kernels and cut the operation into tasks; return their number. Planning a context again, for other
-     * rows, threads or another order of sums, has the same result as planning it once. */
+    /* Choose the kernels and cut the operation into tasks; return their number. A context may be planned again, for
+     * other rows, threads or another order of sums. */
     ptrdiff_t (*plan)(void *context, ptrdiff_t rows, int threads, int reproducible);
     void (*run)(void *context, ptrdiff_t task);
     int (*is_large)(const void *context); /* whether a second thread pays, in a call that is no part of a plan */

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-enum { QUANTIZED = 4096 }; /* elements of A quantized at a time, or one row: up to K = 4096 they stay in L1 from amax to codes */
+/* Elements of A quantized at a time, or one row: up to K = 4096 they stay in L1 from amax to codes. */
+enum { QUANTIZED = 4096 };
 
 /* Quantize rows of A to the codes that mp_core.quantize gives: by given scales, or each row by its amax / 127. */
 static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
@@ -89,14 +90,15 @@ static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrd
     }
 }
 
-/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of the
- * arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are made wider from where they lie. */
+/* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of
+ * the arithmetic already (is_ready of plan.c; then a_narrow has no bytes) are made wider from where they lie. */
 void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
     char *const narrow = mp_wider(plan) ? work + parts->a_copy : work;
     char *const gathered = work + parts->a_copy + parts->a_narrow;
-    if (mp_wider(plan) && !parts->a_narrow && !p->a.quantized_here) { /* if K is 0, quantized rows have scales, but no codes */
+    /* If K is 0, quantized rows have scales, but no codes. */
+    if (mp_wider(plan) && !parts->a_narrow && !p->a.quantized_here) {
         widen_rows(p, a, p->a.rs, rows, work);
         return;
     }
@@ -106,7 +108,8 @@ void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows
 }
 
 mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) {
-    mp_task_place at = {p->a.data + row * p->a.rs, p->b.data, p->b.sums, p->residual.data, p->out.data + row * p->out.rs};
+    mp_task_place at = {.a = p->a.data + row * p->a.rs, .b = p->b.data, .sums = p->b.sums,
+                        .residual = p->residual.data, .out = p->out.data + row * p->out.rs};
     ptrdiff_t b_matrix = 0;
     if (at.residual) at.residual += row * p->residual.rs;
     for (int axis = p->batch_axes - 1; axis >= 0; axis--) {

@@ -19,8 +19,8 @@ mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row);
 /* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. */
 void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work);
 
-/* Set the rows of A of a task: where they lie or copied, with their scales, zero points and sums. `row` counts the rows of
- * all matrices of the batch. Return the scratch that is left. */
+/* Set the rows of A of a task: where they lie or copied, with their scales, zero points and sums. `row` counts the
+ * rows of all matrices of the batch. Return the scratch that is left. */
 char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdiff_t row, char *work);
 
 #endif

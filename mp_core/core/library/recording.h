@@ -1,5 +1,5 @@
-/* A recording: operations noted while a thread runs them, each with the memory that it reads and writes, so that replay.h
- * can run them again on other memory. */
+/* A recording: operations noted while a thread runs them, each with the memory that it reads and writes, so that
+ * replay.h can run them again on other memory. */
 #ifndef MP_RECORDING_H
 #define MP_RECORDING_H
 
@@ -41,8 +41,9 @@ typedef struct {
     mp_link links[MP_MOST_POINTERS];
 } mp_note;
 
-/* Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads any other
- * memory reads what somebody has computed behind the back of the recording: it is not noted. */
+/* Memory is of two kinds: buffers, whose contents change from run to run, and constants. An operation that reads any
+ * other memory reads what somebody has computed behind the back of the recording: mp_record refuses it. Pointers that
+ * are NULL lead nowhere. */
 typedef struct {
     mp_note *notes;
     ptrdiff_t count, room;
@@ -62,7 +63,7 @@ ptrdiff_t mp_find_buffer(const mp_recording *r, const char *at);
 /* Whether one of the constants holds an address. */
 int mp_holds_constant(const mp_recording *r, const char *at);
 
-/* Note an operation that is described. MP_UNSEEN: a pointer leads into memory that is neither a buffer nor a constant. */
+/* Note an operation that is described. MP_UNSEEN: a pointer leads to memory that is neither a buffer nor a constant. */
 mp_status mp_record(mp_recording *r, const mp_operation *operation, const void *context, mp_cost cost);
 
 /* Free what a recording holds. */

@@ -14,11 +14,11 @@ ptrdiff_t mp_plan_rotary(void *context, ptrdiff_t rows, int threads, int reprodu
     (void)reproducible;
     t->kernels = mp_active();
     if (rows >= 0) t->rows = rows;
-    t->share = threads == 1 || !mp_rotary_is_large(t) ? t->rows : mp_max(1, mp_ceil_div(t->rows, 4 * threads));
+    t->share = mp_max(1, threads == 1 || !mp_rotary_is_large(t) ? t->rows : mp_ceil_div(t->rows, 4 * threads));
     return mp_ceil_div(t->rows, t->share);
 }
 
-/* Turn the vectors of a row. `work` has room for a row of x and one of the result in float32, or is NULL if they are. */
+/* Turn the vectors of a row. `work` has room for a row of x and of the result in float32; NULL if these are float32. */
 static void turn_row(const mp_rotary *t, ptrdiff_t row, ptrdiff_t position, float *work) {
     const ptrdiff_t n = 2 * t->half * t->vectors;
     char *out = t->out.data + row * t->out.stride;

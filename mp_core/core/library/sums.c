@@ -117,7 +117,7 @@ ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducibl
         return mp_ceil_div(s->inner, s->share) * s->outer;
     }
     const ptrdiff_t items = s->outer * s->blocks, together = MP_ROWS_TOGETHER;
-    s->share = mp_ceil_div(mp_ceil_div(items, 4 * threads), together) * together;
+    s->share = mp_max(1, mp_ceil_div(mp_ceil_div(items, 4 * threads), together) * together);
     return mp_ceil_div(items, s->share);
 }
 

@@ -1,8 +1,8 @@
 /* Sums of rows and of columns, in the order of kernels/rows/sums.h: 16 lanes, blocks of 4096 elements, a tree.
  *
- * An array is seen as (outer, k, inner), C-contiguous, and summed over k. If `inner` is 1, blocks of rows are summed along
- * memory. If not, rows of `inner` elements are added to each other, a strip of columns at a time, so that memory is read in
- * its order. Both add the same elements in the same order. */
+ * An array is seen as (outer, k, inner), C-contiguous, and summed over k. If `inner` is 1, blocks of rows are summed
+ * along memory. If not, rows of `inner` elements are added to each other, a strip of columns at a time, so that memory
+ * is read in its order. Both add the same elements in the same order. */
 #ifndef MP_SUMS_H
 #define MP_SUMS_H
 
@@ -34,7 +34,7 @@ typedef struct {
 /* Floats that `lanes` must have: 0 unless rows have more than one block. */
 ptrdiff_t mp_lanes_of_sums(const mp_sum_call *s);
 
-/* The operation SUMS; if there are lanes, SUMS_JOIN has to follow, which is one task. Their rows are the `outer` ones. */
+/* The operation SUMS; if there are lanes, SUMS_JOIN has to follow, which is one task. Their rows are `outer`. */
 ptrdiff_t mp_plan_sums(void *call, ptrdiff_t outer, int threads, int reproducible);
 void mp_run_sums_task(void *call, ptrdiff_t task);
 ptrdiff_t mp_plan_sums_join(void *call, ptrdiff_t outer, int threads, int reproducible);
