@@ -119,17 +119,25 @@ def concatenated(*arrays: Array, axis: int) -> Array:
 
 
 def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: int = 0) -> Array:
-    try:
-        shape = np.broadcast_shapes(*(x.shape for x in arrays))
-    except ValueError:
-        shapes = ", ".join(str(x.shape) for x in arrays)
-        raise ValueError(f"operands must broadcast against each other; received {shapes}") from None
+    shape = _common_shape(arrays)
     out = np.empty(shape or (1,), dtype)
     if out.size:
-        operands = tuple(np.broadcast_to(x, out.shape) for x in arrays)
+        operands = tuple([x if x.shape == out.shape else np.broadcast_to(x, out.shape) for x in arrays])
         formats = tuple(_format(x.dtype) for x in operands)
         _pairs.elementwise(name, activation, operands, formats, out, _format(dtype))
     return out.reshape(shape)
+
+
+def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """Return the shape against which arrays broadcast; raise ValueError if there is none."""
+    first = arrays[0].shape
+    if all(x.shape == first for x in arrays):  # NumPy takes microseconds to say so
+        return first
+    try:
+        return np.broadcast_shapes(*(x.shape for x in arrays))
+    except ValueError:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        raise ValueError(f"operands must broadcast against each other; received {shapes}") from None
 
 
 def _format(dtype: np.dtype[Any]) -> int:

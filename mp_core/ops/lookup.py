@@ -49,8 +49,10 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
-    _check_integers(indices, "indices")
-    if not isinstance(table, QuantizedArray) and not (isinstance(table, np.ndarray) and is_float(table.dtype)):
+    if type(indices) is not np.ndarray or indices.dtype.kind not in "iu":
+        _check_integers(indices, "indices")
+    is_quantized = isinstance(table, QuantizedArray)
+    if not is_quantized and not (isinstance(table, np.ndarray) and (table.dtype in _FLOATS or is_float(table.dtype))):
         raise TypeError(f"`table` must be an ndarray of floats or a QuantizedArray; received {kind_of(table)}")
     if len(table.shape) != 2:
         raise ValueError(f"`table` must have shape (rows, columns); received {table.shape}")
@@ -59,7 +61,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     shape = (*indices.shape, table.shape[1])
     places = indices if indices.dtype.char in _INDICES and indices.flags.c_contiguous else _as_indices(indices)
     is_wide = dtype.itemsize == 8
-    if not isinstance(table, QuantizedArray):
+    if not is_quantized:
         if is_wide or table.dtype.itemsize == 8 or table.strides[1] != table.itemsize or not table.dtype.isnative:
             return cast(table[indices], dtype)
         out = np.empty(shape, dtype)

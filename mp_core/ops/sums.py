@@ -161,7 +161,8 @@ def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
     order, middle = _in_memory(x, kept, axes)
     sums = np.empty((middle.shape[0], middle.shape[2]), F32)
     sum_middle(FORMATS[x.dtype], middle, sums, float(count) if is_mean else 1.0)
-    return contiguous(sums.reshape([x.shape[i] for i in order]).transpose(np.argsort(order)))
+    result = sums.reshape([x.shape[i] for i in order])
+    return result if order == sorted(order) else contiguous(result.transpose(np.argsort(order)))
 
 
 def _in_memory(x: Array, kept: list[int], axes: tuple[int, ...]) -> tuple[list[int], Array]:
