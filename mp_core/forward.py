@@ -341,8 +341,9 @@ class ForwardPlan(Generic[R]):
 
     def _record(self) -> _Pass:
         state = _State(self._layer)
-        recording, outputs = self._noted(self._tree, state)
-        other, other_outputs = self._noted(self._other_tree, state) if self._sizes else (recording, outputs)
+        copies: dict[Any, Any] = {}
+        recording, outputs = self._noted(self._tree, state, copies)
+        other, other_outputs = self._noted(self._other_tree, state, copies) if self._sizes else (recording, outputs)
         tape, given, of = recording.tape, len(self._examples), self._sizes.of
         self._sizes.check_alike([note.name for note in tape.notes], [note.name for note in other.tape.notes])
         follows = tuple(
@@ -373,11 +374,12 @@ class ForwardPlan(Generic[R]):
             tape.constants, state, values_of(_SURROUNDINGS), [],
         )  # fmt: skip
 
-    def _noted(self, tree: Any, state: "_State") -> tuple[Recording, Any]:
+    def _noted(self, tree: Any, state: "_State", copies: dict[Any, Any]) -> tuple[Recording, Any]:
         """Return the recording of a call with these arguments, and its outputs: arrays by where they lie."""
-        recording = Recording(bool(self._sizes), state.add)
+        recording = Recording(bool(self._sizes), state.add, copies)
         args, kwargs = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, tree)
         outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), self._layer(*args, **kwargs)))
+        recording.tape.forget()
         return recording, outputs
 
     def _output_of(self, part: Any, twin: Any) -> Any:

@@ -96,6 +96,9 @@ class Offsets(NamedTuple):
             )
 
 
+Copies = dict[Any, tuple[Any, Any]]
+
+
 class Recording:
     """What notes operations, in one thread.
 
@@ -105,6 +108,8 @@ class Recording:
         Whether the caller of the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
+    copies : dict
+        Copies of arrays that somebody may write to; empty, or those of another recording of the same call.
 
     Attributes
     ----------
@@ -114,13 +119,13 @@ class Recording:
         What a run must check before its first step.
     """
 
-    def __init__(self, checks_offsets: bool, called: Callable[[Any], None]) -> None:
+    def __init__(self, checks_offsets: bool, called: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
         self.called = called
         self.offsets: list[Offsets] = []
         self._inputs = 0
         self._checks_offsets = checks_offsets
-        self._copies: dict[Any, tuple[Any, Any]] = {}
+        self._copies = copies
         self._refused: UnseenError | None = None
         self._is_over = False
 

@@ -363,7 +363,7 @@ def test_a_closed_standard_output_ends_quietly(command):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="reads a file that fails at once")
-def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(capsys, tmp_path):
+def test_an_input_that_cannot_be_read_is_named_and_not_standard_output(young_process, capsys, tmp_path):
     named = "mp-core: error: /proc/self/mem: Input/output error\n"
     for arguments in (["inspect"], ["verify", "/proc/self/mem"], ["convert", "-o", tmp_path / "x", "--policy", "int8"]):
         assert cli.main([*map(str, arguments), "/proc/self/mem"]) == 3
@@ -645,7 +645,7 @@ def in_terminal(folder, *arguments, typed=b""):
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (24, 80))
     command = [sys.executable, "-m", "mp_core", *arguments]
-    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, cwd=folder) as process:
+    with processes.Process(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, cwd=folder) as process:
         os.close(theirs)
         os.write(ours, typed)
         shown = b""

@@ -1,10 +1,10 @@
 """Packages that only some calls need: one wording, and a command that works."""
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import processes
 import pytest
 
 from mp_core import extras
@@ -38,7 +38,7 @@ sys.meta_path.insert(0, Absent())
 @pytest.mark.parametrize("call", CALLS)
 def test_a_missing_package_is_one_message_with_a_command_that_works(call):
     package, user, name = CALLS[call]
-    run = subprocess.run([sys.executable, "-c", ABSENT.format(package=package) + call], capture_output=True, text=True)
+    run = processes.run([sys.executable, "-c", ABSENT.format(package=package) + call], capture_output=True, text=True)
     message = f"ModuleNotFoundError: {user} needs the package {package}: pip install {name}"
     assert run.stderr.splitlines()[-1] == message
 

@@ -326,7 +326,9 @@ def test_bad_arguments_are_refused_before_anything_is_written(job, tmp_path, cha
 def test_the_output_of_another_job_is_kept_unless_forced(job, expected, model, tmp_path):
     job(policy="int8")
     for changes, named in ({}, "policy"), ({"policy": "int8", "normalize": False}, "normalize"):
-        with pytest.raises(FileExistsError, match=f"out is the output of a job with another {named}; force replaces"):
+        with pytest.raises(
+            FileExistsError, match=f"out is the output of a job with another {named}; use force to replace it"
+        ):
             job(**changes)
     other = shutil.copytree(model, tmp_path / "other")
     tensors = load_file(other / "model.safetensors")

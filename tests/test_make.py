@@ -2,8 +2,9 @@
 
 import importlib.util
 import re
-import subprocess
 from pathlib import Path
+
+import processes
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("install", ROOT / ".ci" / "install.py")
@@ -26,7 +27,7 @@ Installing collected packages: torch, mp-core
 
 
 def make(*arguments):
-    run = subprocess.run(["make", "--no-print-directory", *arguments], cwd=ROOT, capture_output=True, text=True)
+    run = processes.run(["make", "--no-print-directory", *arguments], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -3,7 +3,6 @@
 import ast
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import venv
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 from types import ModuleType
 
+import processes
 import pytest
 
 import mp_core as mp
@@ -23,7 +23,7 @@ def errors(python, folder):
     """Return what mypy says of the user's file for an interpreter; comments say which errors there must be."""
     shutil.copy(USER, folder / "user.py")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "user.py"]
-    run = subprocess.run([*command, "--python-executable", python], cwd=folder, capture_output=True, text=True)
+    run = processes.run([*command, "--python-executable", python], cwd=folder, capture_output=True, text=True)
     return re.sub(r"^Success.*\n", "", run.stdout) + run.stderr
 
 

@@ -6,6 +6,8 @@ The C library holds what is noted (library/recording.h); a :class:`Tape` holds t
 import threading
 from typing import NamedTuple
 
+import numpy as np
+
 cimport numpy as cnp
 
 from mp_core.core.cpu cimport reproducible_here, threads_for
@@ -92,6 +94,10 @@ cdef class Tape:
         """Add memory that stays as it is."""
         checked(mp_add_constant(&self.notes.recording, span(array)))
         self.constants.append(array)
+
+    def forget(self):
+        """Let go of the memory of the buffers once all is noted; their shapes and types stay."""
+        self.buffers = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in self.buffers]
 
     def find(self, Py_ssize_t at):
         """Return (number of the buffer at an address, bytes from its begin), or None if it is in none."""
