@@ -130,7 +130,7 @@ def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: i
 
 def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
     """Return the shape against which arrays broadcast; raise ValueError if there is none."""
-    first = arrays[0].shape
+    first: tuple[int, ...] = arrays[0].shape
     if all(x.shape == first for x in arrays):  # NumPy takes microseconds to say so
         return first
     try:

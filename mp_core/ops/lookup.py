@@ -51,8 +51,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     """
     if type(indices) is not np.ndarray or indices.dtype.kind not in "iu":
         _check_integers(indices, "indices")
-    is_quantized = isinstance(table, QuantizedArray)
-    if not is_quantized and not (isinstance(table, np.ndarray) and (table.dtype in _FLOATS or is_float(table.dtype))):
+    if not isinstance(table, QuantizedArray) and not _is_float_array(table):
         raise TypeError(f"`table` must be an ndarray of floats or a QuantizedArray; received {kind_of(table)}")
     if len(table.shape) != 2:
         raise ValueError(f"`table` must have shape (rows, columns); received {table.shape}")
@@ -61,7 +60,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     shape = (*indices.shape, table.shape[1])
     places = indices if indices.dtype.char in _INDICES and indices.flags.c_contiguous else _as_indices(indices)
     is_wide = dtype.itemsize == 8
-    if not is_quantized:
+    if not isinstance(table, QuantizedArray):
         if is_wide or table.dtype.itemsize == 8 or table.strides[1] != table.itemsize or not table.dtype.isnative:
             return cast(table[indices], dtype)
         out = np.empty(shape, dtype)
@@ -133,6 +132,10 @@ def token_places(ids: Array, padding: int) -> Array:
 def _check_integers(x: Any, argument: str) -> None:
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu":
         raise TypeError(f"`{argument}` must be an ndarray of integers; received {kind_of(x)}")
+
+
+def _is_float_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and (x.dtype in _FLOATS or is_float(x.dtype))
 
 
 _FLOATS = frozenset(filter(is_float, ALLOWED.values()))
