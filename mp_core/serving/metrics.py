@@ -4,8 +4,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-import mp_core
-from mp_core.core.cpu import isa
+from mp_core.core.cpu import __version__, isa
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metrics", "text"]
 
@@ -123,7 +122,7 @@ class Metrics:
         self.batch_tokens = Histogram("mp_core_batch_tokens", "Tokens of batches.", _SIZES, by_model)
         info = Counter("mp_core_info", "The version, and the instruction set in use.", "version", "isa")
         info.kind = "gauge"
-        info.add(1, mp_core.__version__, isa())
+        info.add(1, __version__, isa())
         started = time.time()
         start = Gauge("process_start_time_seconds", "When the server started, in Unix time.", lambda: started)
         self._all = [*(metric for metric in vars(self).values() if not isinstance(metric, str)), info, start, *gauges]

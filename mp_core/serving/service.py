@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-import mp_core
 from mp_core.arrays import Array
+from mp_core.core.cpu import __version__
 from mp_core.models.texts import Tokens
 from mp_core.serving.batching import Batcher
 from mp_core.serving.errors import RefusedError
@@ -166,7 +166,7 @@ class Service:
             "max_batch_tokens": self.limits.batch_tokens,
             "max_client_batch_size": self.limits.texts,
             "auto_truncate": True,
-            "version": mp_core.__version__,
+            "version": __version__,
             "models": {served.name: served.describe() for served in self.models},
         }
 
