@@ -1,0 +1,1 @@
+"""Rules of products and casts."""
