@@ -18,7 +18,7 @@ import numpy as np
 import mp_core as mp
 from mp_core import demo
 from mp_core.models import BertEncoder
-from mp_core.progress import progress
+from mp_core.utilities.progress import progress
 
 SCHEMES = {
     "float32": ("4", "what the others are compared with"),

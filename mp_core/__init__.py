@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mp_core import selection as selection
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate
-    from mp_core.contraction import einsum
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
     from mp_core.forward import compile
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
         sum,
         tanh,
     )
+    from mp_core.ops.contraction import einsum
     from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.selection import choose_policy, sensitivity
 
@@ -115,7 +115,7 @@ _HOMES = {
     "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
     "dynamic_matmul": "ops",
-    "einsum": "contraction",
+    "einsum": "ops.contraction",
     "FloatDTypePolicy": "dtype_policies",
     "gelu": "ops",
     "layer_norm": "ops",

@@ -8,7 +8,7 @@ from weakref import WeakSet
 import numpy as np
 
 from mp_core.core.scopes import called_under
-from mp_core.system import after_fork
+from mp_core.utilities.system import after_fork
 
 __all__ = ["ARENAS", "Arenas", "place"]
 

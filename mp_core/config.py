@@ -26,7 +26,7 @@ from mp_core.core.cpu import (
 from mp_core.core.instructions import kernel_names, what_is_gained, what_is_lost
 from mp_core.dtype_policies import DTypePolicy, dtype_policy, set_dtype_policy
 from mp_core.dtypes import floatx, set_floatx
-from mp_core.tables import outline
+from mp_core.utilities.tables import outline
 
 __all__ = [
     "DTypePolicy",

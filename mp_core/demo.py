@@ -23,12 +23,12 @@ import numpy as np
 from mp_core import config
 from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
-from mp_core.extras import missing
-from mp_core.html import Report
 from mp_core.models import BertEncoder
-from mp_core.progress import counting
-from mp_core.system import peak_rss_bytes
-from mp_core.tables import aligned
+from mp_core.utilities.extras import missing
+from mp_core.utilities.html import Report
+from mp_core.utilities.progress import counting
+from mp_core.utilities.system import peak_rss_bytes
+from mp_core.utilities.tables import aligned
 
 __all__ = [
     "POLICIES",

@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from mp_core.arena import ARENAS, place
-from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, asarray, cast, imported
+from mp_core.arrays.recorded import Offsets, Recorded, Recording, UnseenError
 from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import Contents, count
 from mp_core.core.cpu import get_num_threads
@@ -19,14 +19,14 @@ from mp_core.core.recording import Notes
 from mp_core.core.replay import Replay, c_plan, run_passes
 from mp_core.core.scopes import Scope, called_in, called_under, innermost, still_have, values_of
 from mp_core.dtypes import floatx, is_float
-from mp_core.html import html_table
 from mp_core.layers import Layer
 from mp_core.layers.building import handed_training
 from mp_core.layers.contents import Parts
-from mp_core.recorded import Offsets, Recorded, Recording, UnseenError
 from mp_core.sizes import Sizes
-from mp_core.system import after_fork
-from mp_core.tree import leaves, map_leaves
+from mp_core.utilities.arguments import positive_integer
+from mp_core.utilities.html import html_table
+from mp_core.utilities.system import after_fork
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["ForwardPlan", "Memory", "Operation", "UnseenError", "compile", "eager", "is_eager"]
 

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from mp_core.recorded import UnseenError
+from mp_core.arrays.recorded import UnseenError
 
 __all__ = ["Sizes"]
 

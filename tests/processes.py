@@ -6,7 +6,7 @@ import subprocess
 import threading
 from contextlib import contextmanager
 
-from mp_core.system import ENDING
+from mp_core.utilities.system import ENDING
 
 LIMIT, LONG = 600, 3600
 """Seconds that a process has; and one that compiles the package, or that many tests share."""

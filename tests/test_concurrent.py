@@ -15,7 +15,7 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import config, layers
 from mp_core.dtype_policies import DTypePolicyMap, policy_scope
-from mp_core.tree import leaves
+from mp_core.utilities.tree import leaves
 
 CALLERS = 8
 TEAMS = pytest.mark.parametrize("team", [1, 3])

@@ -126,7 +126,7 @@ def test_attention_copies_no_operand(rng, monkeypatch):
         seen.extend((a, b))
         return original(a, b, **options)
 
-    monkeypatch.setattr("mp_core.contraction.matmul", matmul)
+    monkeypatch.setattr("mp_core.ops.contraction.matmul", matmul)
     scores = mp.einsum("bqhd,bkhd->bhqk", q, k)
     assert np.shares_memory(seen[0], q) and np.shares_memory(seen[1], k) and scores.flags.c_contiguous
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import processes
 import pytest
 
-from mp_core import extras
+from mp_core.utilities import extras
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,11 +12,11 @@ import pytest
 import tiny_bert
 
 import mp_core as mp
+from mp_core.arrays.recorded import Recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.forward import UnseenError, eager
 from mp_core.layers import Dense, Layer, Sequential, activations
 from mp_core.models import BertEncoder, ragged
-from mp_core.recorded import Recorded
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.standard_normal((4, 6)).astype(np.float32) for _ in range(2))

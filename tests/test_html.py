@@ -10,7 +10,7 @@ import tiny_bert
 
 import mp_core as mp
 from mp_core import checkpoint
-from mp_core.html import Report, html_table
+from mp_core.utilities.html import Report, html_table
 
 
 def cells(html):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core import arena, autocast, config, dtype_policies, forward, layers, recorded, saving, tf_keras
+from mp_core import arena, autocast, config, dtype_policies, forward, layers, saving, tf_keras
+from mp_core.arrays import recorded
 from mp_core.core import scopes
 from mp_core.layers import Dense, Layer, Sequential, building
 from mp_core.layers.layer import _build_lock

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 A = "a" * 100
 SLOW = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import Process, run
 
-from mp_core.system import ENDING
+from mp_core.utilities.system import ENDING
 
 HANDLERS = """
 import signal

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mp_core import progress
+from mp_core.utilities import progress
 
 
 class Stream(io.StringIO):

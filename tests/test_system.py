@@ -8,7 +8,7 @@ import numpy as np
 import processes
 import pytest
 
-from mp_core import system
+from mp_core.utilities import system
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,7 +49,8 @@ def test_a_folder_is_held_until_its_descriptor_is_closed(tmp_path):
 
 
 def test_peak_memory_covers_what_was_written():
-    code = "import numpy as np, mp_core.system as s; x = np.ones(25_000_000); print(s.peak_rss_bytes() - x.nbytes)"
+    code = "import numpy as np; from mp_core.utilities import system; x = np.ones(25_000_000); "
+    code += "print(system.peak_rss_bytes() - x.nbytes)"
     beside = int(processes.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert 0 < beside < 500e6
 

@@ -5,7 +5,7 @@ cimport numpy as cnp
 from mp_core.core.convert cimport contiguous, note_cast
 from mp_core.core.header cimport MP_F32, MP_FLOATS, MP_SATURATE, mp_active
 from mp_core.core.library cimport MP_F64, mp_cast, mp_recorder
-from mp_core.formats cimport Formats, format_named, format_of, formats
+from mp_core.arrays.formats cimport Formats, format_named, format_of, formats
 
 from mp_core.arrays.conversion import cast_any
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays.recorded import UnseenError
 from mp_core.core.dlpack import from_dlpack
 from mp_core.dtypes import ALLOWED, STORED, name_of
-from mp_core.recorded import UnseenError
 
 __all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "imported_out", "may_overlap", "refuse_masked"]
 

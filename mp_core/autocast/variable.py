@@ -8,14 +8,14 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import state_of
 from mp_core.arrays import Array, asarray, out_of_band
+from mp_core.arrays.recorded import under_way
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import set_counted
 from mp_core.core.scopes import Scopes, innermost
 from mp_core.dtype_policies import standardize_dtype
-from mp_core.recorded import under_way
+from mp_core.utilities.arguments import state_of
 
 __all__ = ["AutoCastVariable", "as_stored", "assign_each"]
 

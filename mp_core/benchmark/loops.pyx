@@ -9,7 +9,7 @@ from mp_core.core.header cimport MP_LANES, MP_MOST_THREADS, MP_PAIRS, mp_paralle
 from mp_core.core.library cimport mp_arithmetic_of
 
 from mp_core.core.cpu import isa
-from mp_core.formats import PANELS
+from mp_core.arrays.formats import PANELS
 
 cdef extern from "loops.h" nogil:
     enum:

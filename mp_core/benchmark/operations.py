@@ -15,7 +15,7 @@ from mp_core import config
 from mp_core.arrays import Array
 from mp_core.benchmark.machine import unit_of
 from mp_core.benchmark.timing import effort, measure
-from mp_core.extras import needed_by
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["OPERATIONS", "onnxruntime_product", "run"]
 

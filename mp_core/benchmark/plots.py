@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mp_core.arguments import path_of
 from mp_core.benchmark.records import Report, library
-from mp_core.extras import needed_by
+from mp_core.utilities.arguments import path_of
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["INK", "LIBRARIES", "LOOK", "as_svg", "check_plots", "plot"]
 

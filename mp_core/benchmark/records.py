@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import config
-from mp_core.arguments import path_of
 from mp_core.checkpoint.reading import read_file
+from mp_core.utilities.arguments import path_of
 
 __all__ = ["Record", "Report", "library", "records_of"]
 

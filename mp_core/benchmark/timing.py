@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from timeit import Timer
 from typing import Any
 
-from mp_core.tables import aligned
+from mp_core.utilities.tables import aligned
 
 __all__ = ["effort", "measure", "table"]
 

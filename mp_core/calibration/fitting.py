@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mp_core.arguments import share
 from mp_core.arrays import F32, Array
 from mp_core.calibration.observing import Seen, observe
 from mp_core.calibration.rounding import quantize_for
@@ -18,6 +17,7 @@ from mp_core.forms import Inputs
 from mp_core.layers import Dense, EinsumDense
 from mp_core.ops import cast
 from mp_core.quantization import QuantizedArray
+from mp_core.utilities.arguments import share
 
 __all__ = ["calibrate"]
 

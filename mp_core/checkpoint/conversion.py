@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mp_core.arguments import path_of
 from mp_core.checkpoint.coding import SUFFIXES
 from mp_core.checkpoint.errors import Sums, Threshold, failures
 from mp_core.checkpoint.folder import Checkpoint, Index, Shard, matches, open_checkpoint, refuse_tools
@@ -24,8 +23,9 @@ from mp_core.checkpoint.plan import Planned, RequestError, Rules, strings
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File, metadata_of
 from mp_core.checkpoint.work import Work, steps
-from mp_core.html import Report
-from mp_core.progress import progress
+from mp_core.utilities.arguments import path_of
+from mp_core.utilities.html import Report
+from mp_core.utilities.progress import progress
 
 __all__ = ["MAX_MEMORY", "PlannedShard", "convert", "plan_shards", "row_of", "write_beside", "write_shard"]
 

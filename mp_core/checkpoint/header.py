@@ -17,7 +17,7 @@ import numpy as np
 
 from mp_core.checkpoint.output import naming
 from mp_core.dtypes import dtype_of
-from mp_core.system import BINARY
+from mp_core.utilities.system import BINARY
 
 __all__ = [
     "CODES",

@@ -5,7 +5,6 @@ from os import PathLike
 
 import numpy as np
 
-from mp_core.arguments import path_of
 from mp_core.arrays import Array
 from mp_core.checkpoint.coding import SUFFIXES
 from mp_core.checkpoint.folder import Shard, open_checkpoint, refuse_tools, unique_tensors
@@ -13,6 +12,7 @@ from mp_core.checkpoint.header import Entry, load_json
 from mp_core.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.dtype_policies import policy_of
 from mp_core.quantization import QuantizedArray
+from mp_core.utilities.arguments import path_of
 
 __all__ = ["open_tensors", "policies_of", "stored_policies"]
 

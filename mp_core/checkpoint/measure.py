@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import number, path_of
 from mp_core.arrays import F32, F64, Array, cast
 from mp_core.checkpoint.coding import Box, boxes
 from mp_core.checkpoint.errors import Sums, as_float64, count
@@ -17,8 +16,9 @@ from mp_core.checkpoint.folder import Shard, open_checkpoint, unique_tensors
 from mp_core.checkpoint.pool import Pool
 from mp_core.checkpoint.tensors import File, Tensor
 from mp_core.dtypes import is_float
-from mp_core.html import Report
-from mp_core.progress import progress
+from mp_core.utilities.arguments import number, path_of
+from mp_core.utilities.html import Report
+from mp_core.utilities.progress import progress
 
 __all__ = ["inspect", "verify"]
 

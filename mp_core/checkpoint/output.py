@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from mp_core.arrays import Array
-from mp_core.system import BINARY, ENDING, sync_folder, write_at
+from mp_core.utilities.system import BINARY, ENDING, sync_folder, write_at
 
 __all__ = ["OutFile", "check_free", "check_space", "naming", "new_file", "replace", "temporary_beside"]
 
@@ -133,7 +133,7 @@ def _replace_folder(temporary: Path, target: Path) -> None:
 
 @contextmanager
 def _held() -> Iterator[None]:
-    """Let the signals of :data:`~mp_core.system.ENDING` wait until this ends."""
+    """Let the signals of :data:`~mp_core.utilities.system.ENDING` wait until this ends."""
     with ExitStack() as stack:
         for number in ENDING:
             stack.enter_context(_held_back(number))

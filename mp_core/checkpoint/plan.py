@@ -12,7 +12,7 @@ from mp_core.checkpoint.coding import Coding, Kind
 from mp_core.checkpoint.tensors import Tensor
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, Scheme, policy_of
 from mp_core.dtypes import ALLOWED, WIDE, is_float
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 __all__ = ["Planned", "RequestError", "Rules", "one_policy", "plain_name", "stored_as", "strings"]
 

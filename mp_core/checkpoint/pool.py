@@ -7,8 +7,8 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from mp_core.arguments import positive_integer
 from mp_core.core.cpu import get_num_threads, num_threads
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["MIN_MEMORY", "Pool"]
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arguments import path_of
 from mp_core.arrays import Array, refuse_masked
 from mp_core.checkpoint.coding import BOX, Coding
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
@@ -21,6 +20,7 @@ from mp_core.checkpoint.plan import RequestError, one_policy
 from mp_core.checkpoint.tensors import metadata_of, positive, tensors_of
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.quantization import QuantizedArray, check_unchanged
+from mp_core.utilities.arguments import path_of
 
 __all__ = ["save_folder", "save_tensors"]
 

@@ -15,7 +15,7 @@ from mp_core.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
 from mp_core.checkpoint.header import Entry, Header, load_json, open_regular
 from mp_core.checkpoint.output import naming
 from mp_core.quantization import dequantize
-from mp_core.system import read_at
+from mp_core.utilities.system import read_at
 
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
 

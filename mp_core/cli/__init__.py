@@ -26,7 +26,7 @@ from mp_core.cli.common import (
     removable,
 )
 from mp_core.cli.grammar import Parser, error_text, new_command
-from mp_core.tables import outline
+from mp_core.utilities.tables import outline
 
 __all__ = ["main"]
 

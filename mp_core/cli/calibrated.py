@@ -15,7 +15,7 @@ from mp_core.checkpoint.plan import plain_name
 from mp_core.cli.embed import read_texts
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.models import BertEncoder
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 __all__ = ["convert"]
 

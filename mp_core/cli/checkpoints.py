@@ -18,7 +18,7 @@ from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.cli.suggest import refusal
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.folder import read_object
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 __all__ = ["add_commands"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mp_core.checkpoint.output import new_file
 from mp_core.cli.suggest import refusal
-from mp_core.system import ENDING
+from mp_core.utilities.system import ENDING
 
 __all__ = ["as_json", "check_output", "path", "positive", "printable", "removable", "write_json"]
 

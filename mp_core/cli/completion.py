@@ -7,7 +7,7 @@ from typing import Any
 from mp_core.cli.common import DONE
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import WORDS, policy, stored_policy
-from mp_core.extras import needed_by
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["actions_of", "add_command", "is_path"]
 

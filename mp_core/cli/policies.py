@@ -15,8 +15,8 @@ from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
 from mp_core.dtype_policies.registry import PLAIN
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.models import BertEncoder
-from mp_core.patterns import matcher
-from mp_core.tables import aligned
+from mp_core.utilities.patterns import matcher
+from mp_core.utilities.tables import aligned
 
 __all__ = ["WORDS", "policy", "policy_map", "stored_map", "stored_policy", "table_of_policies"]
 

@@ -12,9 +12,9 @@ from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
 from mp_core.cli.suggest import refusal
-from mp_core.extras import needed_by
 from mp_core.forward import ForwardPlan, Operation
 from mp_core.models import BertEncoder
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["add_command", "rows_of", "table"]
 

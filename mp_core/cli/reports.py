@@ -8,7 +8,7 @@ from typing import Any
 
 from mp_core import checkpoint
 from mp_core.cli.common import printable
-from mp_core.tables import aligned
+from mp_core.utilities.tables import aligned
 
 __all__ = ["contents", "losses", "sizes"]
 

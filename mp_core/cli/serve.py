@@ -17,8 +17,8 @@ from mp_core.cli import options
 from mp_core.cli.common import DONE, positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.suggest import refusal
-from mp_core.extras import missing
 from mp_core.serving.limits import Limits
+from mp_core.utilities.extras import missing
 
 __all__ = ["add_command"]
 

@@ -33,8 +33,8 @@ cdef int contiguous(mp_cast *c) except -1:
 def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, int dst_format, bint saturate):
     """Cast `src` into `dst`: same shape, native byte order, any strides, no overlap but exact coincidence.
 
-    Formats are the values of :data:`mp_core.formats.CASTS`; ``float64`` is a source only, and its cast to ``float32``
-    rounds to odd.
+    Formats are the values of :data:`mp_core.arrays.formats.CASTS`; ``float64`` is a source only, and its cast to
+    ``float32`` rounds to odd.
     """
     cdef mp_cast c
     c.kernels = mp_active()

@@ -9,7 +9,7 @@ from mp_core.dtype_policies.policy import DTypePolicy
 from mp_core.dtype_policies.quantized import QuantizedDTypePolicy, SchemeDTypePolicy
 from mp_core.dtype_policies.registry import deserialize, get, serialize
 from mp_core.dtype_policies.schemes import Scheme
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 __all__ = ["DTypePolicyMap", "mapped", "policy_at", "unquantized", "weight_only"]
 

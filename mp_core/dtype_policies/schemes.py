@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.codes import CODES
 from mp_core.quantization import QuantizedArray, quantize
+from mp_core.quantization.codes import CODES
 
 __all__ = ["LARGEST_GROUP", "SPELLINGS", "Scheme"]
 

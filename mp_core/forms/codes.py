@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import boolean
 from mp_core.arrays import Array, asarray
-from mp_core.codes import CODES
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.forms.form import Form, Geometry, Variable
 from mp_core.forms.products import Inputs
 from mp_core.quantization import QuantizedArray
+from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import positive_and_finite
+from mp_core.utilities.arguments import boolean
 
 __all__ = ["Codes"]
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import state_of
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import is_shared
@@ -17,6 +16,7 @@ from mp_core.dtype_policies import DTypePolicy
 from mp_core.forms.products import Inputs, packed, product_of
 from mp_core.loss_scale import all_finite
 from mp_core.quantization import QuantizedArray
+from mp_core.utilities.arguments import state_of
 
 __all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite"]
 

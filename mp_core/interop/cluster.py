@@ -8,9 +8,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from mp_core.extras import needed_by
 from mp_core.interop.manifest import Manifest, Part
-from mp_core.progress import progress
+from mp_core.utilities.extras import needed_by
+from mp_core.utilities.progress import progress
 
 with needed_by("mp_core.interop.dask"):
     from distributed import CancelledError, as_completed

@@ -6,19 +6,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mp_core.arguments import integer, path_of, positive_integer
 from mp_core.checkpoint import MAX_MEMORY, RequestError
 from mp_core.checkpoint.conversion import PlannedShard, write_beside
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.output import replace, temporary_beside
 from mp_core.core.cpu import __version__
 from mp_core.dtype_policies import DTypePolicy, policy_of, serialize
-from mp_core.extras import needed_by
 from mp_core.interop.cluster import PartError, run
 from mp_core.interop.manifest import Manifest, Part, digest, digest_of_files
 from mp_core.interop.sources import pieces
 from mp_core.interop.tasks import FORMATS, Conversion, Embedding
 from mp_core.models import BertEncoder
+from mp_core.utilities.arguments import integer, path_of, positive_integer
+from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.dask"):
     from distributed import Client

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from mp_core.checkpoint.output import naming, new_file
 from mp_core.checkpoint.reading import read_file
-from mp_core.system import lock_folder
+from mp_core.utilities.system import lock_folder
 
 __all__ = ["Manifest", "Part", "digest", "digest_of_files"]
 

@@ -8,10 +8,10 @@ from typing import Any, Self
 from mp_core.arrays import Array
 from mp_core.config import num_threads
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.extras import needed_by
 from mp_core.interop.threads import register
 from mp_core.models import BertEncoder
 from mp_core.models.texts import in_order, list_of_texts
+from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.sklearn"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

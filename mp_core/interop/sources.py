@@ -6,12 +6,12 @@ from hashlib import sha256
 from os import PathLike
 from typing import Any, BinaryIO
 
-from mp_core.arguments import path_of
 from mp_core.checkpoint.header import open_regular
 from mp_core.checkpoint.output import naming
 from mp_core.checkpoint.reading import lines_of
 from mp_core.interop.manifest import digest
 from mp_core.models.texts import in_order, list_of_texts
+from mp_core.utilities.arguments import path_of
 
 __all__ = ["FilePiece", "ListPiece", "pieces", "text_of"]
 

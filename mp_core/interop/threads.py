@@ -3,7 +3,7 @@
 from functools import cache
 
 from mp_core.core import cpu
-from mp_core.extras import needed_by
+from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.threads"):
     import threadpoolctl

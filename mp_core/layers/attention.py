@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import axes_of, boolean, positive_integer, share
 from mp_core.arrays import F32, Array
 from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.utilities.arguments import axes_of, boolean, positive_integer, share
 
 __all__ = ["MultiHeadAttention"]
 

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
-from mp_core.arguments import axis_of, boolean, integer, number, share
 from mp_core.arrays import F32, F64, Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import axis_of, boolean, integer, number, share
 
 __all__ = ["BatchNormalization"]
 

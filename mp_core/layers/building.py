@@ -14,7 +14,7 @@ import numpy as np
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.core.scopes import called_in
 from mp_core.layers.contents import contents_of
-from mp_core.tree import map_leaves
+from mp_core.utilities.tree import map_leaves
 
 __all__ = [
     "build_for", "enclosing_path", "handed_training", "placed", "snake_case", "stated_forms", "takes", "unique_name",

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from mp_core.arguments import positive_integer
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["arguments_of", "check_without_use", "data_format_of", "sizes_of"]
 

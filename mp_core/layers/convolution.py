@@ -8,7 +8,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core import ops
-from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
@@ -16,6 +15,7 @@ from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.ops.elementwise import concatenated
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Conv1D", "Conv2D", "same_padding"]
 

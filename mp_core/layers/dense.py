@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import activations, initializers
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Dense"]
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import accumulate, floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["DepthwiseConv2D"]
 

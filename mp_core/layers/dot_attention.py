@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import boolean, share
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.utilities.arguments import boolean, share
 
 __all__ = ["AdditiveAttention", "Attention"]
 

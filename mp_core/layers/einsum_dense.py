@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mp_core.arguments import positive_integer
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
-from mp_core.contraction import Equation, einsum, parse
 from mp_core.core.names import Activation
 from mp_core.layers import activations, initializers
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.ops.contraction import Equation, einsum, parse
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["EinsumDense"]
 

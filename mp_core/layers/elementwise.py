@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.recorded import is_recorded
+from mp_core.arrays.recorded import is_recorded
 
 __all__ = ["accumulate", "floating", "rounded"]
 
@@ -15,8 +15,8 @@ __all__ = ["accumulate", "floating", "rounded"]
 def rounded(function: Callable[..., Any], *arrays: Array, dtype: Any = None) -> Array:
     """Return ``function(*arrays)`` of the widened arrays, rounded to `dtype`, by default that of the first array.
 
-    A plan sees what the function computes by operators and by functions of NumPy that :data:`mp_core.recorded.SEEN`
-    has: it is called with float32 arrays.
+    A plan sees what the function computes by operators and by functions of NumPy that
+    :data:`mp_core.arrays.recorded.SEEN` has: it is called with float32 arrays.
     """
     target = arrays[0].dtype if dtype is None else dtype
     wide = F64 if any(x.dtype == F64 for x in arrays) else F32

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes
-from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, asarray
+from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.matrix import MatrixLayer
-from mp_core.recorded import is_recorded
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]
 

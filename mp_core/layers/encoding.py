@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from mp_core import dtypes, ops
-from mp_core.arguments import number, positive_integer
 from mp_core.arrays import F32, Array
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import number, positive_integer
 
 __all__ = ["CategoryEncoding", "Discretization"]
 

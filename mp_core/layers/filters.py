@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from mp_core.patterns import matcher
+from mp_core.utilities.patterns import matcher
 
 __all__ = ["chooser"]
 

@@ -16,7 +16,7 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.masks import mask_after
 from mp_core.layers.sequential import Sequential, add_face, layer_classes
 from mp_core.layers.serialization import serialize_keras_object
-from mp_core.tree import leaves, map_leaves
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Functional", "Node", "Source", "graph_of"]
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import axis_of, boolean, integer, number, positive_integer
 from mp_core.arrays import F32, F64, Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import axis_of, boolean, integer, number, positive_integer
 
 __all__ = ["GroupNormalization"]
 

@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtype_policies, dtypes
-from mp_core.arguments import boolean, positive_integer
 from mp_core.arrays import Array, cast
 from mp_core.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["InputLayer"]
 

@@ -9,10 +9,9 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from mp_core import dtype_policies, dtypes, ops
-from mp_core.arguments import boolean
 from mp_core.arrays import refuse_masked
+from mp_core.arrays.recorded import note_call
 from mp_core.autocast import scope_dtype
-from mp_core.codes import CODES
 from mp_core.core.changes import counted, undone_if_it_fails
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
 from mp_core.dtype_policies import (
@@ -40,10 +39,11 @@ from mp_core.layers.contents import contents_of
 from mp_core.layers.filters import chooser
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
+from mp_core.quantization.codes import CODES
 from mp_core.quantizers.configurations import mode_and_quantizers
 from mp_core.quantizers.quantizer import floating_inputs
-from mp_core.recorded import note_call
-from mp_core.tree import map_leaves
+from mp_core.utilities.arguments import boolean
+from mp_core.utilities.tree import map_leaves
 
 __all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
 

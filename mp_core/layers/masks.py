@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, Array, as_mask, asarray, cast
-from mp_core.recorded import is_recorded
+from mp_core.arrays.recorded import is_recorded
 
 __all__ = ["as_keep", "mask_after"]
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import axis_of, axis_or_axes, boolean, integer
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.scaling import unit
 from mp_core.ops.elementwise import concatenated
+from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
 
 __all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
 

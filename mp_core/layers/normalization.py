@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from mp_core import ops
-from mp_core.arguments import axis_or_axes, boolean, number
 from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import axis_or_axes, boolean, number
 
 __all__ = ["LayerNormalization", "RMSNormalization"]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import state_of
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import DTypePolicy
+from mp_core.utilities.arguments import state_of
 
 __all__ = ["checked_state", "state_with_types"]
 

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes, ops
-from mp_core.arguments import axis_or_axes, number, share
 from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.recorded import is_recorded
+from mp_core.utilities.arguments import axis_or_axes, number, share
 
 __all__ = [
     "ELU", "Activation", "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise",

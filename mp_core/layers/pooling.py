@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
-from mp_core.arguments import boolean
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.convolution import same_padding
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.spatial import Spatial
-from mp_core.recorded import is_recorded
+from mp_core.utilities.arguments import boolean
 
 __all__ = [
     "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalAveragePooling1D", "GlobalAveragePooling2D",

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import axes_of
 from mp_core.arrays import Array
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import axes_of
 
 __all__ = ["PReLU"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import integer, positive_integer
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import integer, positive_integer
 
 __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import integer
 from mp_core.arrays import Array
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.spatial import Spatial
+from mp_core.utilities.arguments import integer
 
 __all__ = [
     "Cropping1D", "Cropping2D", "Cropping3D", "UpSampling1D", "UpSampling2D", "UpSampling3D", "ZeroPadding1D",

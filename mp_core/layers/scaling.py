@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import ops
-from mp_core.arguments import axes_of, axis_or_axes, boolean
 from mp_core.arrays import F32, F64, Array, asarray
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
 

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import boolean
 from mp_core.arrays import Array, asarray
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import frozen
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.layers import initializers
-from mp_core.tree import leaves
+from mp_core.utilities.arguments import boolean
+from mp_core.utilities.tree import leaves
 
 __all__ = ["VariableOwner"]
 

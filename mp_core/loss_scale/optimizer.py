@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from mp_core.arguments import number, positive_integer
 from mp_core.arrays import asarray, cast
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies.lookup import class_and_config, own_config
@@ -19,6 +18,7 @@ from mp_core.loss_scale.state import (
     multiply,
     scale_number,
 )
+from mp_core.utilities.arguments import number, positive_integer
 
 __all__ = [
     "SGD",

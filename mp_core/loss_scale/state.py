@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arguments import number, positive, positive_integer, whole
 from mp_core.arrays import FORMATS, Array, asarray, cast
 from mp_core.core import pointwise
-from mp_core.tree import leaves, map_leaves
+from mp_core.utilities.arguments import number, positive, positive_integer, whole
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "FLOAT32_MAX",

@@ -8,7 +8,6 @@ from typing import Unpack
 
 import numpy as np
 
-from mp_core.arguments import boolean, path_of, positive_integer
 from mp_core.arrays import Array, as_mask, imported
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.models.modules import Modules, read_modules
@@ -17,6 +16,7 @@ from mp_core.models.sentence_transformers import Options, SentenceTransformerNam
 from mp_core.models.settings import LEAST_TOKENS
 from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
+from mp_core.utilities.arguments import boolean, path_of, positive_integer
 
 __all__ = ["BertEncoder", "TextError"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import positive_integer
 from mp_core.arrays import Array, as_mask
+from mp_core.arrays.recorded import is_recorded
 from mp_core.core.cpu import awake
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import DTypePolicy
@@ -16,7 +16,7 @@ from mp_core.layers.building import enclosing_path
 from mp_core.layers.layer import convert_to, forms_where
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import Shape
-from mp_core.recorded import is_recorded
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["Model"]
 

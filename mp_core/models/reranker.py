@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import path_of, positive_integer
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
@@ -16,6 +15,7 @@ from mp_core.models.heads import Classifier
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.texts import Text, TextModel, Tokens, batches, in_order, is_one, list_of_texts, one_text, pad
+from mp_core.utilities.arguments import path_of, positive_integer
 
 __all__ = ["Reranker"]
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, TypedDict
 import numpy as np
 
 from mp_core import ops
-from mp_core.arguments import boolean
 from mp_core.arrays import Array, imported
 from mp_core.models.pooling import unit
 from mp_core.models.texts import Text
+from mp_core.utilities.arguments import boolean
 
 __all__ = ["Options", "SentenceTransformerNames", "as_asked", "check_options"]
 

@@ -12,14 +12,14 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.checkpoint import save_folder
 from mp_core.dtype_policies import DTypePolicy, policy_of
-from mp_core.html import html_table
 from mp_core.layers import Dense, Layer
 from mp_core.models.model import Model
 from mp_core.models.modules import Modules
 from mp_core.models.ragged import Plans
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights, layers_of, names_of, read_model, tensors_of
-from mp_core.progress import progress
+from mp_core.utilities.html import html_table
+from mp_core.utilities.progress import progress
 
 __all__ = [
     "Text",

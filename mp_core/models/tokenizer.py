@@ -16,10 +16,10 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.checkpoint.header import MAX_JSON
 from mp_core.core.cpu import get_num_threads
-from mp_core.extras import needed_by
 from mp_core.models.folder import read_object, read_text
 from mp_core.models.modules import SWITCH, Modules, Rule, check, only, token_limit
 from mp_core.models.settings import unexpected
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["Tokenizer"]
 

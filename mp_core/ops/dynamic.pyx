@@ -14,7 +14,7 @@ from mp_core.products.panels cimport Panels
 import numpy as np
 
 from mp_core.ops.dynamic_any import dynamic_any
-from mp_core.recorded import call_recorded
+from mp_core.arrays.recorded import call_recorded
 
 cnp.import_array()
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import integer, kind_of
 from mp_core.arrays import FORMATS, Array, cast, contiguous
-from mp_core.codes import CODES
+from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
 from mp_core.dtypes import ALLOWED, is_float, name_of
 from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import KINDS
-from mp_core.recorded import recordable
+from mp_core.utilities.arguments import integer, kind_of
 
 __all__ = ["take_rows", "token_places"]
 

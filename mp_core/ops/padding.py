@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mp_core.arguments import integer, kind_of
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, filled
-from mp_core.recorded import recordable
+from mp_core.utilities.arguments import integer, kind_of
 
 __all__ = ["pad", "pad_zeros"]
 

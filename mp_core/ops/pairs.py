@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast, contiguous, imported_all
+from mp_core.arrays.recorded import constant, recordable
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
 from mp_core.dtypes import result_type
 from mp_core.ops.attention import checked_offsets, with_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
-from mp_core.recorded import constant, recordable
 
 __all__ = ["add", "gate", "multiply", "ragged_rotary", "rotary"]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arguments import integer, kind_of
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
+from mp_core.arrays.recorded import constant, note_offsets, recordable, under_way
 from mp_core.core import pooling as _pooling
 from mp_core.ops.attention import RAGGED, checked_offsets, with_offsets
-from mp_core.recorded import constant, note_offsets, recordable, under_way
+from mp_core.utilities.arguments import integer, kind_of
 
 __all__ = ["ragged_pool"]
 

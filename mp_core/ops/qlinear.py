@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core.arguments import integer, positive
 from mp_core.arrays import F32, I8, Array
-from mp_core.codes import parse_codes
 from mp_core.products.matmul import PackedMatrix, matmul
 from mp_core.products.quantized import scales_columns, scales_rows
 from mp_core.quantization import QuantizedArray, check_unchanged
+from mp_core.quantization.codes import parse_codes
+from mp_core.utilities.arguments import integer, positive
 
 __all__ = ["qlinear_matmul"]
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arguments import axes_of, axis_of, boolean, integer, number
 from mp_core.arrays import (
     F32,
     F64,
@@ -24,11 +23,12 @@ from mp_core.arrays import (
     imported_out,
     may_overlap,
 )
+from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copied, copy_into
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS
-from mp_core.recorded import recordable
+from mp_core.utilities.arguments import axes_of, axis_of, boolean, integer, number
 
 __all__ = [
     "activate",

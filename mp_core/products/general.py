@@ -21,8 +21,8 @@ from mp_core.arrays import (
     imported_all,
     imported_out,
 )
+from mp_core.arrays.formats import PRODUCTS, RESULT_DTYPES
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
-from mp_core.formats import PRODUCTS, RESULT_DTYPES
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS, most_exact_k, multiply_normal
 from mp_core.products.panels import Panels

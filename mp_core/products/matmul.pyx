@@ -5,9 +5,9 @@ from cpython.ref cimport PyObject
 from mp_core.products.operands cimport NO_SCALES, Call, multiply
 from mp_core.products.panels cimport Panels
 
-from mp_core.formats import PANEL_DTYPES
+from mp_core.arrays.formats import PANEL_DTYPES
 from mp_core.products.general import multiply_any
-from mp_core.recorded import call_recorded
+from mp_core.arrays.recorded import call_recorded
 
 
 def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):

@@ -22,7 +22,7 @@ from mp_core.core.library cimport (
     mp_most_exact_k, mp_product, mp_refusal_of, mp_right,
 )
 from mp_core.core.run cimport run_product
-from mp_core.formats cimport Formats, format_named, format_of, formats
+from mp_core.arrays.formats cimport Formats, format_named, format_of, formats
 from mp_core.products.panels cimport Panels
 
 cnp.import_array()

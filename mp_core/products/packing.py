@@ -5,9 +5,9 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from mp_core.arrays import I8, asarray, cast
+from mp_core.arrays.formats import NARROW, PANELS
 from mp_core.core.names import PanelName
 from mp_core.dtypes import WIDE, name_of, parse
-from mp_core.formats import NARROW, PANELS
 from mp_core.products.matmul import PackedMatrix
 from mp_core.products.panels import pack as _pack
 from mp_core.products.quantized import Quantized, pack_quantized, scales_columns

@@ -16,7 +16,7 @@ from mp_core.core.header cimport (
 
 import numpy as np
 
-from mp_core.formats import PANELS
+from mp_core.arrays.formats import PANELS
 
 cdef extern from "library/packing.h" nogil:
     enum:

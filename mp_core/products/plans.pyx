@@ -10,7 +10,7 @@ from mp_core.core.library cimport (
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
-from mp_core.formats import PANELS
+from mp_core.arrays.formats import PANELS
 
 ARITHMETICS = ("wide", "pairs", "quads")
 

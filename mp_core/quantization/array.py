@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arguments import axis_of, integer
 from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, out_of_band, refuse_masked
-from mp_core.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
 from mp_core.dtypes import name_of
-from mp_core.html import html_table
 from mp_core.products.matmul import matmul
 from mp_core.products.quantized import Quantized
+from mp_core.quantization.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
 from mp_core.quantization.recipe import Parts, Recipe, pack_nibbles, unpack_nibbles
+from mp_core.utilities.arguments import axis_of, integer
+from mp_core.utilities.html import html_table
 
 _SHOWN = 64  # codes of an array whose repr has them
 _NO_ARRAY = "dequantize() returns what it stands for, `values` has the codes"

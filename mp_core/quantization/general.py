@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arguments import boolean
 from mp_core.arrays import F32, F64, FORMATS, I8, I32, Array, as_float, cast, imported_all
-from mp_core.codes import Codes, int_or_axes, int_or_none, parse_codes, plan_of, stored_shape
 from mp_core.dtypes import is_float, parse
 from mp_core.quantization.array import (
     QuantizedArray,
@@ -25,7 +23,9 @@ from mp_core.quantization.array import (
     pack_pairs,
     unpack_pairs,
 )
+from mp_core.quantization.codes import Codes, int_or_axes, int_or_none, parse_codes, plan_of, stored_shape
 from mp_core.quantization.recipe import Recipe, positive_and_finite
+from mp_core.utilities.arguments import boolean
 
 
 @lru_cache(1024, typed=True)

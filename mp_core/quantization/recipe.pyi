@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.codes import Codes, Plan
+from mp_core.quantization.codes import Codes, Plan
 
 _Array = np.ndarray[Any, Any]
 

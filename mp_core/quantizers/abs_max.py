@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import axes_of, float_of, number, positive_integer
 from mp_core.arrays import Array, asarray, cast
+from mp_core.utilities.arguments import axes_of, float_of, number, positive_integer
 
 
 def abs_max_quantize(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mp_core.arguments import positive_integer
 from mp_core.quantizers.quantizer import AbsMaxQuantizer, get, serialize
+from mp_core.utilities.arguments import positive_integer
 
 __all__ = [
     "Float8QuantizationConfig",

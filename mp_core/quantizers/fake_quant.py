@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core import dtypes
-from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array, asarray, cast
+from mp_core.utilities.arguments import axis_of, integer
 
 
 def fake_quant_with_min_max_vars(

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import axis_of, integer
 from mp_core.arrays import Array, asarray
 from mp_core.quantization.recipe import pack_nibbles, unpack_nibbles
+from mp_core.utilities.arguments import axis_of, integer
 
 
 def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:

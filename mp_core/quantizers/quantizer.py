@@ -10,10 +10,10 @@ from typing import Any
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arguments import axes_of, number
 from mp_core.arrays import Array
 from mp_core.dtype_policies.lookup import class_and_config
 from mp_core.quantizers.abs_max import abs_max_quantize, increasing
+from mp_core.utilities.arguments import axes_of, number
 
 
 @dataclass(frozen=True, init=False)

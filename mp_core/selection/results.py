@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.html import html_table
-from mp_core.tables import aligned
+from mp_core.utilities.html import html_table
+from mp_core.utilities.tables import aligned
 
 __all__ = ["METRICS", "LayerChoice", "Metric", "OutputError", "PolicyChoice", "Sensitivity"]
 

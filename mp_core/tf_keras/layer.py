@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes, layers
-from mp_core.arguments import boolean
 from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
-from mp_core.tree import leaves, map_leaves
+from mp_core.utilities.arguments import boolean
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Layer"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mp_core.core.scopes import Held, called_under
-from mp_core.extras import needed_by
 from mp_core.interop.keras.replacements import REPLACEMENTS, Replacement
+from mp_core.utilities.extras import needed_by
 
 __all__ = ["accelerate", "accelerated"]
 

@@ -18,14 +18,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mp_core.arguments import path_of
 from mp_core.arrays import Array
-from mp_core.extras import needed_by
 from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
 from mp_core.layers import Layer
 from mp_core.layers.building import snake_case
-from mp_core.tree import leaves
+from mp_core.utilities.arguments import path_of
+from mp_core.utilities.extras import needed_by
+from mp_core.utilities.tree import leaves
 
 __all__ = ["load_keras"]
 

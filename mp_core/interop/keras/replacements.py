@@ -7,9 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mp_core import contraction, ops
+from mp_core import ops
 from mp_core.dtypes import finfo
 from mp_core.layers.elementwise import rounded
+from mp_core.ops import contraction
 
 __all__ = ["REPLACEMENTS", "Case", "Replacement"]
 

@@ -1,6 +1,6 @@
 """torch's modules: as layers of mp_core, and with linears that mp_core computes."""
 
-from mp_core.extras import needed_by
+from mp_core.utilities.extras import needed_by
 
 with needed_by("mp_core.interop.torch"):
     from mp_core.interop.torch.linears import PackedLinear, replace_linears

@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from mp_core import loss_scale as states
-from mp_core.arguments import positive_integer, whole
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies.lookup import class_and_config, own_config
 from mp_core.loss_scale import (
@@ -20,6 +19,7 @@ from mp_core.loss_scale import (
 )
 from mp_core.loss_scale.optimizer import check_optimizer, checked_pairs
 from mp_core.loss_scale.state import are_finite, check_floating, scale_number
+from mp_core.utilities.arguments import positive_integer, whole
 
 __all__ = ["LossScaleOptimizer"]
 

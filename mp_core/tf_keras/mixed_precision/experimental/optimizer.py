@@ -3,13 +3,13 @@
 from typing import Any
 
 from mp_core import loss_scale as states
-from mp_core.arguments import is_number
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.loss_scale import Optimizer
 from mp_core.loss_scale.optimizer import check_optimizer
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer
+from mp_core.utilities.arguments import is_number
 
 __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]
 

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from mp_core.core.convert import copied
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
 from mp_core.core.scopes import called_in
-from mp_core.tree import leaves, map_leaves
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
     "SEEN",

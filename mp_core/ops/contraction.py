@@ -10,11 +10,11 @@ from numpy.typing import DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import F32, F64, Array, asarray, cast, check_out, imported_all, imported_out
+from mp_core.arrays.recorded import constant, recordable, under_way
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import PackedMatrix, matmul
 from mp_core.quantization import QuantizedArray
-from mp_core.recorded import constant, recordable, under_way
 
 __all__ = ["Equation", "Labels", "einsum", "parse"]
 

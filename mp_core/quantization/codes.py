@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from mp_core.arguments import axes_of
 from mp_core.dtypes import ALLOWED, STORED, foreign_name, name_of
+from mp_core.utilities.arguments import axes_of
 
 __all__ = [
     "CODES",
