@@ -164,6 +164,7 @@ cdef extern from "library/operation.h" nogil:
         MP_DONE, MP_NO_MEMORY, MP_NO_ROW, MP_UNSEEN
 
     ctypedef enum mp_operation_number:
+        MP_OPERATION_ROW_SUMS
         MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
         MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
@@ -360,6 +361,15 @@ cdef extern from "library/look_up.h" nogil:
         int32_t *places
         Py_ssize_t rows, length
         int32_t padding
+
+cdef extern from "library/row_sums.h" nogil:
+    ctypedef struct mp_row_sums:
+        const char *x
+        int format, index_bytes
+        Py_ssize_t stride
+        const char *indices
+        float *out
+        Py_ssize_t rows, limit, n
 
 cdef extern from "library/pooling.h" nogil:
     ctypedef enum mp_pool:

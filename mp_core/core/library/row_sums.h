@@ -1,0 +1,31 @@
+/* The gradient of a look-up: the sums of those rows that were taken from the same row of a table. */
+#ifndef MP_ROW_SUMS_H
+#define MP_ROW_SUMS_H
+
+#include "library/operation.h"
+
+MP_SHARED_BEGIN
+
+/* out[r] = the sum of x[i] over all i with indices[i] == r, in float32, +0 if there are none. Rows i are added in their
+ * order, in blocks of MP_BLOCK_WIDE rows of x: the sum of a block starts at +0, and the sums of blocks are added in
+ * order. */
+typedef struct {
+    const mp_kernels *kernels;
+    const char *x;             /* [rows][n], of unit stride in a row */
+    int format;
+    ptrdiff_t stride;          /* bytes from one row of x to the next */
+    const char *indices;
+    int index_bytes;           /* 4 or 8 */
+    float *out;                /* [limit][n] */
+    ptrdiff_t rows, limit, n;  /* rows of x, below 2^31; rows of the table; columns */
+    ptrdiff_t share;           /* columns of a task */
+    int status;                /* MP_NO_ROW: an index is outside of the table */
+} mp_row_sums;
+
+/* The operation ROW_SUMS. */
+ptrdiff_t mp_plan_row_sums(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_row_sums(void *context, ptrdiff_t task);
+int mp_row_sums_are_large(const void *context);
+
+MP_SHARED_END
+#endif
