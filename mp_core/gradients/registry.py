@@ -40,6 +40,7 @@ RULES: dict[Callable[..., Any], Rule] = {}
 
 MODULES = (
     "mp_core.gradients.products",
+    "mp_core.gradients.lookup",
 )  # fmt: skip
 """The modules that add rules, which are imported when a rule is looked up."""
 
