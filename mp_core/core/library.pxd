@@ -164,7 +164,7 @@ cdef extern from "library/operation.h" nogil:
         MP_DONE, MP_NO_MEMORY, MP_NO_ROW, MP_UNSEEN
 
     ctypedef enum mp_operation_number:
-        MP_OPERATION_ROW_SUMS
+        MP_OPERATION_TAKEN_ROWS
         MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
         MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
@@ -362,8 +362,8 @@ cdef extern from "library/look_up.h" nogil:
         Py_ssize_t rows, length
         int32_t padding
 
-cdef extern from "library/row_sums.h" nogil:
-    ctypedef struct mp_row_sums:
+cdef extern from "library/taken_rows.h" nogil:
+    ctypedef struct mp_taken_rows:
         const char *x
         int format, index_bytes
         Py_ssize_t stride

@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_ROW_SUMS, mp_cost, mp_look_up,
-    mp_places, mp_row_sums,
+    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up,
+    mp_places, mp_taken_rows,
 )
 from mp_core.core.recording cimport run_operation
 
@@ -65,13 +65,13 @@ def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp
 
 
 def sum_by_index(int fmt, cnp.ndarray x not None, cnp.ndarray indices not None, cnp.ndarray out not None):
-    """out[r] = the sum of x[i] over all i with indices[i] == r, in the order that library/row_sums.h states.
+    """out[r] = the sum of x[i] over all i with indices[i] == r, in the order that library/taken_rows.h states.
 
     `x`, of format `fmt`, has shape (rows, columns) and rows of unit stride; `indices`, int32 or int64, is C-contiguous,
     with as many elements as `x` has rows. `out` is float32, C-contiguous, and as wide as `x`. No length is 0. Raises
     IndexError for an index outside of `out`.
     """
-    cdef mp_row_sums s
+    cdef mp_taken_rows s
     memset(&s, 0, sizeof(s))
     s.x, s.format, s.stride = cnp.PyArray_BYTES(x), fmt, cnp.PyArray_STRIDE(x, 0)
     s.indices, s.index_bytes = cnp.PyArray_BYTES(indices), cnp.PyArray_ITEMSIZE(indices)
@@ -79,7 +79,7 @@ def sum_by_index(int fmt, cnp.ndarray x not None, cnp.ndarray indices not None, 
     s.rows, s.n = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1)
     if s.rows >= 1 << 31:
         raise MemoryError(f"no memory to sort {s.rows} rows by their indices")
-    if run_operation(MP_OPERATION_ROW_SUMS, &s, "sums of rows of a table", out,
+    if run_operation(MP_OPERATION_TAKEN_ROWS, &s, "sums of rows of a table", out,
                      mp_cost(s.rows, 0, MP_NO_ARITHMETIC,
                              cnp.PyArray_NBYTES(x) + cnp.PyArray_NBYTES(out))) == MP_NO_ROW:
         raise IndexError(f"an index is outside of the table, which has {s.limit} rows")

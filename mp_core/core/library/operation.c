@@ -7,10 +7,10 @@
 #include "library/noted_product.h"
 #include "library/pooling.h"
 #include "library/rotary.h"
-#include "library/row_sums.h"
 #include "library/rows.h"
 #include "library/runtime.h"
 #include "library/sums.h"
+#include "library/taken_rows.h"
 
 const mp_operation mp_operations[MP_OPERATIONS] = {
 #define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...)                                    \

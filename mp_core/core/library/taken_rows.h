@@ -1,6 +1,6 @@
 /* The gradient of a look-up: the sums of those rows that were taken from the same row of a table. */
-#ifndef MP_ROW_SUMS_H
-#define MP_ROW_SUMS_H
+#ifndef MP_TAKEN_ROWS_H
+#define MP_TAKEN_ROWS_H
 
 #include "library/operation.h"
 
@@ -20,12 +20,12 @@ typedef struct {
     ptrdiff_t rows, limit, n;  /* rows of x, below 2^31; rows of the table; columns */
     ptrdiff_t share;           /* columns of a task */
     int status;                /* MP_NO_ROW: an index is outside of the table */
-} mp_row_sums;
+} mp_taken_rows;
 
-/* The operation ROW_SUMS. */
-ptrdiff_t mp_plan_row_sums(void *context, ptrdiff_t rows, int threads, int reproducible);
-void mp_run_row_sums(void *context, ptrdiff_t task);
-int mp_row_sums_are_large(const void *context);
+/* The operation TAKEN_ROWS. */
+ptrdiff_t mp_plan_taken_rows(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_taken_rows(void *context, ptrdiff_t task);
+int mp_taken_rows_are_many(const void *context);
 
 MP_SHARED_END
 #endif

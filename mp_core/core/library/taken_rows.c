@@ -1,4 +1,4 @@
-#include "library/row_sums.h"
+#include "library/taken_rows.h"
 
 #include <string.h>
 
@@ -7,27 +7,27 @@
 #include "library/plan.h"
 #include "library/runtime.h"
 
-int mp_row_sums_are_large(const void *context) {
-    const mp_row_sums *s = context;
+int mp_taken_rows_are_many(const void *context) {
+    const mp_taken_rows *s = context;
     return (double)(s->rows + s->limit) * (double)s->n >= MP_ELEMENTWISE_WORK;
 }
 
-ptrdiff_t mp_plan_row_sums(void *context, ptrdiff_t rows, int threads, int reproducible) {
-    mp_row_sums *s = context;
+ptrdiff_t mp_plan_taken_rows(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_taken_rows *s = context;
     (void)reproducible;
     s->kernels = mp_active();
     if (rows >= 0) s->rows = rows;
-    s->share = mp_row_sums_are_large(s) ? mp_round_up(mp_ceil_div(s->n, threads), MP_LANES) : s->n;
+    s->share = mp_taken_rows_are_many(s) ? mp_round_up(mp_ceil_div(s->n, threads), MP_LANES) : s->n;
     return mp_ceil_div(s->n, s->share);
 }
 
-static ptrdiff_t index_of(const mp_row_sums *s, ptrdiff_t i) {
+static ptrdiff_t index_of(const mp_taken_rows *s, ptrdiff_t i) {
     return s->index_bytes == 8 ? (ptrdiff_t)((const int64_t *)s->indices)[i] : ((const int32_t *)s->indices)[i];
 }
 
 /* Sort the rows of x by their indices, stably: those of table row r become order[begins[r]] to order[begins[r + 1] - 1].
  * Return 0 if an index is outside of the table. */
-static int sort_rows(const mp_row_sums *s, int32_t *begins, int32_t *order) {
+static int sort_rows(const mp_taken_rows *s, int32_t *begins, int32_t *order) {
     memset(begins, 0, (size_t)(s->limit + 2) * sizeof *begins);
     int32_t *const next = begins + 1; /* next[r] is where row r begins, until its rows are placed; then where it ends */
     for (ptrdiff_t i = 0; i < s->rows; i++) {
@@ -40,13 +40,13 @@ static int sort_rows(const mp_row_sums *s, int32_t *begins, int32_t *order) {
     return 1;
 }
 
-static void add(const mp_row_sums *s, const float *x, ptrdiff_t n, float *sum) {
+static void add(const mp_taken_rows *s, const float *x, ptrdiff_t n, float *sum) {
     s->kernels->rows->combine[MP_ADD](sum, x, n, sum);
 }
 
 /* Sum `count` rows of x from column `first` on to `out`. `work` has room for two rows of n elements. */
-static void sum_rows(const mp_row_sums *s, const int32_t *row, ptrdiff_t count, ptrdiff_t first, ptrdiff_t n, float *out,
-                     float *work) {
+static void sum_rows(const mp_taken_rows *s, const int32_t *row, ptrdiff_t count, ptrdiff_t first, ptrdiff_t n,
+                     float *out, float *work) {
     float *const block = work, *const widened = work + n;
     float *sum = out; /* the first block is summed where the result lies */
     memset(out, 0, (size_t)n * sizeof *out);
@@ -64,8 +64,8 @@ static void sum_rows(const mp_row_sums *s, const int32_t *row, ptrdiff_t count, 
 }
 
 /* A share of the columns. Each task sorts all rows: that costs little beside the additions. */
-void mp_run_row_sums(void *context, ptrdiff_t task) {
-    mp_row_sums *s = context;
+void mp_run_taken_rows(void *context, ptrdiff_t task) {
+    mp_taken_rows *s = context;
     const ptrdiff_t first = task * s->share, n = mp_min(s->share, s->n - first);
     float *work = mp_scratch((size_t)(2 * n + s->limit + 2 + s->rows) * sizeof *work);
     if (!work) {
