@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.core.changes import changed
+from mp_core.utilities.suggest import suggestion
 
 __all__ = [
     "ALLOWED",
@@ -116,7 +117,8 @@ def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False)
     except (TypeError, ValueError, SyntaxError):
         known = given = ALLOWED.get(foreign_name(dtype))
     if known is None:
-        raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}")
+        hint = suggestion(dtype, ALLOWED) if isinstance(dtype, str) else ""
+        raise TypeError(f"`{argument}` must be one of {', '.join(ALLOWED)}; received {dtype!r}{hint}")
     if given is not None and not given.isnative:
         if any_order:
             return given

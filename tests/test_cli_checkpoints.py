@@ -214,6 +214,22 @@ def test_sizes_have_units(text, size):
     assert _size(text) == size
 
 
+@pytest.mark.parametrize("options", [["convert"], ["inspect"], ["inspect", "--all"]], ids=" ".join)
+def test_tables_are_as_wide_as_the_terminal_and_elsewhere_a_line_a_row(capsys, model, tmp_path, monkeypatch, options):
+    command, *rest = options
+    rest += ["-o", str(tmp_path / "out.safetensors"), "--policy", "int8", "--force"] if command == "convert" else []
+    monkeypatch.setenv("COLUMNS", "72")
+    cells = []
+    for in_terminal in (True, False):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda in_terminal=in_terminal: in_terminal)
+        assert cli.main([command, model, *rest]) == 0
+        table = capsys.readouterr().out.partition("\n\n")[0]
+        assert (max(map(len, table.splitlines())) <= 72) == in_terminal
+        cells.append([line for line in table.splitlines() if set(line) != {"-"}])
+    assert len(cells[0]) > len(cells[1])
+    assert " ".join(cells[0]).split() == " ".join(cells[1]).split()
+
+
 def test_progress_is_for_terminals_only(capsys, model, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     for number, (options, shown) in enumerate([([], True), (["--quiet"], False), (["--no-progress"], False)]):

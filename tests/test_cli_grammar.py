@@ -64,7 +64,7 @@ def test_options_of_one_name_have_one_meaning():
         ("threads", set(COMMANDS) - {"completion", "help", "version"}),
         ("quiet", set(COMMANDS) - {"info", "completion", "help", "version"}),
         ("no-progress", {"embed", "choose", "convert", "inspect", "verify", "demo"}),
-        ("policy", {"embed", "serve", "profile", "convert"}),
+        ("policy", {"embed", "serve", "profile", "convert", "choose", "demo"}),
         ("policies", {"choose", "demo"}),
         ("plot", {"profile", "bench"}),
     ],
@@ -157,8 +157,9 @@ def test_threads_are_those_of_the_whole_command(capsys, model, texts, monkeypatc
     )
 
 
-def test_progress_is_shown_in_a_terminal_unless_an_option_says_otherwise(monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_progress_is_shown_unless_an_option_says_otherwise(monkeypatch, in_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: in_terminal)
     shown = [
         options.shows_progress(argparse.Namespace(quiet=quiet, no_progress=no_progress))
         for quiet in (False, True)
@@ -244,10 +245,10 @@ def test_an_error_says_what_was_meant(capsys, arguments, message):
     ],
 )
 def test_a_policy_of_another_spelling_is_named(capsys, command, word, other):
-    option = "--policies" if command in ("choose", "demo") else "--policy"
+    shown = "--policies/--policy" if command in ("choose", "demo") else "--policy"
     before = [] if command == "demo" else ["m"]
-    error = usage_error(capsys, command, *before, option, word)
-    assert f"argument {option}: received {word!r}; did you mean {other}? It must be one of " in error
+    error = usage_error(capsys, command, *before, "--policy", word)
+    assert f"argument {shown}: received {word!r}; did you mean {other}? It must be one of " in error
 
 
 def test_only_what_is_required_is_missed(capsys):

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import pickle
+import re
 import threading
 
 import ml_dtypes
@@ -23,6 +24,7 @@ from mp_core.dtype_policies import (
     deserialize,
     dtype_policy,
     get,
+    policy_of,
     policy_scope,
     serialize,
     set_dtype_policy,
@@ -252,6 +254,32 @@ ERRORS = [  # call, error, text
     (lambda: set_dtype_policy(12345), ValueError, "Invalid `policy` argument"),
     (lambda: set_dtype_policy(None), ValueError, "Invalid `policy` argument"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("read", "word", "other"),
+    [
+        (DTypePolicy, "bf16", "bfloat16"),
+        (DTypePolicy, "mixed_bf16", "mixed_bfloat16"),
+        (DTypePolicy, "INT8", "int8"),
+        (get, "int8", "int8_from_mixed_bfloat16"),
+        (get, "int8_from_bf16", "bfloat16"),
+        (policy_of, "bf16", "bfloat16"),
+        (policy_of, "INT8", "int8"),
+        (policy_of, "int4", "int4/64"),
+        (policy_of, "int8_from_bf16", "int8_from_bfloat16"),
+    ],
+)
+def test_a_name_of_another_spelling_is_answered_with_what_is_meant(read, word, other):
+    with pytest.raises(ValueError, match=re.escape(f"did you mean {other}?")):
+        read(word)
+
+
+@pytest.mark.parametrize(("read", "word"), [(DTypePolicy, "zebra"), (DTypePolicy, "int8_from_bf16"), (get, "int8_x")])
+def test_a_name_that_nothing_is_like_gets_no_guess(read, word):
+    with pytest.raises(ValueError, match="Cannot convert") as raised:
+        read(word)
+    assert "did you mean" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("call", "error", "text"), ERRORS)

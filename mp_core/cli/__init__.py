@@ -174,7 +174,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments)
-    shown = not (arguments.quiet or arguments.no_progress)  # it takes minutes, so it tells how far it is in pipes too
+    shown = options.shows_progress(arguments)
     report = demo.run(arguments.policies, threads=arguments.threads, show_progress=shown)
     options.show(arguments, report, lambda: demo.table(report))
     for failure in report["failed"]:

@@ -12,6 +12,7 @@ from mp_core.checkpoint.errors import failures
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
 from mp_core.checkpoint.output import check_free, replace, temporary_beside
 from mp_core.checkpoint.plan import plain_name
+from mp_core.cli import options
 from mp_core.cli.embed import read_texts
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
 from mp_core.models import BertEncoder
@@ -70,8 +71,11 @@ def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[st
             "allow_requantize (--allow-requantize)"
         )
     policies = _by_layer(encoder, policy, pairs, arguments.keep)
-    fitted = calibrate(encoder, list(read_texts(arguments.calibrate)), policies)
+    texts = list(read_texts(arguments.calibrate))
+    options.tell(arguments, f"fitting {len(encoder.tensor_names)} layers to {len(texts):,} texts")
+    fitted = calibrate(encoder, texts, policies)
     with temporary_beside(target) as temporary:
+        options.tell(arguments, f"writing {arguments.output} and measuring its losses")
         fitted.save(temporary)
         report = _report(source, temporary, thresholds)
         if not report["failed"]:

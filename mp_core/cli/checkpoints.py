@@ -15,10 +15,10 @@ from mp_core.cli import calibrated, options, reports
 from mp_core.cli.common import DONE, FAILED, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
-from mp_core.cli.suggest import refusal
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.folder import read_object
 from mp_core.utilities.patterns import matcher
+from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_commands"]
 

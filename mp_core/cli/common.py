@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mp_core.checkpoint.output import new_file
-from mp_core.cli.suggest import refusal
+from mp_core.utilities.suggest import refusal
 from mp_core.utilities.system import ENDING
 
 __all__ = ["as_json", "check_output", "path", "positive", "printable", "removable", "write_json"]

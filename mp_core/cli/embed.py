@@ -21,12 +21,12 @@ from mp_core.cli import options
 from mp_core.cli.common import DONE, check_output, positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import policy_map
-from mp_core.cli.suggest import not_one_of
 from mp_core.interop.sources import text_of
 from mp_core.models import BertEncoder
 from mp_core.models.bert import TextError
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.progress import counting
+from mp_core.utilities.suggest import not_one_of
 
 __all__ = ["add_command", "input_files", "read_texts"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mp_core.cli.common import USAGE
-from mp_core.cli.suggest import not_one_of, suggestion
+from mp_core.utilities.suggest import not_one_of, suggestion
 
 __all__ = ["Parser", "error_text", "new_command"]
 

@@ -11,9 +11,19 @@ from typing import Any
 from mp_core import config
 from mp_core.cli.common import as_json, check_output, path, positive, write_json
 from mp_core.cli.policies import policy
-from mp_core.cli.suggest import refusal
+from mp_core.utilities.suggest import refusal
 
-__all__ = ["add", "add_model", "check_model", "check_outputs", "prints_text", "show", "shows_progress", "threads_of"]
+__all__ = [
+    "add",
+    "add_model",
+    "check_model",
+    "check_outputs",
+    "prints_text",
+    "show",
+    "shows_progress",
+    "tell",
+    "threads_of",
+]
 
 _MOST_THREADS = 1024
 _STANDARD_OUTPUT = "-"
@@ -31,7 +41,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--policy",),
         {"type": policy, "metavar": "POLICY", "help": "such as int8 or mixed_bfloat16 (default: as MODEL is stored)"},
     ),
-    "policies": (("--policies",), {"nargs": "+", "type": policy, "metavar": "POLICY"}),
+    "policies": (("--policies", "--policy"), {"nargs": "+", "type": policy, "metavar": "POLICY"}),
     "output": (("-o", "--output"), {"metavar": "OUT", "type": path}),
     "force": (("--force",), {"action": "store_true", "help": "replace OUT if it exists"}),
     "json": (
@@ -120,8 +130,14 @@ def show(arguments: argparse.Namespace, report: Mapping[str, Any], text: Callabl
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
-    """Whether a command shows how far it is."""
-    return sys.stderr.isatty() and not (arguments.quiet or arguments.no_progress)
+    """Whether a command shows how far it is: a bar in a terminal, elsewhere a line now and then."""
+    return not (arguments.quiet or arguments.no_progress)
+
+
+def tell(arguments: argparse.Namespace, step: str) -> None:
+    """Say on standard error which step of a long command begins."""
+    if shows_progress(arguments):
+        print(f"mp-core: {step}", file=sys.stderr, flush=True)
 
 
 def threads_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:

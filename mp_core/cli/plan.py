@@ -9,10 +9,10 @@ from mp_core.arrays.formats import PANELS
 from mp_core.benchmark import Limit, measure
 from mp_core.checkpoint import RequestError
 from mp_core.cli import options
-from mp_core.cli.suggest import refusal
 from mp_core.core.cpu import isas
 from mp_core.dtypes import dtype_of
 from mp_core.products.plans import product_plan
+from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_options", "described", "text"]
 

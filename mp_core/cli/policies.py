@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable
-from re import escape, findall
+from re import escape, match
 from typing import Any, TypeVar
 
 from mp_core import dtype_policies
@@ -10,12 +10,12 @@ from mp_core.checkpoint import stored_as
 from mp_core.checkpoint.header import load_json
 from mp_core.checkpoint.reading import read_file
 from mp_core.cli.common import printable
-from mp_core.cli.suggest import meant, refusal
 from mp_core.dtype_policies import SPELLINGS, DTypePolicyMap
 from mp_core.dtype_policies.registry import PLAIN
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.models import BertEncoder
 from mp_core.utilities.patterns import matcher
+from mp_core.utilities.suggest import refusal
 from mp_core.utilities.tables import aligned
 
 __all__ = ["WORDS", "policy", "policy_map", "stored_map", "stored_policy", "table_of_policies"]
@@ -71,23 +71,11 @@ def _read(read: Callable[[str], T], word: str) -> T:
     try:
         return read(word)
     except (TypeError, ValueError) as error:
-        allowed, came, reason = str(error).removeprefix("`policy` ").partition(f"; received {word!r}")
-        message = f"{refusal(word, allowed, _meant(read, word))}{reason}" if came else allowed
+        allowed, came, rest = str(error).removeprefix("`policy` ").partition(f"; received {word!r}")
+        other = match(r"; did you mean (\S+)\?", rest)
+        reason = rest if other is None else rest[other.end() :]
+        message = f"{refusal(word, allowed, None if other is None else other[1])}{reason}" if came else allowed
         raise argparse.ArgumentTypeError(message) from error
-
-
-def _meant(read: Callable[[str], object], word: str) -> str | None:
-    """Return the policy that a word most likely stands for, if `read` takes it."""
-    size = next(iter(findall(r"/(\d+)", word)), "64")
-    known = [other.replace("64", size) for other in WORDS]
-    others = [meant(part, known) for part in word.split("_from_")]
-    if None in others or (other := "_from_".join(map(str, others))) == word:
-        return None
-    try:
-        read(other)
-    except (TypeError, ValueError):
-        return None
-    return other
 
 
 def policy_map(path: str) -> DTypePolicyMap:

@@ -1,9 +1,11 @@
 """What ``mp-core convert``, ``inspect`` and ``verify`` print: what changed, and what is alike or exact in one line."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isnan
+from shutil import get_terminal_size
 from typing import Any
 
 from mp_core import checkpoint
@@ -80,12 +82,17 @@ _MEASURES: dict[str, Callable[[Any], str]] = {
 }
 
 
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a table: in a terminal as wide as that, elsewhere one line each."""
+    return aligned(rows, width=get_terminal_size().columns if sys.stdout.isatty() else None)
+
+
 def sizes(report: _Row, *, every: bool) -> str:
     """Return the types and sizes of tensors before a conversion and after it, as :func:`losses` returns measures."""
     rows = report["tensors"]
     kept = [] if every else [row for row in rows if row["new_dtype"] == row["dtype"]]
     shown = rows if every else _alike([row for row in rows if row["new_dtype"] != row["dtype"]])
-    parts = [aligned([_HEAD, *map(_head, shown)])] if shown else []
+    parts = [_table([_HEAD, *map(_head, shown)])] if shown else []
     return "\n".join([*parts, *_total(report), *_types("as they are", kept)]).lstrip("\n")
 
 
@@ -113,7 +120,7 @@ def losses(report: _Row, *, every: bool) -> str:
 
 def _measured(rows: Sequence[_Row]) -> str:
     heads = [*_HEAD, "SQNR dB", "rel RMSE", "max error", "cosine", "overflow", "flushed", "NaN"]
-    return aligned([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
+    return _table([heads, *([*_head(row), *(form(row[key]) for key, form in _MEASURES.items())] for row in rows)])
 
 
 def _total(report: _Row) -> list[str]:
@@ -134,7 +141,7 @@ def contents(report: _Row, *, every: bool) -> Iterator[str]:
     counts = ("above_float16", "below_float16", "infinite", "nan")
     rows = report["tensors"]
     shown = rows if every else _alike(rows)
-    yield aligned(
+    yield _table(
         [heads, *([*_head(row), f"{row['max_abs']:.4g}", *(str(row[key]) for key in counts)] for row in shown)]
     )
     folded = " (* stands for numbers; --all lists every tensor)" if len(shown) < len(rows) else ""

@@ -16,9 +16,9 @@ from mp_core.checkpoint.reading import read_file
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive, printable
 from mp_core.cli.grammar import new_command
-from mp_core.cli.suggest import refusal
 from mp_core.serving.limits import Limits
 from mp_core.utilities.extras import missing
+from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]
 

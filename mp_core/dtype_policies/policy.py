@@ -13,6 +13,7 @@ from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.schemes import Scheme
 from mp_core.products.matmul import PackedMatrix
 from mp_core.quantization import QuantizedArray
+from mp_core.utilities.suggest import suggestion
 
 __all__ = [
     "DTypePolicy",
@@ -107,9 +108,12 @@ def _parse(name: str) -> _Spec:
             return _parse_roles(name)
         dtype = standardize_dtype(name)
     except ValueError as error:
+        is_plain = "_from_" not in name and "/" not in name  # for other names `get` is meant, not a dtype
+        hint = suggestion(name, (*_MIXED, *sorted(_ALLOWED))) if is_plain else ""
         raise ValueError(
-            f"Cannot convert '{name}' to a mixed precision DTypePolicy. Expected 'mixed_float16', 'mixed_bfloat16', "
-            f"the name of a dtype such as 'float32', or 'params=float32,compute=bfloat16,output=float32'. {error}"
+            f"Cannot convert '{name}' to a mixed precision DTypePolicy{hint or '.'} Expected 'mixed_float16', "
+            "'mixed_bfloat16', the name of a dtype such as 'float32', or "
+            f"'params=float32,compute=bfloat16,output=float32'. {error}"
         ) from None
     return _Spec(name, dtype, dtype, dtype)
 

@@ -294,7 +294,15 @@ def parse_quantized(name: str) -> QuantizedDTypePolicy:
     if len(rest) != 1:
         raise ValueError(
             "Cannot convert `policy` into a valid pair (`mode`, `source_name`), as in 'int8_from_float32'. "
-            f"Received: policy={name}"
+            f"Received: policy={name}{_hint(name)}"
         )
     policy = next((cls for prefix, cls in _FAMILIES.items() if mode.startswith(prefix)), QuantizedDTypePolicy)
     return policy(mode, rest[0])
+
+
+def _hint(mode: str) -> str:
+    """Return the end of a message about a mode without a source: the policy that is meant, if it is a scheme."""
+    try:
+        return f"; did you mean {Scheme.parse(mode)}_from_mixed_bfloat16?"
+    except ValueError:
+        return ""

@@ -1,6 +1,7 @@
 """Names and dictionaries <-> policies, and how the default is set."""
 
 from collections.abc import Iterator
+from re import findall
 from typing import Any
 
 from mp_core.core.scopes import Scope
@@ -15,6 +16,7 @@ from mp_core.dtype_policies.policy import (
 )
 from mp_core.dtype_policies.quantized import QUANTIZATION_MODES, SchemeDTypePolicy, parse_quantized
 from mp_core.dtype_policies.schemes import SPELLINGS, Scheme
+from mp_core.utilities.suggest import meant
 
 __all__ = ["deserialize", "get", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
 
@@ -98,15 +100,36 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
         return get(word)
     if not isinstance(word, str):
         raise TypeError(f"`{argument}` must be a policy or its name; received {word!r}")
-    scheme = word.startswith(QUANTIZATION_MODES) and "_from_" not in word
     try:
-        return get(f"{Scheme.parse(word)}_from_mixed_bfloat16" if scheme else word)
+        return _of_word(word)
     except ValueError as error:
         reason = f" ({error})" if "_from_" in word or word == "int4" else ""
+        other = _meant(word)
+        hint = "" if other is None else f"; did you mean {other}?"
         raise ValueError(
             f"`{argument}` must be one of {', '.join((*PLAIN, *SPELLINGS))}, or SCHEME_from_POLICY such as "
-            f"int8_from_mixed_float16; received {word!r}{reason}"
+            f"int8_from_mixed_float16; received {word!r}{hint}{reason}"
         ) from None
+
+
+def _of_word(word: str) -> DTypePolicy:
+    scheme = word.startswith(QUANTIZATION_MODES) and "_from_" not in word
+    return get(f"{Scheme.parse(word)}_from_mixed_bfloat16" if scheme else word)
+
+
+def _meant(word: str) -> str | None:
+    """Return the word of a policy that another one most likely stands for; groups keep their length."""
+    size = next(iter(findall(r"/(\d+)", word)), "64")
+    known = [*PLAIN, *(spelling.replace("N", size) for spelling in SPELLINGS)]
+    others = [meant(part, known) for part in word.split("_from_")]
+    other = None if None in others else "_from_".join(map(str, others))
+    if other is None or other == word:
+        return None
+    try:
+        _of_word(other)
+    except ValueError:
+        return None
+    return other
 
 
 _HOMES: dict[type, str] = {

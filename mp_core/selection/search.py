@@ -11,6 +11,7 @@ from mp_core.dtype_policies import policy_of
 from mp_core.selection.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
 from mp_core.selection.trial import REFERENCE, Run, Trial
 from mp_core.utilities.arguments import number
+from mp_core.utilities.progress import counting
 
 __all__ = ["POLICIES", "choose_policy", "sensitivity"]
 
@@ -126,8 +127,9 @@ def choose_policy(
     names = _names(policies)
     trial = Trial(model, sample)
     search = _Search(trial, trial.rows(names, show_progress), metric, max_error)
-    search.shrink()
-    return search.fastest((REFERENCE, *names))
+    with counting(show=show_progress, total=None, unit="run of the search") as trial.done:
+        search.shrink()
+        return search.fastest((REFERENCE, *names))
 
 
 class _Search:

@@ -1,7 +1,7 @@
 """A model under policies, run on a sample, and how far its outputs are from those in float32."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from re import escape
 from typing import Any
@@ -32,9 +32,16 @@ class Run:
 
 
 class Trial:
-    """A model on a sample: its outputs in float32, and how far those under other policies are from them."""
+    """A model on a sample: its outputs in float32, and how far those under other policies are from them.
+
+    Attributes
+    ----------
+    done : callable
+        Called with 1 after each run.
+    """
 
     def __init__(self, model: LayerLike, sample: Any) -> None:
+        self.done: Callable[[int], object] = lambda count: None
         self._model = model
         self._calls = calls_of(model, sample)
         policies = DTypePolicyMap(REFERENCE)
@@ -55,7 +62,9 @@ class Trial:
         """Run the model under policies by path; layers without weights get the default."""
         policy_map = DTypePolicyMap(default, {escape(path): policy for path, policy in policies.items()})
         model = self._model.with_policy(policy_map)
-        return Run(policy_map, model, error_of(self.outputs(model), self._expected))
+        run = Run(policy_map, model, error_of(self.outputs(model), self._expected))
+        self.done(1)
+        return run
 
     def outputs(self, model: LayerLike) -> list[Array]:
         """Return the outputs of every call in float64, a row for each output."""

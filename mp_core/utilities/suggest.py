@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 __all__ = ["meant", "not_one_of", "refusal", "suggestion"]
 
@@ -41,6 +40,8 @@ def meant(word: str, known: Iterable[str]) -> str | None:
     >>> meant("mixed_bf16", ["bfloat16", "mixed_bfloat16"]), meant("INT8", ["int8"]), meant("conver", ["convert"])
     ('mixed_bfloat16', 'int8', 'convert')
     """
+    from difflib import get_close_matches  # only errors need it
+
     words = list(known)
     plain = word.lower()
     plain = _OTHER_NAMES.get(plain, plain)
