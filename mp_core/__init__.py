@@ -10,6 +10,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     quantization       quantize, dequantize, QuantizedArray, quantizers
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans              compile
+    training           Input, Sequential, Functional, Model, KerasTensor
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from mp_core import forward as forward
     from mp_core import quantization as quantization
     from mp_core import selection as selection
+    from mp_core import training as training
     from mp_core.autocast import AutoCastVariable
     from mp_core.calibration import calibrate
     from mp_core.core.cpu import __version__
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from mp_core.ops.contraction import einsum
     from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.selection import choose_policy, sensitivity
+    from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
 
 if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
     os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
@@ -102,6 +105,7 @@ _MODULES = (
     "saving",
     "selection",
     "tf_keras",
+    "training",
 )
 _HOMES = {
     "__version__": "core.cpu",
@@ -117,10 +121,14 @@ _HOMES = {
     "dynamic_matmul": "ops",
     "einsum": "ops.contraction",
     "FloatDTypePolicy": "dtype_policies",
+    "Functional": "training",
     "gelu": "ops",
+    "Input": "training",
+    "KerasTensor": "training",
     "layer_norm": "ops",
     "matmul": "ops",
     "mean": "ops",
+    "Model": "training",
     "multiply": "ops",
     "pack": "ops",
     "PackedMatrix": "ops",
@@ -131,6 +139,7 @@ _HOMES = {
     "relu6": "ops",
     "rms_norm": "ops",
     "sensitivity": "selection",
+    "Sequential": "training",
     "sigmoid": "ops",
     "silu": "ops",
     "softmax": "ops",
@@ -142,8 +151,13 @@ __all__ = [
     "AutoCastVariable",
     "DTypePolicy",
     "FloatDTypePolicy",
+    "Functional",
+    "Input",
+    "KerasTensor",
+    "Model",
     "PackedMatrix",
     "QuantizedArray",
+    "Sequential",
     "__version__",
     "add",
     "autocast",

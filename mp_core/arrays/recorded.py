@@ -25,6 +25,7 @@ __all__ = [
     "Offsets",
     "Recorded",
     "Recording",
+    "Symbolic",
     "UnseenError",
     "call_recorded",
     "constant",
@@ -492,9 +493,26 @@ def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
         recording.refuse(what)
 
 
-def note_call(layer: Any, arguments: Any) -> None:
-    """Tell the recording, if one of the arguments is an array of one, that a layer is called with it."""
+class Symbolic:
+    """An array of which shape and type alone are known: it says what a layer returns that is called with it."""
+
+    def called(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what `layer` returns for arguments among which there are such arrays."""
+        raise NotImplementedError
+
+
+def note_call(layer: Any, arguments: Any) -> Symbolic | None:
+    """Tell the recording, if one of the arguments is an array of one, that a layer is called with it.
+
+    Returns
+    -------
+    Symbolic or None
+        The first argument whose elements are not known.
+    """
     for x in leaves(arguments):
         if type(x) is Recorded:
             x._recording.called(layer)
-            return
+            return None
+        if isinstance(x, Symbolic):
+            return x
+    return None

@@ -208,6 +208,8 @@ class Functional(Layer):
             return given
         elif isinstance(given, list | tuple) and len(given) == len(structure):
             return {name: x for pair in zip(structure, given, strict=True) for name, x in self._bound(*pair).items()}
+        elif len(structure) == 1 and not isinstance(given, list | tuple | dict):
+            return self._bound(structure[0], given)
         wanted = map_leaves(lambda source: source.layer, structure)
         received = list(given) if isinstance(given, dict) else f"{type(given).__name__} of {np.shape(given)}"
         raise ValueError(f"`inputs` of '{self.name}' must be arranged as {wanted}; received {received}")
@@ -226,7 +228,7 @@ class Functional(Layer):
                 args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(node))
                 given = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, node.args)
                 before = given[0] if given and any(m is not None for m in leaves(given[0])) else None
-                outputs = layer(*args, training=training, **(_masks_for(layer, given) | kwargs))
+                outputs = layer(*args, **({"training": training} | _masks_for(layer, given) | kwargs))
                 self._keep(values, name, index, outputs)
                 if before is not None or name in self._maskers:
                     self._keep(found, name, index, mask_after(layer, args[0], before))
@@ -275,7 +277,12 @@ class Functional(Layer):
             layers = [layer.from_config(own) for layer, own in found]
         rest = {key: value for key, value in config.items() if key not in ("layers", "input_layers", "output_layers")}
         rest = cls._with_policy_of_config({key: rest[key] for key in ("name", "trainable", "dtype") if key in rest})
-        return cls(layers, nodes, inputs, outputs, **rest)
+        return cls._of_graph(layers, nodes, inputs, outputs, **rest)
+
+    @classmethod
+    def _of_graph(cls, *graph: Any, **kwargs: Any) -> Self:
+        """Return the model of these layers, nodes, inputs and outputs."""
+        return cls(*graph, **kwargs)
 
     def __repr__(self) -> str:
         return super().__repr__().replace(", policy=", f", layers={len(self.layers)}, policy=", 1)
@@ -361,7 +368,7 @@ def _count_of_outputs(layer: Layer, node: Node) -> int | None:
     """Return how many arrays a layer returns at a node, None if only its call says: of a class of users."""
     if isinstance(layer, Functional):
         return len(list(leaves(layer.outputs)))
-    if type(layer) is Sequential:
+    if isinstance(layer, Sequential) and type(layer).call is Sequential.call:
         return _count_of_outputs(layer.layers[-1], Node((), {})) if layer.layers else 1
     if type(layer) not in layer_classes(None).values():
         return None

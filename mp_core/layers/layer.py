@@ -351,9 +351,12 @@ class Layer(VariableOwner):
         return called_in(handed_training, training, self._run, (args, kwargs))  # type: ignore[no-any-return]
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self.built:
-            return self._first_call(args, kwargs)
-        if kwargs or len(args) != 1 or type(args[0]) is not np.ndarray:
+        if not self.built or kwargs or len(args) != 1 or type(args[0]) is not np.ndarray:
+            symbolic = note_call(self, (args, kwargs))
+            if symbolic is not None:
+                return symbolic.called(self, args, kwargs)
+            if not self.built:
+                return self._first_call(args, kwargs)
             args, kwargs = self._cast_inputs(args, kwargs)
         elif args[0].dtype is not self._compute:
             args = (self._cast_input(args[0]),)
@@ -377,7 +380,6 @@ class Layer(VariableOwner):
             build_for(self, *self._cast_inputs(args, kwargs))
 
     def _cast_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        note_call(self, (args, kwargs))
         cast = map_leaves(self._cast_positional, args), map_leaves(self._cast_input, kwargs)
         given = dict(zip(self._arrays, cast[0], strict=False)) | cast[1]
         for name in self._arrays:

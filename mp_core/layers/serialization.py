@@ -12,6 +12,7 @@ __all__ = ["serialize_keras_object"]
 
 _MODULES = {
     "mp_core.layers.sequential": "keras",
+    "mp_core.training": "keras",
     "mp_core.quantizers": "keras.quantizers",
     "mp_core.layers": "keras.layers",
     "mp_core.tf_keras": "tf_keras.layers",

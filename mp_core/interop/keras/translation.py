@@ -6,11 +6,12 @@ from typing import Any
 
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, known_classes
-from mp_core.layers import Functional, Layer, Sequential
+from mp_core.layers import Layer
 from mp_core.layers.building import enclosing_path, takes
 from mp_core.layers.graph import Node, Source, graph_of
 from mp_core.layers.operation import OPERATIONS, Operation
 from mp_core.layers.sequential import layer_classes
+from mp_core.training import Functional, Sequential
 
 __all__ = ["Part", "build", "translated"]
 
@@ -124,11 +125,13 @@ class _Translation:
         own = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         if entry["class_name"] == "Sequential":
             policy = {"dtype": config["dtype"]} if isinstance(config.get("dtype"), dict | str) else {}
-            stack = Sequential(layers, **Sequential._with_policy_of_config(own | policy))
+            stack = Sequential(**Sequential._with_policy_of_config(own | policy))
+            for layer in layers:
+                stack._add(layer)  # without building it: lengths are checked before
             return Part(stack, entry, [part for part in there if part.layer is not stack.input_layer])
         by_name = {layer.name: layer for layer in layers}
         nodes = {name: [_without_constants(call, by_name[name]) for call in calls] for name, calls in nodes.items()}
-        return Part(Functional(layers, nodes, inputs, outputs, dtype="float32", **own), entry, there)
+        return Part(Functional._of_graph(layers, nodes, inputs, outputs, dtype="float32", **own), entry, there)
 
 
 def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,238 @@
+"""Data as batches: arrays, sequences with a length, and iterables; with weights of samples and of classes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mp_core import dtypes
+from mp_core.arrays import Array, asarray, imported
+from mp_core.utilities.arguments import positive_integer
+from mp_core.utilities.tree import leaves, map_leaves
+
+__all__ = ["ArrayBatches", "Batch", "Batches", "batches_of", "number_of_samples", "split"]
+
+_BATCH_SIZE = 32
+
+
+class Batch(NamedTuple):
+    """Inputs, targets and weights of some samples; the last two may be None."""
+
+    x: Any
+    y: Any = None
+    weights: Any = None
+
+
+class Batches(Protocol):
+    """Where batches come from."""
+
+    steps: int | None
+    """The batches of one pass over the data; None: that is not known."""
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield the batches of one pass."""
+
+
+def batches_of(
+    x: Any,
+    y: Any = None,
+    weights: Any = None,
+    *,
+    batch_size: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    order: Callable[[int, int], Array] | None = None,
+) -> Batches:
+    """Return the batches of what ``fit`` and its like are given.
+
+    Parameters
+    ----------
+    x : array-like, list or dict of them, object with ``__len__`` and ``__getitem__``, or iterable
+        Arrays, or where batches ``(x,)``, ``(x, y)`` or ``(x, y, weights)`` come from.
+    y, weights : array-like, or list or dict of them, optional
+        Beside arrays.
+    batch_size : int, optional
+        Default: 32.
+    class_weight : mapping of int to float, optional
+        The weight of the samples of each class.
+    order : callable, optional
+        ``order(samples, epoch)`` returns the order of samples in an epoch; default: as they are.
+
+    Raises
+    ------
+    TypeError
+        `x` is none of these, or `y`, `weights` or `batch_size` come beside batches.
+    ValueError
+        Arrays have different numbers of samples, none, or NaN among their elements.
+    """
+    if class_weight is not None and weights is not None:
+        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
+    of_classes = None if class_weight is None else _ClassWeights(class_weight)
+    if _is_arrays(x):
+        size = _BATCH_SIZE if batch_size is None else positive_integer(batch_size, "batch_size")
+        return ArrayBatches(_whole(Batch(x, y, weights), of_classes), size, order)
+    for name, value in (("y", y), ("sample_weight", weights), ("batch_size", batch_size)):
+        if value is not None:
+            raise ValueError(f"`{name}` must be None: `x` is a {type(x).__name__}, which makes batches itself")
+    if hasattr(x, "__getitem__") and hasattr(x, "__len__"):
+        return _SequenceBatches(x, of_classes, order)
+    if hasattr(x, "__iter__"):
+        return _IterableBatches(x, of_classes)
+    raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {type(x).__name__}")
+
+
+def _is_arrays(x: Any) -> bool:
+    """Whether it is an array, or lists and dictionaries of arrays or of plain numbers."""
+    if isinstance(x, list | tuple | dict):
+        return all(map(_is_arrays, x.values() if isinstance(x, dict) else x))
+    return isinstance(x, bool | int | float | np.ndarray | np.generic) or hasattr(x, "__dlpack__")
+
+
+def _whole(data: Batch, of_classes: "_ClassWeights | None" = None) -> Batch:
+    """Return checked arrays of equally many samples, in the types in which models read them."""
+    named = ((data.x, "x"), (data.y, "y"), (data.weights, "sample_weight"))
+    data = Batch(*(None if part is None else _arrays(part, name) for part, name in named))
+    counts = {
+        name: [len(x) for x in leaves(part)] for part, (_, name) in zip(data, named, strict=True) if part is not None
+    }
+    if len({count for each in counts.values() for count in each}) != 1:
+        raise ValueError(f"arrays must have equally many samples; received {counts}")
+    if of_classes is not None:
+        data = data._replace(weights=of_classes.of(data.y))
+    return data
+
+
+def _arrays(tree: Any, name: str) -> Any:
+    """Return arrays where there were array-likes; a list of numbers is one array."""
+    if isinstance(tree, dict):
+        return {key: _arrays(value, name) for key, value in tree.items()}
+    if isinstance(tree, list | tuple) and any(
+        isinstance(x, np.ndarray) or hasattr(x, "__dlpack__") for x in leaves(tree)
+    ):
+        return [_arrays(value, name) for value in tree]
+    return _array(tree, name)
+
+
+def _array(x: Any, name: str) -> Array:
+    """Return an array as models read it: float64 as floatx, integers as int32; raise for NaN."""
+    array = imported(x, name)
+    if array.ndim == 0:
+        raise ValueError(f"`{name}` must have an axis of samples; received a number")
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 1:
+        if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
+            raise ValueError(f"integers of `{name}` must fit int32; received {array.min()} to {array.max()}")
+        return array.astype(np.int32, copy=False)
+    array = asarray(array, name)
+    if dtypes.is_float(array.dtype):
+        if array.dtype == np.float64:
+            array = array.astype(dtypes.parse(dtypes.floatx()))
+        if np.isnan(array).any():
+            place = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+            raise ValueError(f"`{name}` must have no NaN; received one at index {place}")
+    return array
+
+
+def number_of_samples(x: Any) -> int:
+    """Return the length of the first axis of arrays."""
+    return len(next(leaves(x)))
+
+
+def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
+    """Return all samples but the last ones, and these: as many as `fraction` says.
+
+    Raises
+    ------
+    TypeError
+        The data are no arrays.
+    ValueError
+        `fraction` is not between 0 and 1, or leaves no sample on one side.
+    """
+    if not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise ValueError(f"`validation_split` must be between 0 and 1; received {fraction!r}")
+    if not _is_arrays(data.x):
+        raise TypeError(f"`validation_split` needs arrays; `x` is a {type(data.x).__name__}: pass `validation_data`")
+    data = _whole(data)
+    count = number_of_samples(data.x)
+    at = math.floor(count * (1 - fraction))
+    if not 0 < at < count:
+        raise ValueError(f"`validation_split={fraction}` leaves {at} of {count} samples to train with")
+    return _part(data, slice(at)), _part(data, slice(at, None))
+
+
+def _part(data: Batch, index: Any) -> Batch:
+    return Batch(*(None if part is None else map_leaves(lambda x: x[index], part) for part in data))
+
+
+class ArrayBatches:
+    """Arrays, cut into batches; the last one may be shorter."""
+
+    def __init__(self, data: Batch, size: int, order: Callable[[int, int], Array] | None = None) -> None:
+        self.data, self.size, self._order = data, size, order
+        self.samples = number_of_samples(data.x)
+        self.steps: int | None = -(-self.samples // size)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch: slices of the arrays, or copies in the order of the epoch."""
+        order = None if self._order is None else self._order(self.samples, number)
+        for start in range(0, self.samples, self.size):
+            part = slice(start, min(start + self.size, self.samples))
+            yield _part(self.data, part if order is None else order[part])
+
+
+class _SequenceBatches:
+    """An object that returns batch by batch by index, as Keras' PyDataset does; an order is one of batches."""
+
+    def __init__(self, source: Any, of_classes: "_ClassWeights | None", order: Any) -> None:
+        self._source, self._of_classes, self._order = source, of_classes, order
+        self.steps: int | None = getattr(source, "num_batches", None) or len(source)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch, and call the source's ``on_epoch_end``."""
+        steps = len(self._source)
+        order = range(steps) if self._order is None else self._order(steps, number).tolist()
+        for index in order:
+            yield _given(self._source[index], self._of_classes)
+        if hasattr(self._source, "on_epoch_end"):
+            self._source.on_epoch_end()
+
+
+class _IterableBatches:
+    """An iterable; a generator goes on where the last epoch has left it."""
+
+    def __init__(self, source: Any, of_classes: "_ClassWeights | None") -> None:
+        self._source, self._of_classes = source, of_classes
+        self.steps: int | None = len(source) if hasattr(source, "__len__") else None
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield what the iterable yields."""
+        for item in self._source:
+            yield _given(item, self._of_classes)
+
+
+def _given(item: Any, of_classes: "_ClassWeights | None") -> Batch:
+    """Return a batch that somebody has made: ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
+    parts = tuple(item) if isinstance(item, list | tuple) else (item,)
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(f"a batch must be (x,), (x, y) or (x, y, sample_weight); received {len(parts)} parts")
+    return _whole(Batch(*parts), of_classes)
+
+
+class _ClassWeights:
+    """The weight of each class, by its number."""
+
+    def __init__(self, weights: Mapping[int, float]) -> None:
+        if not isinstance(weights, Mapping) or not all(
+            isinstance(key, int | np.integer) and key >= 0 for key in weights
+        ):
+            raise ValueError(f"`class_weight` must be a dict of class number and weight; received {weights!r}")
+        self._table = np.ones(max(weights, default=-1) + 1, np.float32)
+        for key, value in weights.items():
+            self._table[key] = value
+
+    def of(self, y: Any) -> Array:
+        """Return the weight of each sample, by its class: a number, or the place of the greatest of a row."""
+        if not isinstance(y, np.ndarray):
+            raise ValueError("`class_weight` needs targets that are one array, of the numbers of classes or one-hot")
+        classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y)).astype(np.int32)
+        known = (classes >= 0) & (classes < len(self._table))
+        return np.where(known, self._table[np.where(known, classes, 0)], np.float32(1))

@@ -1,0 +1,229 @@
+"""Models: what Keras calls Model, Functional and Sequential. They are layers with the methods of a trainer."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Self, cast
+
+from mp_core import layers as house
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.layers import InputLayer, Layer, Source
+from mp_core.layers.contents import contents_of
+from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of
+from mp_core.training.trainer import Trainer
+from mp_core.utilities.tree import map_leaves
+
+__all__ = ["Functional", "Model", "Sequential"]
+
+
+class _LayersBelow:
+    """The layers among the attributes of a model; a model that sets a list of them has that."""
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        return self if model is None else [part for part in model.children() if isinstance(part, Layer)]
+
+
+class Model(Trainer, Layer):
+    """A layer that can be trained: ``compile``, ``fit``, ``evaluate``, ``predict``, ``save``.
+
+    Either of ``Model(inputs, outputs)``, which is a :class:`Functional`, or of a subclass with ``call``, whose layers
+    are attributes.
+
+    Parameters
+    ----------
+    inputs, outputs : KerasTensor, or list or dict of them, optional
+        Of :func:`Input`, and of layers that were called with it. A subclass gets what :class:`Functional` has.
+    **kwargs
+        Those of :class:`~mp_core.layers.Layer`.
+
+    Raises
+    ------
+    TypeError
+        `inputs` or `outputs` are something else, or one of them is missing.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> class Twice(Model):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.dense = Dense(3)
+    ...
+    ...     def call(self, x):
+    ...         return self.dense(self.dense(x))
+    >>> import numpy as np
+    >>> Twice().predict(np.ones((2, 3)), verbose=0).shape
+    (2, 3)
+    """
+
+    layers = _LayersBelow()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or "inputs" in kwargs or "outputs" in kwargs:
+            self.__class__ = _functional(cast(Any, type(self)))
+            Functional.__init__(cast(Functional, self), *args, **kwargs)
+        else:
+            super().__init__(**kwargs)
+
+
+class Functional(Model, house.Functional):
+    """A model of the calls of layers that lead from inputs to outputs.
+
+    Parameters
+    ----------
+    inputs, outputs : KerasTensor, or list or dict of them
+    name : str, optional
+    **kwargs
+        Those of :class:`~mp_core.layers.Layer`.
+
+    Raises
+    ------
+    TypeError
+        There is something else than symbolic arrays among them.
+    ValueError
+        An output needs an input that is not there, or two layers have one name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mp_core.layers import Dense
+    >>> from mp_core.layers.symbolic import Input
+    >>> x = Input((3,))
+    >>> y = Dense(4, activation="relu")(x)
+    >>> model = Functional(x, {"sum": y + 1, "y": y})
+    >>> sorted(model.predict(np.ones((2, 3)), verbose=0))
+    ['sum', 'y']
+    """
+
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, **kwargs: Any) -> None:
+        self._init_graph(*graph_between(inputs, outputs), name=name, **kwargs)
+
+    def _init_graph(self, *graph: Any, **kwargs: Any) -> None:
+        house.Functional.__init__(self, *graph, **kwargs)
+        if all(layer.built for layer in self.layers):
+            self.build()
+
+    @classmethod
+    def _of_graph(cls, *graph: Any, **kwargs: Any) -> Self:
+        model = cls.__new__(cls)
+        Functional._init_graph(model, *graph, **kwargs)
+        return model
+
+    def _traced(self) -> list[tuple[Layer, Any]]:
+        values: dict[Source, Any] = {}
+        for layer in self.layers:
+            if isinstance(layer, InputLayer):
+                values[Source(layer.name, 0, 0)] = tensor_of(layer)
+        found: list[tuple[Layer, Any]] = [(self._by_name[source.layer], x) for source, x in values.items()]
+        for name, index in self._order:
+            args, kwargs = map_leaves(
+                lambda x: values[x] if isinstance(x, Source) else x, tuple(self.nodes[name][index])
+            )
+            outputs = self._by_name[name](*args, **kwargs)
+            self._keep(values, name, index, outputs)
+            found.append((self._by_name[name], outputs))
+        return found
+
+
+@cache
+def _functional(cls: Any) -> Any:
+    """Return the class of the functional models of a subclass of :class:`Model`: itself, with the methods of these."""
+    if cls is Model or issubclass(cls, Functional):
+        return Functional if cls is Model else cls
+    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls, Functional), own | {"__reduce__": lambda self: (_empty, (cls,), vars(self).copy())})
+
+
+def _empty(cls: type) -> Any:
+    """Return a functional model of a subclass of :class:`Model`, to be filled from a pickle."""
+    return object.__new__(_functional(cls))
+
+
+class Sequential(Model, house.Sequential):
+    """A stack of layers with the methods of a trainer.
+
+    Parameters
+    ----------
+    layers : sequence of (Layer or KerasTensor), optional
+        What :func:`Input` returns may come first: then all layers are built at once, otherwise by the first call.
+    name : str, optional
+    **kwargs
+        Those of :class:`mp_core.layers.Sequential`.
+
+    Raises
+    ------
+    TypeError
+        There is something else among the layers.
+    ValueError
+        An input is not first.
+
+    Examples
+    --------
+    >>> from mp_core.layers import Dense
+    >>> from mp_core.layers.symbolic import Input
+    >>> model = Sequential([Input((4,)), Dense(8, activation="relu")])
+    >>> model.add(Dense(2))
+    >>> model.count_params()
+    58
+    """
+
+    def __init__(self, layers: Sequence[Any] | None = None, name: str | None = None, **kwargs: Any) -> None:
+        house.Sequential.__init__(self, None, name=name, **kwargs)
+        given = [layers] if isinstance(layers, Layer | KerasTensor) else layers
+        if not isinstance(given, list | tuple | None):
+            raise TypeError(f"`layers` must be a sequence of layers or None; received {layers!r}")
+        for layer in given or ():
+            self._add(layer)
+        self._build_again()
+
+    def _add(self, layer: Any) -> None:
+        if isinstance(layer, KerasTensor):
+            layer = layer.call.layer
+            if not isinstance(layer, InputLayer):
+                raise TypeError(f"`layer` must be a Layer, or what Input returns; received an output of {layer!r}")
+        house.Sequential.add(self, layer)
+
+    def add(self, layer: Any) -> None:
+        """Append a layer; what :func:`Input` returns must be the first.
+
+        Raises
+        ------
+        TypeError
+            `layer` is no layer.
+        ValueError
+            It is an input, and not the first layer.
+        """
+        undone_if_it_fails(contents_of([self]), self._added, layer)
+
+    def _added(self, layer: Any) -> None:
+        self._add(layer)
+        self._build_again()
+
+    def pop(self) -> Layer:
+        """Remove the last layer, and return it.
+
+        Raises
+        ------
+        IndexError
+            There is none.
+        """
+        if not self.layers:
+            raise IndexError(f"'{self.name}' has no layer to pop")
+        layer: Layer = self.layers.pop()
+        self._build_again()
+        return layer
+
+    def _build_again(self) -> None:
+        """Build the layers, if their inputs are known; compiled with others before, it must be compiled again."""
+        self.built, self._path = False, None
+        self._uncompile()
+        if self.input_layer is not None and self.layers:
+            self.build()
+
+    def _traced(self) -> list[tuple[Layer, Any]]:
+        if self.input_layer is None:
+            return []
+        x, found = tensor_of(self.input_layer), []
+        for layer in self.layers:
+            x = layer(x)
+            found.append((layer, x))
+        return found
