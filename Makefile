@@ -208,7 +208,7 @@ $(NNCF)/.nncf:
 	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
 	touch $@
 
-$(MINILM)/.models: asv_bench/minilm_models.py asv_bench/minilm_inputs.py $(wildcard mp_core/calibration/*.py) $(PEERS)/.peers
+$(MINILM)/.models: asv_bench/minilm_models.py asv_bench/minilm_inputs.py $(wildcard mp_core/fitting/*.py) $(PEERS)/.peers
 	$(PEERS)/bin/python asv_bench/minilm_models.py $(MINILM)
 	touch $@
 

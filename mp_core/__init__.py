@@ -21,6 +21,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,17 +43,15 @@ if TYPE_CHECKING:
         tf_keras,
     )
     from mp_core import benchmark as benchmark
-    from mp_core import calibration as calibration
     from mp_core import core as core
-    from mp_core import forward as forward
+    from mp_core import fitting as fitting
+    from mp_core import plans as plans
     from mp_core import quantization as quantization
-    from mp_core import selection as selection
     from mp_core import training as training
     from mp_core.autocast import AutoCastVariable
-    from mp_core.calibration import calibrate
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
-    from mp_core.forward import compile
+    from mp_core.fitting import calibrate, choose_policy, sensitivity
     from mp_core.ops import (
         PackedMatrix,
         add,
@@ -76,8 +75,8 @@ if TYPE_CHECKING:
         tanh,
     )
     from mp_core.ops.contraction import einsum
+    from mp_core.plans import compile
     from mp_core.quantization import QuantizedArray, dequantize, quantize
-    from mp_core.selection import choose_policy, sensitivity
     from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
 
 if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
@@ -86,35 +85,35 @@ if sys.platform == "win32":  # has no paths in modules that lead to the library 
 _MODULES = (
     "autocast",
     "benchmark",
-    "calibration",
     "checkpoint",
     "config",
     "core",
     "dtype_policies",
     "dtypes",
     "forms",
-    "forward",
+    "fitting",
     "interop",
     "layers",
     "loss_scale",
     "mixed_precision",
     "models",
     "ops",
+    "plans",
     "quantization",
     "quantizers",
     "saving",
-    "selection",
     "tf_keras",
     "training",
 )
+_MOVED = {"mp_core.forward": "mp_core.plans", "mp_core.selection": "mp_core.fitting"}
 _HOMES = {
     "__version__": "core.cpu",
     "add": "ops",
     "AutoCastVariable": "autocast",
-    "calibrate": "calibration",
+    "calibrate": "fitting",
     "cast": "ops",
-    "choose_policy": "selection",
-    "compile": "forward",
+    "choose_policy": "fitting",
+    "compile": "plans",
     "dequantize": "quantization",
     "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
@@ -138,7 +137,7 @@ _HOMES = {
     "relu": "ops",
     "relu6": "ops",
     "rms_norm": "ops",
-    "sensitivity": "selection",
+    "sensitivity": "fitting",
     "Sequential": "training",
     "sigmoid": "ops",
     "silu": "ops",
@@ -216,6 +215,17 @@ def get_include() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
+class _Moved(ModuleType):
+    """A module under the name that it had before: what it defines comes from where it is now."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # who asks all modules for these, such as `inspect`, imports nothing
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_MOVED[self.__name__]), name)
+
+
+sys.modules.update((name, _Moved(name)) for name in _MOVED)
+
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
@@ -223,7 +233,7 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not imported above is
 
         So ``import mp_core`` alone imports nothing, and the command line can say what fails while the rest is imported.
         """
-        if name in _MODULES:
+        if name in _MODULES or f"mp_core.{name}" in _MOVED:
             return importlib.import_module(f"mp_core.{name}")
         if name in _HOMES:
             found = globals()[name] = getattr(importlib.import_module(f"mp_core.{_HOMES[name]}"), name)

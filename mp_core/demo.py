@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from mp_core import config
-from mp_core.calibration import calibrate
 from mp_core.dtype_policies import policy_of
+from mp_core.fitting import calibrate
 from mp_core.models import BertEncoder
 from mp_core.utilities.extras import missing
 from mp_core.utilities.html import Report

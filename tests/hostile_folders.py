@@ -15,8 +15,8 @@ import traceback
 import warnings
 from pathlib import Path
 
-from mp_core.forward import eager
 from mp_core.models import BertEncoder, Reranker
+from mp_core.plans import eager
 
 MEMORY = 12 << 30  # bytes of addresses: far more than a folder of some kilobytes may need
 JSON = ("config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",

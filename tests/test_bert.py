@@ -24,8 +24,8 @@ from tokenizers import Tokenizer, processors
 
 from mp_core import config
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.forward import eager
 from mp_core.models import BertEncoder, tokenizer
+from mp_core.plans import eager
 
 POLICIES = ["float32", "mixed_bfloat16", "mixed_float16", "int8_from_mixed_bfloat16"]
 TEXTS = [*tiny_bert.TEXTS, "d"]

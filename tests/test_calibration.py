@@ -10,8 +10,8 @@ import tiny_bert
 from tiny_bert import TEXTS
 
 from mp_core import calibrate, config, demo, dequantize, layers
-from mp_core.calibration.rounding import quantize_for
 from mp_core.dtype_policies import DTypePolicyMap, Scheme, policy_of
+from mp_core.fitting.rounding import quantize_for
 from mp_core.models import BertEncoder
 
 INT8 = "int8_from_mixed_bfloat16"

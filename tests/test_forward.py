@@ -13,8 +13,6 @@ import random_models
 
 import mp_core as mp
 from mp_core import ops
-from mp_core.arena import Arenas, place
-from mp_core.forward import UnseenError
 from mp_core.layers import (
     Activation,
     Conv2D,
@@ -29,6 +27,8 @@ from mp_core.layers import (
     Softmax,
 )
 from mp_core.models import Model
+from mp_core.plans import UnseenError
+from mp_core.plans.arena import Arenas, place
 
 RNG = np.random.default_rng(0)
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")

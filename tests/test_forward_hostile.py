@@ -14,9 +14,9 @@ import tiny_bert
 import mp_core as mp
 from mp_core.arrays.recorded import Recorded
 from mp_core.autocast import AutoCastVariable
-from mp_core.forward import UnseenError, eager
 from mp_core.layers import Dense, Layer, Sequential, activations
 from mp_core.models import BertEncoder, ragged
+from mp_core.plans import UnseenError, eager
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.standard_normal((4, 6)).astype(np.float32) for _ in range(2))
@@ -153,7 +153,7 @@ os._exit(thread.is_alive())
 def test_exceptions_of_signal_handlers_leak_no_arena():
     out = script("""
 import signal, time
-from mp_core.arena import ARENAS
+from mp_core.plans.arena import ARENAS
 from mp_core.layers import Dense
 class Alarm(Exception): pass
 def ring(*_): raise Alarm

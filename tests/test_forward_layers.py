@@ -6,8 +6,8 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.forward import ForwardPlan, UnseenError
 from mp_core.layers import activations
+from mp_core.plans import ForwardPlan, UnseenError
 
 FLOATS = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")
 RNG = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import textwrap
 from pathlib import Path
 
 import processes
@@ -90,3 +91,16 @@ def test_another_name_is_no_door():
     with pytest.raises(AttributeError, match=r"module 'mp_core\.interop' has no attribute 'onnx'"):
         mp.interop.onnx  # noqa: B018
     assert not hasattr(mp.interop, "onnx")
+
+
+def test_modules_that_moved_keep_their_old_names():
+    code = """
+    import sys, inspect
+    from mp_core.forward import ForwardPlan, UnseenError, compile, eager
+    import mp_core as mp, mp_core.selection
+    assert ForwardPlan is mp.plans.ForwardPlan is mp.forward.ForwardPlan
+    assert "mp_core.fitting" not in sys.modules and inspect.getmodule(lambda: 0) is not None
+    assert "mp_core.fitting" not in sys.modules
+    assert mp.selection.LayerChoice is mp.fitting.LayerChoice
+    """
+    processes.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

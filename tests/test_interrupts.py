@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import mp_core as mp
-from mp_core import arena, autocast, config, dtype_policies, forward, layers, saving, tf_keras
+from mp_core import autocast, config, dtype_policies, layers, plans, saving, tf_keras
 from mp_core.arrays import recorded
 from mp_core.core import scopes
 from mp_core.layers import Dense, Layer, Sequential, building
 from mp_core.layers.layer import _build_lock
+from mp_core.plans import arena, plan
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 
@@ -27,7 +28,7 @@ class Interrupt(BaseException):
 
 VARIABLES = (
     autocast.scope_dtype, building.enclosing_path, building.handed_training, building.stated_forms,
-    recorded._under_way, forward._eager, forward._recording,
+    recorded._under_way, plans.scopes._eager, plan._recording,
 )  # fmt: skip
 
 
@@ -39,13 +40,13 @@ def state():
     known = saving.get_registered_object("Known")
     return (
         scopes.values_of(VARIABLES), config.get_num_threads(), config.is_reproducible(),
-        dtype_policies.dtype_policy().name, forward.is_eager(), known, len(ENTERED),
+        dtype_policies.dtype_policy().name, plans.is_eager(), known, len(ENTERED),
     )  # fmt: skip
 
 
 def are_free():
     """Whether another thread can take all locks."""
-    taken = [lock for lock in (_build_lock, forward._locks[0], arena.ARENAS._lock) if lock.acquire(timeout=5)]
+    taken = [lock for lock in (_build_lock, plan._locks[0], arena.ARENAS._lock) if lock.acquire(timeout=5)]
     for lock in taken:
         lock.release()
     return len(taken) == 3
@@ -122,7 +123,7 @@ SCOPES = {
     "policy": lambda: dtype_policies.policy_scope("mixed_bfloat16"),
     "tf policy": lambda: tf_keras.mixed_precision.policy_scope("mixed_float16"),
     "objects": lambda: saving.custom_object_scope({"Known": Dense}),
-    "eager": forward.eager,
+    "eager": plans.eager,
     "held": lambda: scopes.Held(ENTERED.add, ENTERED.discard),
 }
 

@@ -9,8 +9,8 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.forward import UnseenError
 from mp_core.layers import Functional, InputLayer, Node, Source
+from mp_core.plans import UnseenError
 
 rng = np.random.default_rng(0)
 X, Y = Source("x", 0, 0), Source("y", 0, 0)

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import mp_core as mp
 from mp_core.dtype_policies import DTypePolicyMap
-from mp_core.forward import eager
 from mp_core.models import Reranker
+from mp_core.plans import eager
 
 WORDS = random_models.WORDS
 PAIRS = [("a b", "c d e"), ("", "a"), ("h", ""), ("a b c d e f g h " * 3, "b"), ("a " * 50, "b c " * 40), ("a b", "h")]

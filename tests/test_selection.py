@@ -7,10 +7,10 @@ import pytest
 import tiny_bert
 from tiny_bert import TEXTS
 
-from mp_core import choose_policy, layers, selection, sensitivity
+from mp_core import choose_policy, fitting, layers, sensitivity
 from mp_core.dtype_policies import DTypePolicyMap
+from mp_core.fitting import selection, trial
 from mp_core.models import BertEncoder
-from mp_core.selection import search, trial
 
 INT8 = "int8_from_mixed_bfloat16"
 
@@ -209,17 +209,17 @@ def test_what_has_the_methods_of_a_layer_is_a_model(rng):
 
 def test_outputs_of_zeros_and_infinite_ones_have_a_defined_error():
     zero, one = np.zeros((1, 2)), np.array([[1.0, 0.0]])
-    assert trial.error_of([zero], [zero]) == selection.OutputError(0.0, 0.0, 0.0)
-    assert trial.error_of([zero], [one]) == selection.OutputError(1.0, 1.0, 1.0)
-    assert trial.error_of([one], [zero]) == selection.OutputError(1.0, 1.0, np.inf)
+    assert trial.error_of([zero], [zero]) == fitting.OutputError(0.0, 0.0, 0.0)
+    assert trial.error_of([zero], [one]) == fitting.OutputError(1.0, 1.0, 1.0)
+    assert trial.error_of([one], [zero]) == fitting.OutputError(1.0, 1.0, np.inf)
     assert trial.error_of([-one], [one]).max == 2.0
-    assert trial.error_of([one * np.nan], [one]) == selection.OutputError(np.inf, np.inf, np.inf)
+    assert trial.error_of([one * np.nan], [one]) == fitting.OutputError(np.inf, np.inf, np.inf)
 
 
 # ---- the choice
 
 
-@pytest.mark.parametrize("metric", selection.METRICS)
+@pytest.mark.parametrize("metric", fitting.METRICS)
 @pytest.mark.parametrize("max_error", [0.0, 1e-6, 1e-4, 1e-2])
 def test_the_budget_is_met_by_a_model_under_the_map(folder, encoder, metric, max_error):
     choice = choose_policy(encoder, TEXTS, max_error=max_error, metric=metric)
@@ -262,7 +262,7 @@ def test_what_overflows_is_refused(rng):
 
 def test_the_same_call_gives_the_same_choice(encoder, monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(search, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(selection, "perf_counter", lambda: float(next(ticks)))
     first, second = (choose_policy(encoder, TEXTS, max_error=1e-4) for _ in range(2))
     assert first == second
 
@@ -274,7 +274,7 @@ def test_of_maps_of_one_size_the_fastest_wins(rng, monkeypatch, fast):
     def times(_, runs):
         return [1.0 if run.map.default_policy.name == fast else 2.0 for run in runs]
 
-    monkeypatch.setattr(search._Search, "_times", times)
+    monkeypatch.setattr(selection._Search, "_times", times)
     choice = choose_policy(model, x, max_error=1e-2, policies=["float16", "bfloat16"])
     assert {row.policy for row in choice.table} == {fast}
     assert (choice.map.default_policy.name, choice.seconds, choice.reference_seconds) == (fast, 1.0, 2.0)

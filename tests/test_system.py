@@ -56,7 +56,7 @@ def test_peak_memory_covers_what_was_written():
 
 
 def test_modules_that_fork_import_without_fork():
-    code = "import os; vars(os).pop('register_at_fork', 0); import mp_core.forward, mp_core.arena"
+    code = "import os; vars(os).pop('register_at_fork', 0); import mp_core.plans"
     processes.run([sys.executable, "-c", code], check=True)
 
 

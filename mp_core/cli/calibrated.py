@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from mp_core import checkpoint
-from mp_core.calibration import calibrate
 from mp_core.checkpoint import RequestError, Threshold
 from mp_core.checkpoint.errors import failures
 from mp_core.checkpoint.folder import Checkpoint, open_checkpoint
@@ -15,6 +14,7 @@ from mp_core.checkpoint.plan import plain_name
 from mp_core.cli import options
 from mp_core.cli.embed import read_texts
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
+from mp_core.fitting import calibrate
 from mp_core.models import BertEncoder
 from mp_core.utilities.patterns import matcher
 

@@ -14,8 +14,8 @@ from mp_core.cli.common import DONE, as_json, check_output
 from mp_core.cli.embed import input_files, read_texts
 from mp_core.cli.grammar import new_command
 from mp_core.dtype_policies import policy_of, serialize
+from mp_core.fitting import METRICS, POLICIES, PolicyChoice, choose_policy
 from mp_core.models import BertEncoder
-from mp_core.selection import METRICS, POLICIES, PolicyChoice, choose_policy
 from mp_core.utilities.suggest import refusal
 
 __all__ = ["add_command"]

@@ -11,8 +11,8 @@ from mp_core.benchmark import Limit, measure
 from mp_core.cli import options
 from mp_core.cli.common import DONE, positive
 from mp_core.cli.grammar import new_command
-from mp_core.forward import ForwardPlan, Operation
 from mp_core.models import BertEncoder
+from mp_core.plans import ForwardPlan, Operation
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.suggest import refusal
 

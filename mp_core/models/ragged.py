@@ -9,9 +9,9 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.changes import count
 from mp_core.core.cpu import get_num_threads
-from mp_core.forward import ForwardPlan, UnseenError, is_eager
 from mp_core.layers import Layer
 from mp_core.models.model import Model
+from mp_core.plans import ForwardPlan, UnseenError, is_eager
 
 __all__ = ["Plans", "RaggedTexts", "cut"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.forward import ForwardPlan, UnseenError
+from mp_core.plans import ForwardPlan, UnseenError
 from mp_core.utilities.tree import map_leaves
 
 __all__ = ["ForwardPasses", "signature"]

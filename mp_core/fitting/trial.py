@@ -10,10 +10,10 @@ import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.calibration.running import LayerLike, calls_of, layers_by_path
 from mp_core.dtype_policies import DTypePolicyMap, policy_of
+from mp_core.fitting.results import OutputError, Sensitivity
+from mp_core.fitting.running import LayerLike, calls_of, layers_by_path
 from mp_core.ops import cast
-from mp_core.selection.results import OutputError, Sensitivity
 from mp_core.utilities.progress import progress
 
 __all__ = ["REFERENCE", "Run", "Trial", "error_of"]

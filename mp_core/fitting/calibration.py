@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.calibration.observing import Seen, observe
-from mp_core.calibration.rounding import quantize_for
-from mp_core.calibration.running import LayerLike, calls_of, layers_by_path
 from mp_core.dtype_policies import DTypePolicy, Scheme, policy_of
 from mp_core.dtype_policies.map import mapped, policy_at
 from mp_core.dtypes import finfo
+from mp_core.fitting.observing import Seen, observe
+from mp_core.fitting.rounding import quantize_for
+from mp_core.fitting.running import LayerLike, calls_of, layers_by_path
 from mp_core.forms import Inputs
 from mp_core.layers import Dense, EinsumDense
 from mp_core.ops import cast

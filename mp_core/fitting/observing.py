@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.arrays import F32, Array
-from mp_core.calibration.running import Call, LayerLike, mask_of
+from mp_core.fitting.running import Call, LayerLike, mask_of
 from mp_core.forms import Float
-from mp_core.forward import eager
 from mp_core.ops import cast, matmul
+from mp_core.plans import eager
 
 __all__ = ["Seen", "observe"]
 

@@ -6,10 +6,10 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
-from mp_core.calibration.running import LayerLike
 from mp_core.dtype_policies import policy_of
-from mp_core.selection.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
-from mp_core.selection.trial import REFERENCE, Run, Trial
+from mp_core.fitting.results import METRICS, LayerChoice, Metric, OutputError, PolicyChoice, Sensitivity
+from mp_core.fitting.running import LayerLike
+from mp_core.fitting.trial import REFERENCE, Run, Trial
 from mp_core.utilities.arguments import number
 from mp_core.utilities.progress import counting
 

@@ -1,0 +1,20 @@
+"""Whether encoders run by plans."""
+
+from contextvars import ContextVar
+from typing import Any
+
+from mp_core.core.scopes import Scope, innermost
+
+__all__ = ["eager", "is_eager"]
+
+_eager: ContextVar[Any] = ContextVar("mp_core.eager", default=False)
+
+
+def eager() -> Scope[None]:
+    """Let encoders run their layers call by call, and not by plans, within a ``with`` block: for those who look on."""
+    return Scope(_eager, True)
+
+
+def is_eager() -> bool:
+    """Whether an :func:`eager` block is entered here."""
+    return bool(innermost(_eager.get(), False))

@@ -1,0 +1,58 @@
+"""What a recording depends on beside its inputs: when that has changed, a plan records anew."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.autocast import AutoCastVariable, scope_dtype
+from mp_core.core.changes import Contents
+from mp_core.dtypes import floatx
+from mp_core.layers import Layer
+from mp_core.layers.building import handed_training
+from mp_core.layers.contents import Parts
+
+__all__ = ["SURROUNDINGS", "State"]
+
+SURROUNDINGS = scope_dtype, handed_training
+"""What layers take over from those who call them."""
+
+
+class State:
+    """What a recording depends on beside its inputs: layers, and what they consist of."""
+
+    def __init__(self, layer: Any) -> None:
+        self._known = isinstance(layer, Layer)
+        self._floatx = floatx()
+        self._layers: dict[int, Any] = {}
+        self._attributes, self._containers = Contents(), Contents()
+        self._variables: list[tuple[AutoCastVariable, object]] = []
+        self._arrays: list[tuple[Array, Array]] = []  # attributes that are written in place when they are set: x *= 2
+        if self._known:
+            self.add(layer)
+
+    def add(self, layer: Any) -> None:
+        """Watch a layer, and those below it, from now on: it computes afterwards."""
+        layers = [part for part in layer.flatten() if id(part) not in self._layers]
+        self._layers |= {id(part): part for part in layers}
+        parts = Parts(layers)
+        self._known &= parts.is_known
+        self._attributes.add(parts.attributes)
+        self._containers.add(parts.containers)
+        self._variables += [(variable, variable.stamp) for variable in parts.variables]
+        self._arrays += [(x, x.copy()) for x in parts.arrays if x.flags.writeable]
+
+    def moved(self) -> bool:
+        """Whether a list, a dictionary or an object of the user has changed, which nobody tells."""
+        return not self._containers.same()
+
+    def changed(self) -> bool:
+        """Whether the recording must be made anew. What others than mp_core's layers depend on, nobody knows."""
+        return (
+            not self._known
+            or self._floatx != floatx()
+            or self.moved()
+            or not self._attributes.same()
+            or any(variable.stamp is not stamp for variable, stamp in self._variables)
+            or not all(np.array_equal(now, before, equal_nan=now.dtype.kind == "f") for now, before in self._arrays)
+        )
