@@ -175,6 +175,7 @@ MEANINGS = {
     "f32_from_i32": ("u32", lambda x: x.view(np.int32).astype(np.float32)),
     "f32_from_bf16": ("u16", lambda x: (x.astype(np.uint32) << 16).view(np.float32)),
     "widen_u16": ("u16", lambda x: x.astype(np.uint32)),
+    "load_u16_as_u32": ("u16", lambda x: x.astype(np.uint32)),
     "widen_u8": ("u8", lambda x: x.astype(np.uint32)),
     "widen_i8": ("u8", lambda x: x.view(np.int8).astype(np.int32).view(np.uint32)),
     "narrow_u16": ("u32", lambda x: x.astype(np.uint16)),
@@ -190,6 +191,7 @@ MEANINGS = {
     "dot_octs_s8": ("u32 u32 u32", dot_octs(np.int8)),
     "dot_octs_u8": ("u32 u32 u32", dot_octs(np.uint8)),
     "f32_from_f16": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
+    "load_f16_as_f32": ("u16", lambda x: exactly(x.view(np.float16), np.float32)),
     "f16_from_f32": ("f32", lambda x: exactly(x, np.float16)),
     "high_u8": ("u16", lambda x: (x >> 8).astype(np.uint8)),
     "eq_u16": ("u16 u16", lambda x, y: (x == y).astype(np.uint32)),
@@ -263,7 +265,7 @@ def test_shifts(words, word, rng):
         assert_same_bits(words.each(word, [x], x, n), meaning(x, n))
 
 
-@pytest.mark.parametrize("word", ["f32_from_bf16", "f32_from_f16"])
+@pytest.mark.parametrize("word", ["f32_from_bf16", "f32_from_f16", "load_f16_as_f32"])
 def test_nan_becomes_quiet_and_keeps_its_sign(words, word):
     top = 0x7F80 if "bf16" in word else 0x7C00
     x = np.arange(0x8000, dtype=np.uint16)

@@ -87,6 +87,7 @@ UNARY(f32_from_i32, vf32, vu32)
 UNARY(i32_from_f32, vu32, vf32)
 UNARY(f32_from_bf16, vf32, vu16)
 UNARY(widen_u16, vu32, vu16)
+WORD(load_u16_as_u32) { put_vu32(out, load_u16_as_u32(a)); }
 UNARY(widen_u8, vu32, vu8)
 UNARY(widen_i8, vu32, vu8)
 UNARY(narrow_u16, vu16, vu32)
@@ -144,6 +145,7 @@ SCALAR(unaligned_head, ptrdiff_t, unaligned_head(a, ((const ptrdiff_t *)b)[0], (
 
 #ifdef MP_NATIVE_F16
 UNARY(f32_from_f16, vf32, vu16)
+WORD(load_f16_as_f32) { put_vf32(out, load_f16_as_f32(a)); }
 UNARY(f16_from_f32, vu16, vf32)
 UNARY(high_u8, vu8, vu16)
 BINARY(eq_u16, vmask, vu16, vu16)

@@ -261,6 +261,7 @@ typedef struct {
  *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If
  *               `widens` is 1, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16, and
  *               the caller widens a alike. Else int8 becomes octs: groups of MP_OCT along K.
+ *   widen_row   if `widens` is 1: writes k elements of a row of A so. dst is aligned to two of its elements.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
  *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of
@@ -271,6 +272,7 @@ typedef struct {
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*recode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    void (*widen_row)(ptrdiff_t k, const void *src, int is_signed, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_recoded, micro_panel;
     int is_signed, widens;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);

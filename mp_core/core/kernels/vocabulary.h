@@ -37,6 +37,7 @@
  *                                             |             | on); if MP_DIVIDES is 0, also beyond int32
  * f32_from_bf16                               | x           | exact; a NaN becomes quiet and keeps its sign
  * widen_u16 widen_u8 widen_i8                 | x           | to 32 bits; widen_i8 copies the sign
+ * load_u16_as_u32                             | p           | widen_u16(load_u16(p))
  * narrow_u16 narrow_u8                        | x           | the lowest 16 (8) bits of each lane
  * low_halves high_halves                      | x, y        | the lower (upper) 16 bits of the lanes of x, then of y
  *
@@ -64,6 +65,7 @@
  *
  * if MP_NATIVE_F16: the CPU converts f16
  * f32_from_f16 f16_from_f32                   | x           | exact, NaN as in f32_from_bf16; rounded once to nearest even
+ * load_f16_as_f32                             | p           | f32_from_f16(load_u16(p))
  * set_u16 u16_from_u8 and_u16 or_u16 shl_u16  |             | as those of 32 bits
  * high_u8                                     | x           | the upper byte of each lane
  * eq_u16                                      | x, y        | mask of the lanes where x = y
@@ -116,9 +118,10 @@
  * if not MP_NATIVE_S8: likewise
  * dot_s8u8_factor                             | z, x, y     | dot_u8s8 of a factor x, which is the signed one
  *
- * A set may define factors of its own (MP_NATIVE_FACTORS), and a faster sums_u32, load_columns, interleave_u8,
- * interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_SUMS, MP_NATIVE_COLUMNS, MP_NATIVE_U8,
- * MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies it).
+ * A set may define factors of its own (MP_NATIVE_FACTORS), and faster load_u16_as_u32 and load_f16_as_f32, sums_u32,
+ * load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_WIDE_LOADS,
+ * MP_NATIVE_SUMS, MP_NATIVE_COLUMNS, MP_NATIVE_U8, MP_NATIVE_ROWS or, of dot_bf16, MP_NATIVE_DOT (MP_NATIVE_BF16 implies
+ * it).
  *
  * constant                                    | meaning
  * ------------------------------------------- | -------
@@ -216,6 +219,13 @@ V void load_columns(const char *from, ptrdiff_t cs, vu32 *r) {
     UNROLL16 for (int i = 0; i < MP_LANES; i++) r[i] = load_u32(from + i * cs);
     transpose_u32(r);
 }
+#endif
+
+#ifndef MP_NATIVE_WIDE_LOADS
+V vu32 load_u16_as_u32(const void *p) { return widen_u16(load_u16(p)); }
+#ifdef MP_NATIVE_F16
+V vf32 load_f16_as_f32(const void *p) { return f32_from_f16(load_u16(p)); }
+#endif
 #endif
 
 #ifndef MP_NATIVE_U8

@@ -68,26 +68,11 @@ static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char
     }
 }
 
-/* Write rows of pairs of bf16 as f32, of each pair the odd element first, or rows of bytes as int16. Rows lie rs bytes
- * apart. */
+/* Write rows of A, which lie rs bytes apart, as gemm_recoded reads them. */
 static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
-    const ptrdiff_t k = p->k, row_bytes = mp_a_row(&p->plan, k) * mp_a_bytes(&p->plan);
-    for (; rows > 0; rows--, from += rs, to += row_bytes) {
-        uint64_t *const pairs = (uint64_t *)to;
-        int16_t *const words = (int16_t *)to;
-        if (p->plan.arithmetic == MP_PAIRS) {
-            uint32_t pair = 0;
-            for (ptrdiff_t i = 0; i < k / 2; i++) {
-                memcpy(&pair, from + i * 4, 4);
-                pairs[i] = (pair & 0xFFFF0000u) | (uint64_t)(pair << 16) << 32;
-            }
-            if (k % 2) memcpy(&pair, from + (k - 1) * 2, 2), pairs[k / 2] = (uint64_t)pair << 48;
-        } else if (p->a.format == MP_A_U8) {
-            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const uint8_t *)from)[i];
-        } else {
-            for (ptrdiff_t i = 0; i < k; i++) words[i] = ((const int8_t *)from)[i];
-        }
-    }
+    const ptrdiff_t row_bytes = mp_a_row(&p->plan, p->k) * mp_a_bytes(&p->plan);
+    for (; rows > 0; rows--, from += rs, to += row_bytes)
+        p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_A_U8, to);
 }
 
 /* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of

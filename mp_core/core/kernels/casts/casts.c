@@ -11,10 +11,10 @@
         if (mode & MP_STREAM) {                                                                                    \
             const ptrdiff_t head = unaligned_head(dst, sizeof *dst, n);                                            \
             widen_##FORMAT(s, dst, head, 0);                                                                       \
-            for (i = head; i + MP_LANES <= n; i += MP_LANES) stream_f32(dst + i, TO_F32(LOAD(s + i)));             \
+            for (i = head; i + MP_LANES <= n; i += MP_LANES) stream_f32(dst + i, LOAD(s + i));                     \
             stream_fence();                                                                                        \
         }                                                                                                          \
-        UNROLL for (; i + MP_LANES <= n; i += MP_LANES) store_f32(dst + i, TO_F32(LOAD(s + i)));                   \
+        UNROLL for (; i + MP_LANES <= n; i += MP_LANES) store_f32(dst + i, LOAD(s + i));                           \
         if (i < n) storen_f32(dst + i, TO_F32(LOADN(s + i, n - i)), n - i);                                        \
     }                                                                                                              \
     static void narrow_##FORMAT(const float *src, void *dst, ptrdiff_t n, int mode) {                              \
@@ -61,7 +61,7 @@ V vu32 quiet_e5m2(vu32 pair) {
 }
 
 /* 8-bit floats to bf16, exactly, 32 at a time: 16 lanes of two bytes become 16 pairs of bf16, in the same order. */
-#define MP_PAIR(FORMAT, AT) quiet_##FORMAT(pair_part_##FORMAT(widen_u16(load_u16(AT)), 0))
+#define MP_PAIR(FORMAT, AT) quiet_##FORMAT(pair_part_##FORMAT(load_u16_as_u32(AT), 0))
 #define MP_TO_BF16(FORMAT)                                                                                       \
     static void to_bf16_##FORMAT(const void *src, void *dst, ptrdiff_t n) {                                      \
         const char *s = src;                                                                                     \
@@ -96,7 +96,7 @@ V int any_sign(vu32 x) {
         for (ptrdiff_t i = 0; i < n;) {                                                                            \
             const ptrdiff_t end = i + at_most(n - i, 1024);                                                        \
             vu32 beyond = set_u32(0);                                                                              \
-            for (; i + MP_LANES <= end; i += MP_LANES) beyond = or_u32(beyond, beyond_finite(TO_F32(LOAD(s + i)))); \
+            for (; i + MP_LANES <= end; i += MP_LANES) beyond = or_u32(beyond, beyond_finite(LOAD(s + i))); \
             if (i < end) beyond = or_u32(beyond, beyond_finite(TO_F32(LOADN(s + i, end - i))));                    \
             if (any_sign(beyond)) return 0;                                                                        \
             i = end;                                                                                               \

@@ -124,12 +124,18 @@ V vf32 f32_from_e4m3fn(vu8 h) {
 #else
 
 V vf32 f32_from_f16(vu16 h) { return quiet_f32(widen_ieee(widen_u16(h), 5, 10)); }
+V vf32 load_f16_as_f32(const void *p) { return f32_from_f16(load_u16(p)); }
 V vu16 f16_from_f32(vf32 x) { return narrow_u16(narrow_ieee(x, 5, 10)); }
 V vf32 f32_from_e5m2(vu8 h) { return quiet_f32(widen_ieee(widen_u8(h), 5, 2)); }
 V vu8 e5m2_from_f32(vf32 x) { return narrow_u8(narrow_ieee(x, 5, 2)); }
 V vf32 f32_from_e4m3fn(vu8 h) { return f32_of_e4m3fn(widen_u8(h)); }
 
 #endif
+
+/* The 16 elements at p, as load_f16_as_f32 has them. */
+V vf32 load_bf16_as_f32(const void *p) { return f32_from_bf16(load_u16(p)); }
+V vf32 load_e4m3fn_as_f32(const void *p) { return f32_from_e4m3fn(load_u8(p)); }
+V vf32 load_e5m2_as_f32(const void *p) { return f32_from_e5m2(load_u8(p)); }
 
 /* x clamped to [-limit, limit]; NaN stays NaN. */
 V vf32 clamp_f32(vf32 x, vf32 limit) { return min_f32(limit, max_f32(sub_f32(set_f32(-0.0f), limit), x)); }

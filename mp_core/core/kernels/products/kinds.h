@@ -108,12 +108,12 @@ MP_LOAD(load_pair_i4, as_f32(pair_part_i4(word, part)))
 
 V vf32 load_halves(const char *p, ptrdiff_t stride, const int part) {
     (void)stride, (void)part;
-    return f32_from_f16(load_u16(p));
+    return load_f16_as_f32(p);
 }
 
 V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
-    return as_f32(or_u32(widen_u16(load_u16(p)), shl_u32(widen_u16(load_u16(p + stride)), 16)));
+    return as_f32(or_u32(load_u16_as_u32(p), shl_u32(load_u16_as_u32(p + stride), 16)));
 }
 
 /* Signed bytes as products in place take them: b ^ 0x80 = b + 128, unsigned, or as they are. */

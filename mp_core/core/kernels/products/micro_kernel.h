@@ -103,8 +103,8 @@ V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTOR
             multiply_group(g, c, &at, kind, rows, vectors, group);
             at.a += group * size_of_a(kind), at.b += b_stride, left--;
         }
-        /* Low register blocks that are narrower than usual never prefetch: a constant, so their loop has no test. */
-        if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || !*prefetching) continue;
+        /* A constant for low register blocks that are narrower than usual and for int16: their loops have no test. */
+        if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || is_int16(kind) || !*prefetching) continue;
         if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
             UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);

@@ -19,7 +19,7 @@ V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, cons
         UNROLL for (int i = 0; i < MP_PANEL * size; i += 64) store_u32(dst + i, load_u32(src + i));
     } else if (group == 2) {
         UNROLL for (int j = 0; j < MP_PANEL; j += MP_LANES) {
-            const vu32 first = widen_u16(load_u16(src + j * 2)), second = widen_u16(load_u16(src + rs + j * 2));
+            const vu32 first = load_u16_as_u32(src + j * 2), second = load_u16_as_u32(src + rs + j * 2);
             store_u32(dst + j * 4, or_u32(first, shl_u32(second, 16)));
         }
     } else {

@@ -125,22 +125,49 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 }
 
 #ifdef MP_WIDENS
-/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. */
+/* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of so many columns. */
+V void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
+    const vu32 x = as_u32(load_b(b, 0, kind, part));
+    store_u32(to, is_integer(kind) ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
+    store_u32(to + columns * 4, is_integer(kind) ? i16_from_i8(x, 1) : shl_u32(x, 16));
+}
+
+/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The micro-panels of
+ * a whole panel lie `stride` bytes apart, so that their addresses need no computation. */
 V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
-    const int group = group_of(kind), part_size = part_of(kind);
-    const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size);
-    for (ptrdiff_t row = 0; row < rows; b += n * (vector_bytes(kind) / MP_LANES))
+    const int group = group_of(kind), part_size = part_of(kind), group_bytes = (int)(vector_bytes(kind) / MP_LANES);
+    const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size), stride = rows * (MP_LANES * 4);
+    for (ptrdiff_t row = 0; row < rows; b += n * group_bytes)
         UNROLL for (int part = 0; part < group / part_size; part++)
             if (row < rows) {
-                for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
-                    const vu32 x = as_u32(load_b(b + j * (vector_bytes(kind) / MP_LANES), 0, kind, part));
-                    store_u32(in_micro_panels(to, row, rows, j, n),
-                              is_integer(kind) ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
-                    store_u32(in_micro_panels(to, row + 1, rows, j, n),
-                              is_integer(kind) ? i16_from_i8(x, 1) : shl_u32(x, 16));
-                }
+                if (n == MP_PANEL)
+                    UNROLL for (int v = 0; v < MP_PANEL / MP_LANES; v++)
+                        recode_part(b + v * vector_bytes(kind), to + row * (MP_LANES * 4) + v * stride, MP_LANES, kind, part);
+                else
+                    for (ptrdiff_t j = 0; j < n; j += MP_LANES)
+                        recode_part(b + j * group_bytes, in_micro_panels(to, row, rows, j, n), at_most(n - j, MP_LANES), kind,
+                                    part);
                 row += 2;
             }
+}
+
+/* widen_row of mp_products. GCC and clang vectorize these loops. */
+static void widen_pairs(ptrdiff_t k, const void *from, int is_signed, void *to) {
+    uint64_t *const wide = to;
+    uint32_t pair = 0;
+    (void)is_signed;
+    for (ptrdiff_t i = 0; i < k / 2; i++) {
+        memcpy(&pair, (const char *)from + i * 4, 4);
+        wide[i] = (pair & 0xFFFF0000u) | (uint64_t)(pair << 16) << 32;
+    }
+    if (k % 2) memcpy(&pair, (const char *)from + (k - 1) * 2, 2), wide[k / 2] = (uint64_t)pair << 48;
+}
+static void widen_bytes(ptrdiff_t k, const void *from, int is_signed, void *to) {
+    int16_t *const wide = to;
+    if (is_signed)
+        for (ptrdiff_t i = 0; i < k; i++) wide[i] = ((const int8_t *)from)[i];
+    else
+        for (ptrdiff_t i = 0; i < k; i++) wide[i] = ((const uint8_t *)from)[i];
 }
 #elif defined(MP_NATIVE_OCTS)
 /* Copy a packed range of K of int8, in groups of four, to octs: micro-panels of [ceil(k / 8)][16] groups of eight bytes. A

@@ -103,6 +103,7 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
     [MP_PAIRS].gemm_recoded = gemm_recoded_pairs,
     [MP_PAIRS].few_rows_recoded = MP_FEW_ROWS_RECODED_PAIRS,
     [MP_PAIRS].widens = 1, [MP_QUADS].widens = 1,
+    [MP_PAIRS].widen_row = widen_pairs, [MP_QUADS].widen_row = widen_bytes,
 #endif
 #if defined(MP_WIDENS) || defined(MP_NATIVE_OCTS)
     [MP_QUADS].gemm_recoded = gemm_recoded_quads,

@@ -21,7 +21,7 @@ static void unpack_nibbles(const uint8_t *src, ptrdiff_t n, int is_signed, uint8
     ptrdiff_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         __builtin_prefetch(src + i / 2 + NIBBLES_DISTANCE, 0, 3);
-        const vu32 bytes = widen_u16(load_u16(src + i / 2)), pairs = and_u32(or_u32(bytes, shl_u32(bytes, 8)), even);
+        const vu32 bytes = load_u16_as_u32(src + i / 2), pairs = and_u32(or_u32(bytes, shl_u32(bytes, 8)), even);
         const vu32 codes = and_u32(or_u32(pairs, shl_u32(pairs, 4)), low), sign = and_u32(codes, top);
         store_u32(dst + i, or_u32(codes, sub_u32(shl_u32(sign, 5), shl_u32(sign, 1)))); /* 8 * 30 = 0xF0 */
     }

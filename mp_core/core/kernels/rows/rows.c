@@ -12,7 +12,9 @@
 V vf32 read_row(mp_format format, const void *row, ptrdiff_t i, ptrdiff_t n) {
     switch (format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST) \
-    case MP_##FORMAT: return TO_F32(n == MP_LANES ? LOAD((const CODE *)row + i) : LOADN((const CODE *)row + i, n));
+    case MP_##FORMAT:                                                                              \
+        if (__builtin_constant_p(n) && n == MP_LANES) return LOAD((const CODE *)row + i);          \
+        return TO_F32(LOADN((const CODE *)row + i, n));
 #include "formats.def"
     default: return set_f32(0.0f);
     }

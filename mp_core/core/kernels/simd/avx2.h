@@ -82,6 +82,15 @@ V vu32 widen_u16(vu16 x) {
 }
 V vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
 V vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
+/* From memory, since vpmovzxwd and vcvtph2ps read 16 bytes there; of a register, they need the upper half in another. */
+#define MP_NATIVE_WIDE_LOADS
+V vu32 load_u16_as_u32(const void *p) {
+    return (vu32){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
+                  _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p + 1))};
+}
+V vf32 load_f16_as_f32(const void *p) {
+    return (vf32){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
+}
 V vu16 narrow_u16(vu32 x) { /* vpackusdw saturates, so the high 16 bits are cleared first */
     const vu32 low = and_u32(x, set_u32(0xFFFFu));
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low.lo, low.hi), 0xD8);
@@ -91,6 +100,15 @@ V vu32 high_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(shr_u32(a, 16)), n
 V vu8 narrow_u8(vu32 x) {
     const vu16 low = narrow_u16(and_u32(x, set_u32(0xFFu)));
     return _mm_packus_epi16(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+}
+
+/* Interleaving bytes, then halves, leaves four groups of four in each register. */
+#define MP_NATIVE_U8
+V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
+    const vu8 low_ab = _mm_unpacklo_epi8(a, b), high_ab = _mm_unpackhi_epi8(a, b);
+    const vu8 low_cd = _mm_unpacklo_epi8(c, d), high_cd = _mm_unpackhi_epi8(c, d);
+    return (vu32){_mm256_set_m128i(_mm_unpackhi_epi16(low_ab, low_cd), _mm_unpacklo_epi16(low_ab, low_cd)),
+                  _mm256_set_m128i(_mm_unpackhi_epi16(high_ab, high_cd), _mm_unpacklo_epi16(high_ab, high_cd))};
 }
 
 MP_BOTH2(vu32, min_u16, _mm256_min_epu16)
@@ -286,5 +304,5 @@ V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #define MP_TWO_GROUPS
 #define MP_FEW_ROWS_WIDE {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 24, [MP_I4] = 24}
-#define MP_FEW_ROWS_RECODED_PAIRS 24
-#define MP_FEW_ROWS_RECODED_QUADS 48
+#define MP_FEW_ROWS_RECODED_PAIRS 15
+#define MP_FEW_ROWS_RECODED_QUADS 15
