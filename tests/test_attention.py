@@ -259,6 +259,30 @@ def test_near_ragged_attention_is_that_of_each_sequence(dtype, threads, rng):
             assert_same_bits(found[begin:end], mp.dot_product_attention(*parts, own, reach=20)[0])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("reach", [None, 20, 200])
+def test_causal_ragged_attention_of_grouped_heads_is_that_of_each_sequence(isa, dtype, reach, rng):
+    offsets = np.array([0, 1, 3, 3, 131, 132, 500, 560], np.int32)
+    q, k, v = (x[0] for x in operands(rng, (1, 560, 560, 4, 2, 16, 16), dtype))
+    bias = rng.standard_normal((1, 4, 400, 400)).astype(np.float32)
+    for added, threads in ((None, 1), (None, 3), (bias, 2)):
+        with config.num_threads(threads):
+            found = mp.ops.ragged_attention(q, k, v, offsets, added, reach=reach, is_causal=True)
+        for begin, end in itertools.pairwise(offsets):
+            own = None if added is None else added[..., : end - begin, : end - begin]
+            parts = [x[np.newaxis, begin:end] for x in (q, k, v)]
+            expected = mp.dot_product_attention(*parts, own, is_causal=True, reach=reach)
+            assert_same_bits(found[begin:end], expected[0])
+
+
+def test_causal_ragged_attention_does_not_look_ahead(rng):
+    offsets = np.array([0, 400], np.int32)
+    q, k, v = (x[0] for x in operands(rng, (1, 400, 400, 2, 2, 16, 16), "float32"))
+    found = mp.ops.ragged_attention(q, k, v, offsets, is_causal=True)
+    k[256:], v[256:] = np.nan, np.inf
+    assert_same_bits(mp.ops.ragged_attention(q, k, v, offsets, is_causal=True)[:256], found[:256])
+
+
 def test_near_attention_of_float64(rng):
     q, k, v = operands(rng, (2, 50, 50, 2, 2, 8, 8), "float64")
     np.testing.assert_allclose(

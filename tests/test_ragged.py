@@ -51,8 +51,19 @@ def test_wrong_ragged_operands_are_named():
         ops.ragged_attention(x, x, x, np.array([0, 4]))
     with pytest.raises(TypeError, match="must all be float32"):
         ops.ragged_attention(x, x, x.astype(np.float64), offsets)
-    with pytest.raises(ValueError, match="must have one shape"):
-        ops.ragged_attention(x, x, x[:3], offsets)
+    two = np.zeros((4, 2, 2), np.float32)
+    for operands in (
+        (x, x, x[:3]),
+        (x, x[:3], x[:3]),
+        (x, two, two),
+        (x, x, two),
+        (x, x[:, :0], x[:, :0]),
+        (x, x[0], x),
+    ):
+        with pytest.raises(ValueError, match="key heads divide heads; received"):
+            ops.ragged_attention(*operands, offsets)
+    with pytest.raises(TypeError, match="`is_causal`"):
+        ops.ragged_attention(x, x, x, offsets, is_causal=1)
     with pytest.raises(ValueError, match="`bias` must have shape"):
         ops.ragged_attention(x, x, x, offsets, np.zeros((1, 1, 3, 3), np.float32))
     with pytest.raises(ValueError, match="`pooling` must be of"):

@@ -9,7 +9,7 @@ def attention(
     operands: tuple[_Array, _Array, _Array],
     out: _Array,
     scale: float,
-    reach: int,
+    reach: tuple[int, int],
     keep: _Array | None = None,
     bias: tuple[_Array, _Array] | None = None,
     offsets: _Array | None = None,

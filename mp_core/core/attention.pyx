@@ -56,7 +56,7 @@ cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexc
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
 
 
-def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float scale, Py_ssize_t reach,
+def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float scale, tuple reach not None,
               cnp.ndarray keep=None, tuple bias=None, cnp.ndarray offsets=None):
     """out = softmax(scale * query @ key' + bias) @ value for each head, masked scores left out.
 
@@ -64,16 +64,15 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
     `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
     stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
-    `sources` elements that all equal `scale`. If `reach` is less than `sources` - 1, targets and sources are equally
-    many, and those farther apart are masked.
+    `sources` elements that all equal `scale`. `reach` is a pair, `before` and `after`. If one of them is less than `sources` - 1, targets and sources are
+    equally many, and sources more than `before` rows before a target, or more than `after` rows after it, are masked.
 
-    With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis and one shape:
-    sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1,
+    With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis: sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1,
     heads, at least the longest length, the same).
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
-    t.scale, t.reach = scale, reach
+    t.scale, t.before, t.after = scale, reach[0], reach[1]
     if offsets is None:
         t.sequences = cnp.PyArray_DIM(out, 0)
     else:

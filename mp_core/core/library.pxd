@@ -391,7 +391,7 @@ cdef extern from "library/attention.h" nogil:
         const uint8_t *kept
         const int32_t *offsets
         float scale
-        Py_ssize_t sequences, heads, sharing, targets, sources, reach
+        Py_ssize_t sequences, heads, sharing, targets, sources, before, after
 
     double mp_attention_work(const mp_attention *t)
 

@@ -115,7 +115,7 @@ def dot_product_attention(
     if added is not None:
         added = np.require(contiguous(added if added.dtype is F32 else cast(added, F32)), requirements="A")
         scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
-    _attention.attention(FORMATS[common], (q, k, v), out, factor, near, keep, scaled)
+    _attention.attention(FORMATS[common], (q, k, v), out, factor, (near, near), keep, scaled)
     return out
 
 
@@ -129,6 +129,7 @@ def ragged_attention(
     bias: Array | None = None,
     scale: float | None = None,
     reach: int | None = None,
+    is_causal: bool = False,
 ) -> Array:
     """Return the attention of the tokens of each of several sequences to each other, without any padding.
 
@@ -136,16 +137,18 @@ def ragged_attention(
 
     Parameters
     ----------
-    query, key, value : ndarray, shape (tokens, heads, size)
+    query : ndarray, shape (tokens, heads, size)
         Of one of the types float32, float16 and bfloat16: the sequences one behind the other.
+    key, value : ndarray, shape (tokens, key heads, size)
+        Of the type of `query`; the number of `key heads` divides that of `heads`.
     offsets : ndarray of int32, shape (sequences + 1,)
         Where each sequence begins, and the last one ends; ascending, from 0 to the number of tokens at most.
     bias : ndarray of float32, shape (1, heads, length, length), optional
         Added to the scaled scores; `length` is at least that of the longest sequence.
     scale : float, optional
         Default: ``1 / sqrt(size)``.
-    reach : int, optional
-        As in :func:`dot_product_attention`.
+    reach, is_causal
+        As in :func:`dot_product_attention`; causal attention leaves out what would be masked, in blocks of 128 rows.
 
     Returns
     -------
@@ -155,7 +158,7 @@ def ragged_attention(
     Raises
     ------
     TypeError
-        The operands are not of one of the three types, or `offsets` not of int32.
+        The operands are not of one of the three types, `offsets` not of int32, or `is_causal` is no bool.
     ValueError
         The shapes do not fit, `offsets` do not ascend within the tokens, or `reach` is negative.
 
@@ -167,13 +170,11 @@ def ragged_attention(
            [0.  , 0.64, 0.36],
            [0.  , 0.36, 0.64]], dtype=float32)
     """
-    kinds = [kind_of(x) for x in (query, key, value)]
+    causal, kinds = boolean(is_causal, "is_causal"), [kind_of(x) for x in (query, key, value)]
     if kinds[0] not in RAGGED or {*kinds} != {kinds[0]}:
         types = "{}, {} and {}".format(*kinds)
         raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
-    if query.ndim != 3 or query.shape != key.shape or query.shape != value.shape:
-        shapes = f"{query.shape}, {key.shape} and {value.shape}"
-        raise ValueError(f"`query`, `key` and `value` must have one shape (tokens, heads, size); received {shapes}")
+    _check_ragged(query, key, value)
     longest = checked_offsets(offsets, len(query))
     heads, size = query.shape[1:]
     bias = None if bias is None else as_float(bias, "bias")
@@ -188,9 +189,22 @@ def ragged_attention(
     near, scaled = _reach(reach, (1, heads, longest, longest)), None
     if bias is not None:
         scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
-    operands, offsets = (query, key, value), contiguous(offsets)
-    _attention.attention(FORMATS[query.dtype], operands, out, factor, near, None, scaled, offsets)
+    operands, both = (query, key, value), (near, 0 if causal else near)
+    _attention.attention(FORMATS[query.dtype], operands, out, factor, both, None, scaled, contiguous(offsets))
     return out
+
+
+def _check_ragged(query: Array, key: Array, value: Array) -> None:
+    """Raise ValueError unless the shapes of ragged sequences fit."""
+    shapes = query.shape, key.shape, value.shape
+    fits = query.ndim == key.ndim == 3 and key.shape == value.shape
+    fits = fits and (query.shape[0], query.shape[2]) == (key.shape[0], key.shape[2])
+    if not fits or (query.shape[1] % key.shape[1] if key.shape[1] else query.shape[1]):
+        received = "{}, {} and {}".format(*shapes)
+        raise ValueError(
+            "`query` must have the shape (tokens, heads, size), `key` and `value` (tokens, key heads, size), where key "
+            f"heads divide heads; received {received}"
+        )
 
 
 RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))

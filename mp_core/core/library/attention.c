@@ -14,18 +14,18 @@ static ptrdiff_t offset(const mp_head_strides *by, ptrdiff_t sequence, ptrdiff_t
 }
 
 /* Whether there are keys that a query does not reach. */
-static int is_near(const mp_attention *t) { return t->reach < t->sources - 1; }
+static int is_near(const mp_attention *t) { return mp_min(t->before, t->after) < t->sources - 1; }
 
 /* The keys that the band of a query reaches. */
 static key_range keys_of(const mp_attention *t, ptrdiff_t query) {
     if (!is_near(t)) return (key_range){0, t->sources};
     query -= query % MP_BAND;
-    return (key_range){mp_max(0, query - t->reach), mp_min(t->sources, query + MP_BAND + t->reach)};
+    return (key_range){mp_max(0, query - t->before), mp_min(t->sources, query + MP_BAND + t->after)};
 }
 
 /* The keys of a task, at most. */
 static ptrdiff_t most_keys(const mp_attention *t) {
-    return is_near(t) ? mp_min(t->sources, 2 * t->reach + MP_BAND) : t->sources;
+    return is_near(t) ? mp_min(t->sources, t->before + t->after + MP_BAND) : t->sources;
 }
 
 double mp_attention_work(const mp_attention *t) {
@@ -96,8 +96,8 @@ ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int
 static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdiff_t apart, uint8_t *room,
                               ptrdiff_t *stride) {
     const ptrdiff_t rows = t->scores.m, sources = t->scores.n;
-    const ptrdiff_t first = mp_max(0, rows - 1 + apart - t->reach);
-    const ptrdiff_t end = mp_min(rows + sources - 1, rows + apart + t->reach);
+    const ptrdiff_t first = mp_max(0, rows - 1 + apart - t->before);
+    const ptrdiff_t end = mp_min(rows + sources - 1, rows + apart + t->after);
     uint8_t *mask = room + rows + sources;
     memset(room, 0, (size_t)(rows + sources));
     memset(room + first, 1, (size_t)(end - first));

@@ -3,8 +3,9 @@
  * A task multiplies its rows of queries by all keys of the head, takes the softmax of the scores where they lie,
  * rounds it to the type of the values, and multiplies it by them, straight into the result. Sequences are of equal
  * length, or lie one behind the other in the rows of one array (ragged): then `offsets` says where each begins. Near
- * attention, of queries to keys at most `reach` rows away, takes the queries of a band of 128 rows together with the
- * keys that one of them reaches, so that its time is linear in the length. */
+ * attention, of queries to keys at most `before` rows before them and `after` rows after them, takes the queries of a
+ * band of 128 rows together with the keys that one of them reaches, so that its time is linear in the length. Causal
+ * attention, where `after` is 0, takes about half the time of attention to all keys. */
 #ifndef MP_ATTENTION_H
 #define MP_ATTENTION_H
 
@@ -36,7 +37,7 @@ typedef struct {
     float scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries, and how many of these share one of keys */
     ptrdiff_t targets, sources;  /* of a sequence; ragged: of the longest */
-    ptrdiff_t reach;             /* how many rows away a query finds keys */
+    ptrdiff_t before, after;     /* how many rows before and after its own a query finds keys */
     mp_attention_cut cut;
     int status;
 } mp_attention;
