@@ -9,7 +9,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     casts, products    cast, pack, PackedMatrix, matmul, dynamic_matmul, qlinear_matmul, einsum, dot_product_attention
     quantization       quantize, dequantize, QuantizedArray, quantizers
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
-    plans              compile
+    plans, gradients   compile, value_and_grad, grad
     training           Input, Sequential, Functional, Model, KerasTensor
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     )
     from mp_core.ops.contraction import einsum
     from mp_core.plans import compile
+    from mp_core.plans.backward import grad, value_and_grad
     from mp_core.quantization import QuantizedArray, dequantize, quantize
     from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
 
@@ -122,6 +123,7 @@ _HOMES = {
     "FloatDTypePolicy": "dtype_policies",
     "Functional": "training",
     "gelu": "ops",
+    "grad": "plans.backward",
     "Input": "training",
     "KerasTensor": "training",
     "layer_norm": "ops",
@@ -144,6 +146,7 @@ _HOMES = {
     "softmax": "ops",
     "sum": "ops",
     "tanh": "ops",
+    "value_and_grad": "plans.backward",
 }
 
 __all__ = [
@@ -175,6 +178,7 @@ __all__ = [
     "forms",
     "gelu",
     "get_include",
+    "grad",
     "interop",
     "layer_norm",
     "layers",
@@ -200,6 +204,7 @@ __all__ = [
     "sum",
     "tanh",
     "tf_keras",
+    "value_and_grad",
 ]
 
 

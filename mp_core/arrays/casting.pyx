@@ -88,7 +88,6 @@ cdef cnp.ndarray cast_contiguous(object x, object dtype, object out, object satu
     c.kernels, c.mode = mp_active(), MP_SATURATE if saturate else 0
     if c.n == 0:
         return result
-    if mp_recorder()[0] != NULL:
-        note_cast(&c, source, result)
-    contiguous(&c)
+    if mp_recorder()[0] == NULL or not note_cast(&c, source, result):
+        contiguous(&c)
     return result

@@ -21,7 +21,9 @@ from mp_core.core.scopes import called_in
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = [
+    "HOLDING",
     "SEEN",
+    "Noted",
     "Offsets",
     "Recorded",
     "Recording",
@@ -55,6 +57,9 @@ _COMPUTED = ("float32", "float16", "bfloat16")
 
 SEEN: dict[Any, tuple[Any, ...]] = {}
 """Function of NumPy -> the operation that has its bits, of ops/elementwise.py, and that operation's first arguments."""
+
+HOLDING: dict[int, "Recording"] = {}
+"""The recordings under way, of any thread, in which variables may be buffers, by their `id`."""
 
 _under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", default=None)
 
@@ -97,6 +102,36 @@ class Offsets(NamedTuple):
             )
 
 
+class Noted(NamedTuple):
+    """A call of an operation, from which :mod:`mp_core.gradients` finds its way back.
+
+    Attributes
+    ----------
+    function : callable
+        The operation, without what lets it be recorded.
+    args, kwargs : tuple, dict
+        As it was called. Variables are the arrays that they are read as.
+    result : Any
+        What it returned: a recorded array, or several.
+    rule : callable or None
+        How its gradient passes it. None: the rule of the operation.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    rule: Callable[..., Any] | None = None
+
+
+class Held(NamedTuple):
+    """What a variable is in a recording of which it is a buffer."""
+
+    value: "Recorded"
+    derived: dict[Any, Any]
+    is_trained: bool
+
+
 Copies = dict[Any, tuple[Any, Any]]
 
 
@@ -118,12 +153,28 @@ class Recording:
         The steps.
     offsets : list of Offsets
         What a run must check before its first step.
+    noted : list of Noted or None
+        The calls of operations, if gradients are to be found. None: they are not noted.
+    whole : dict
+        Operation -> what is called in its place while calls are noted, unless that returns None.
+    read : dict
+        The variables that were read as constants while :data:`HOLDING` has this recording, by their `id`.
+    assigned : dict
+        The variables that were assigned recorded arrays, and these, by their `id`.
     """
+
+    is_eager = False
+    """Whether operations run as they are called, and arrays have their values."""
 
     def __init__(self, checks_offsets: bool, called: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
         self.called = called
         self.offsets: list[Offsets] = []
+        self.noted: list[Noted] | None = None
+        self.whole: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.read: dict[int, Any] = {}
+        self.assigned: dict[int, tuple[Any, Recorded]] = {}
+        self._held: dict[int, Held] = {}
         self._inputs = 0
         self._checks_offsets = checks_offsets
         self._copies = copies
@@ -135,10 +186,35 @@ class Recording:
         try:
             result = called_in(_under_way, self, function)
         finally:
-            self._is_over = True
+            self.end()
         if self._refused is not None:
             raise self._refused
         return result
+
+    def end(self) -> None:
+        """Let no array of the recording be used any more."""
+        self._is_over = True
+        HOLDING.pop(id(self), None)
+
+    def hold(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
+        """Let a variable be a recorded array from now on; one that is trained cannot be assigned."""
+        HOLDING[id(self)] = self
+        self._held[id(variable)] = Held(value, {}, is_trained)
+
+    def held(self, variable: Any) -> Held | None:
+        """Return what a variable is here; None: a constant."""
+        found = self._held.get(id(variable))
+        if found is None:
+            self.read[id(variable)] = variable
+        return found
+
+    def assign(self, variable: Any, value: "Recorded") -> None:
+        """Note that a variable gets a value at the end of each run, and is that from now on."""
+        held = self._held.get(id(variable))
+        if id(self) not in HOLDING or (held is not None and held.is_trained):
+            self.refuse(f"an assignment to variable '{variable.name}'")
+        self.assigned[id(variable)] = variable, value
+        self._held[id(variable)] = Held(value, {}, False)
 
     def input(self, array: np.ndarray[Any, Any]) -> "Recorded":
         """Return an array whose contents a plan is given, in the place of its example."""
@@ -172,30 +248,49 @@ class Recording:
     def call(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Return what an operation returns for arguments among which are recorded arrays, and note it."""
         self.check_open()
+        if self.noted is not None and function in self.whole:
+            instead = self.whole[function](*args, **kwargs)
+            if instead is not None:
+                return instead
         if _out_of(function, args, kwargs) is not None:
             self.refuse(f"{function.__name__} with `out`")
         if getattr(function, "reads_offsets", False) and not self._checks_offsets:
             self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
+        args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
         plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
-        args, kwargs = map_leaves(plain, args), map_leaves(plain, kwargs)
+        before = len(self.tape.buffers)
         try:
-            result = recorded_on(self.tape, function, *args, **kwargs)
+            found = self.run(function, *map_leaves(plain, args), **map_leaves(plain, kwargs))
         except UnseenError as error:
             self._refused = error
             raise
-        return map_leaves(lambda part: self.wrapped(part, function.__name__), result)
+        result = map_leaves(lambda part: self.wrapped(part, function.__name__), found)
+        if self.noted is not None and any(type(x) is Recorded and self.place(x)[0] >= before for x in leaves(result)):
+            self.noted.append(Noted(function, args, kwargs, result))
+        return result
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what an operation returns for plain arrays, during which it is noted."""
+        return recorded_on(self.tape, function, *args, **kwargs)
+
+    def place(self, x: "Recorded") -> tuple[int, int]:
+        """Return the number of the buffer in which an array lies, and from which byte on."""
+        found = self.tape.find(_address(x._array))
+        assert found is not None
+        return found
 
     def compute(self, function: Any, *inputs: Any) -> Any:
         """Return what a function of NumPy returns, by the operation that has its bits; raise if there is none."""
         if function not in SEEN:
             self.refuse(f"numpy.{function.__name__}")
         operation, *first = SEEN[function]
-        inputs = tuple(x if type(x) is Recorded or _is_number(x) else _as_array(x) for x in inputs)
+        inputs = tuple(map(_as_read, inputs))
+        inputs = tuple(x if type(x) is Recorded or _is_number(x) else np.asarray(x) for x in inputs)
         if function is np.where:
             first, inputs = [self._mask(inputs[0])], inputs[1:]
         dtype = _common_type(function, inputs)
         for name in (dtype.name, *(x.dtype.name for x in inputs if type(x) is Recorded)):
-            if name not in _COMPUTED:
+            if name not in _COMPUTED and not (self.is_eager and name == "float64"):
                 self.refuse(f"numpy.{function.__name__} of {name}")
         inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
         return self.call(operation, (*first, *inputs), {"dtype": dtype})
@@ -212,11 +307,10 @@ class Recording:
             if x.ndim == 0 and not numbers:
                 self.refuse("a number of an input as an argument")
             return x._array
-        if hasattr(x, "read_value"):  # a variable
-            x = x.read_value()
         if isinstance(x, np.ndarray):
             x = np.asarray(x)
-            return self._constant(x) if x.size and self.tape.find(_address(x)) is None else x
+            is_other = x.size and not self.is_eager and self.tape.find(_address(x)) is None
+            return self._constant(x) if is_other else x
         for part in (getattr(x, name, None) for name in _PARTS):
             if type(part) is np.ndarray and part.size:
                 self.tape.add_constant(part)
@@ -244,14 +338,14 @@ class Recording:
         self.refuse(f"{name} by NumPy, as for these arguments,")
 
 
+def _as_read(x: Any) -> Any:
+    """Return an argument, a variable as it is read here."""
+    return x.read_value() if hasattr(x, "read_value") else x
+
+
 def _is_number(x: Any) -> bool:
     """Whether it is a number of Python, which has no type of its own beside an array; NumPy's have one."""
     return type(x) in (bool, int, float)
-
-
-def _as_array(x: Any) -> np.ndarray[Any, Any]:
-    """Return an operand that is no recorded array and no number of Python; a variable as it is read here."""
-    return np.asarray(x.read_value() if hasattr(x, "read_value") else x)
 
 
 def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
@@ -349,8 +443,13 @@ class Recorded:
         result = self._array.reshape(*shape, **kwargs)
         if result.size == 0 or np.may_share_memory(result, self._array):
             return self._view(result)
-        self._recording.check_open()
-        return self._view(recorded_on(self._recording.tape, copied, self._array).reshape(*shape, **kwargs))
+        return self._recording.call(copied, (self,), {}).reshape(*shape, **kwargs)
+
+    def view(self, kind: type[Any] = np.ndarray) -> Any:
+        """Return a view of NumPy's own type, which it is."""
+        if not (isinstance(kind, type) and issubclass(kind, np.ndarray)):
+            self._recording.refuse(f"a view as {kind}")
+        return self._view(self._array)
 
     def transpose(self, *axes: Any) -> Any:
         """Return a view with permuted axes."""
@@ -460,6 +559,8 @@ def recordable(function: Callable[P, R]) -> Callable[P, R]:
         for x in kwargs.values():
             if type(x) is Recorded:
                 return x._recording.call(function, args, kwargs)  # type: ignore[no-any-return]
+        if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+            return recording.call(function, args, kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
     return operation
@@ -476,7 +577,18 @@ def call_recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     for x in (*args, *kwargs.values()):
         if type(x) is Recorded:
             return x._recording.call(function, args, kwargs)
+    if HOLDING and (recording := _reads_held(args, kwargs)) is not None:
+        return recording.call(function, args, kwargs)
     return None
+
+
+def _reads_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording | None:
+    """Return the recording under way if one of the arguments is a variable that it holds."""
+    recording = under_way()
+    if recording is None:
+        return None
+    variables = (x for x in leaves((args, kwargs)) if hasattr(x, "read_value"))
+    return recording if any(recording.held(x) is not None for x in variables) else None
 
 
 def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, longest: int | None = None) -> None:
@@ -489,7 +601,7 @@ def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, lo
 def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
     """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
     recording = under_way()
-    if recording is not None and recording.tape.find(_address(x)) is not None:
+    if recording is not None and not recording.is_eager and recording.tape.find(_address(x)) is not None:
         recording.refuse(what)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray, out_of_band
-from mp_core.arrays.recorded import under_way
+from mp_core.arrays.recorded import HOLDING, is_recorded, under_way
 from mp_core.autocast.memory import Value, frozen, is_shared
 from mp_core.autocast.scope import read_dtype, scope_dtype
 from mp_core.core.changes import set_counted
@@ -133,6 +133,20 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """Replace value, derived values and version in one step, so that no thread sees a mix of them."""
         set_counted("_state", [(self, self._state_of(array, version))])
 
+    def _here(self) -> "_State":
+        """Return the state; where a recording holds the variable, with what it is there.
+
+        Every method that reads the value begins here, so that none hands out what is a constant to the recording.
+        """
+        recording = under_way()
+        held = None if recording is None else recording.held(self)
+        return self._state if held is None else (held.value, held.derived, *self._state[2:])  # type: ignore[return-value]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it reads as a recorded array here: a variable that is trained, while its step is recorded."""
+        return bool(HOLDING) and is_recorded(self._here()[0])
+
     def _state_of(self, array: Array, version: int) -> "_State":
         recording = under_way()
         if recording is not None and version:
@@ -147,7 +161,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """
-        array, cache, _, _ = self._state
+        array, cache, _, _ = self._here() if HOLDING else self._state
         try:
             result: T = cache[key]
         except KeyError:
@@ -157,7 +171,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _read(self) -> Array:
         """Return the value in the dtype of the scope, to be read by those who do not hand it on."""
         target = read_dtype() if self._casts else None
-        array = self._state[0]
+        array = (self._here() if HOLDING else self._state)[0]
         if target is None or target is array.dtype:
             return array
         return self.derived(target, lambda stored: _frozen_cast(stored, target))
@@ -176,7 +190,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def numpy(self) -> Array:
         """Return the stored value, whatever the scope: on the memory of the variable, read-only."""
-        return self._state[0].view()
+        return (self._here() if HOLDING else self._state)[0].view()
 
     @property
     def version(self) -> int:
@@ -253,13 +267,15 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     def gather(self, indices: ArrayLike, axis: int = 0) -> Array:
         """Return the slices at `indices` along `axis`; only they are cast."""
-        return self._cast(np.take(self._state[0], _signed(indices), axis))
+        if self.is_held and axis == 0:
+            return ops.take_rows(self.numpy(), indices, self.dtype)  # type: ignore[arg-type]
+        return self._cast(np.take(self.numpy(), _signed(indices), axis))
 
     sparse_read = gather
 
     def gather_nd(self, indices: ArrayLike) -> Array:
         """Return the slices at index tuples of shape (..., depth); only they are cast."""
-        return self._cast(self._state[0][_index_tuple(indices)])
+        return self._cast(self.numpy()[_index_tuple(indices)])
 
     def _cast(self, array: Array) -> Array:
         return array if array.dtype is self.dtype else ops.cast(array, self.dtype)
@@ -293,7 +309,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
                 "The shape of the target variable and the shape of the target value in `variable.assign(value)` must "
                 f"match. variable.shape={self.shape}, Received: value.shape={array.shape}. Target variable: {self.name}"
             )
-        self._set(array, self.version + 1)
+        if is_recorded(array):
+            under_way().assign(self, array)  # type: ignore[union-attr, arg-type]
+        else:
+            self._set(array, self.version + 1)
         return self if read_value else None
 
     def assign_add(
@@ -309,7 +328,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return self._combine(np.subtract, value, read_value)
 
     def _combine(self, ufunc: np.ufunc, value: ArrayLike, read_value: bool) -> Self | None:
-        result = ufunc(self._state[0], as_stored(value, self.true_dtype, self.name))
+        result = ufunc(self.numpy(), as_stored(value, self.true_dtype, self.name))
         return self.assign(result, read_value=read_value, copy=False)
 
     # Each takes (indices, updates) and returns the variable. Repeated indices accumulate; of updates the last one wins.
@@ -402,7 +421,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         with np.printoptions(threshold=100, edgeitems=2):
             return (
                 f"<AutoCastVariable '{self.name}' shape={self.shape} dtype={self.true_dtype} "
-                f"dtype_to_cast_to={self.dtype}, numpy={self.numpy()}>"
+                f"dtype_to_cast_to={self.dtype}, numpy={self._state[0]}>"
             )
 
 
@@ -413,7 +432,8 @@ def assign_each(variables: Sequence[AutoCastVariable], arrays: Sequence[Array]) 
 
 
 def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    return frozen(ops.cast(array, dtype))
+    result = ops.cast(array, dtype)
+    return result if is_recorded(result) else frozen(result)
 
 
 def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:
@@ -426,7 +446,11 @@ def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool =
     TypeError
         `dtype` is one of integers, and `value` has others than it holds, fractions for example.
     """
-    array = value.numpy() if isinstance(value, AutoCastVariable) else asarray(value, "value")
+    if isinstance(value, AutoCastVariable):
+        value = value.numpy()
+    if is_recorded(value):
+        return value if value.dtype == dtype else ops.cast(value, dtype)  # type: ignore[union-attr, return-value]
+    array = asarray(value, "value")
     if array.dtype == dtype:
         return array.copy() if copy else array
     with np.errstate(invalid="ignore"):  # NaN has no integer, and is refused below

@@ -43,8 +43,8 @@ def convert(cnp.ndarray src not None, cnp.ndarray dst not None, int src_format, 
     c.src_size, c.dst_size = cnp.PyArray_ITEMSIZE(src), cnp.PyArray_ITEMSIZE(dst)
     if c.n == 0:
         return
-    if mp_recorder()[0] != NULL:
-        note_cast(&c, src, dst)
+    if mp_recorder()[0] != NULL and note_cast(&c, src, dst):
+        return
     if cnp.PyArray_IS_C_CONTIGUOUS(src) and cnp.PyArray_IS_C_CONTIGUOUS(dst):
         contiguous(&c)
     else:
@@ -83,7 +83,10 @@ cdef int iterate(cnp.ndarray src, cnp.ndarray dst, const mp_cast *c) except -1:
 # ---- as operations of a recording
 
 cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_new=True) except -1:
-    """Note a cast, or a copy, on the tape of this thread. If dst is new memory, it is a constant if src is one."""
+    """Note a cast, or a copy, on the tape of this thread; return whether a plan runs it, so that nobody else must.
+
+    If dst is new memory, it is a constant if src is one.
+    """
     cdef mp_array_cast s
     cdef int axis, axes = cnp.PyArray_NDIM(src)
     cdef Tape tape = recording()
@@ -98,8 +101,9 @@ cdef int note_cast(const mp_cast *c, cnp.ndarray src, cnp.ndarray dst, bint is_n
         for axis in range(axes):
             s.shape[axis], s.src_stride[axis] = cnp.PyArray_DIM(src, axis), cnp.PyArray_STRIDE(src, axis)
             s.dst_stride[axis] = cnp.PyArray_STRIDE(dst, axis)
-    return tape.note(MP_OPERATION_CAST, &s, "copy" if c.src_format == MP_COPY else "cast", dst,
-                     mp_cost(s.rows, 0, MP_NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
+    tape.note(MP_OPERATION_CAST, &s, "copy" if c.src_format == MP_COPY else "cast", dst,
+              mp_cost(s.rows, 0, MP_NO_ARITHMETIC, c.n * (c.src_size + c.dst_size)))
+    return 1
 
 
 cdef mp_cast copy_of(cnp.ndarray x, cnp.ndarray out) noexcept:
@@ -114,11 +118,14 @@ cdef mp_cast copy_of(cnp.ndarray x, cnp.ndarray out) noexcept:
 
 def copied(cnp.ndarray x not None):
     """Return a C-contiguous copy of an array, which a recording notes if there is one."""
-    cdef cnp.ndarray result = cnp.PyArray_NewCopy(x, cnp.NPY_CORDER)
+    cdef cnp.ndarray result
     cdef mp_cast c
-    if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(x):
-        c = copy_of(x, result)
-        note_cast(&c, x, result)
+    if mp_recorder()[0] == NULL or cnp.PyArray_SIZE(x) == 0:
+        return cnp.PyArray_NewCopy(x, cnp.NPY_CORDER)
+    result = np.empty(np.shape(x), x.dtype)
+    c = copy_of(x, result)
+    if not note_cast(&c, x, result):
+        result[...] = x
     return result
 
 
@@ -151,7 +158,8 @@ def copy_into(cnp.ndarray out not None, cnp.ndarray x not None):
     Both have the same shape and type, and any strides; `out` may be in another byte order.
     """
     cdef mp_cast c
-    out[...] = x
     if mp_recorder()[0] != NULL and cnp.PyArray_SIZE(x):
         c = copy_of(x, out)
         note_cast(&c, x, out, False)
+    else:
+        out[...] = x

@@ -1,6 +1,7 @@
-"""Operations run, and noted while a thread records, so that replay.pyx can run them again on other data without Python.
+"""Operations run, or noted while a thread records, so that replay.pyx can run them on other data without Python.
 
 The C library holds what is noted (library/recording.h); a :class:`Tape` holds the arrays of that memory, and names.
+What is noted does not run: nobody reads the results, and memory that nobody touches costs nothing.
 """
 
 import threading
@@ -142,7 +143,7 @@ cdef Tape recording():
 
 
 cdef int run_operation(mp_operation_number number, void *context, str name, cnp.ndarray out, mp_cost cost) except -1:
-    """Run an operation that is described, and note it if this thread records; return its status (operation.h).
+    """Run an operation that is described, or note it if this thread records; return its status (operation.h).
 
     `out` is the array that it writes. The interpreter lock is given back if the operation is large.
     """
@@ -150,7 +151,7 @@ cdef int run_operation(mp_operation_number number, void *context, str name, cnp.
     cdef bint reproducible = reproducible_here()
     cdef int threads, status
     if mp_recorder()[0] != NULL:
-        recording().note(number, context, name, out, cost)
+        return recording().note(number, context, name, out, cost)
     if operation.is_large(context):
         threads = threads_for(1, 0)  # as many as are set: whether a second one pays is known already
         with nogil:
@@ -171,7 +172,7 @@ def constant(cnp.ndarray array not None):
 
 
 def recorded_on(Tape tape not None, function, /, *args, **kwargs):
-    """Return ``function(*args, **kwargs)``, during which this thread notes what it runs on a tape."""
+    """Return ``function(*args, **kwargs)``, during which this thread notes operations on a tape and runs none."""
     cdef mp_recording *before = mp_recorder()[0]
     outer = getattr(_here, "tape", None)
     _here.tape, mp_recorder()[0] = tape, &tape.notes.recording

@@ -1,4 +1,4 @@
-"""Running a product that is described, and noting it while this thread records."""
+"""Running a product that is described, or noting it while this thread records."""
 
 cimport numpy as cnp
 
@@ -33,7 +33,7 @@ cdef int note_product(const mp_product *p, Py_ssize_t matrices, cnp.ndarray resu
 
 
 cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
-    """Run a product whose operands, result and epilogue are set; `result` is the array that it writes."""
+    """Run, or note, a product whose operands, result and epilogue are set; `result` is the array that it writes."""
     cdef double work = <double>matrices * p.m * p.n * max(p.k, 1)
     cdef int threads = 1
     if matrices == 0 or p.m == 0 or p.n == 0:
@@ -41,7 +41,7 @@ cdef int run_product(mp_product *p, Py_ssize_t matrices, cnp.ndarray result) exc
     refuse_huge(p.k)
     mp_column_as_row(p)
     if mp_recorder()[0] != NULL:
-        note_product(p, matrices, result)
+        return note_product(p, matrices, result)
     p.kernels, p.reproducible = mp_active(), reproducible_here()
     if work < mp_this_machine().tuning.thread_work:  # too short to give the interpreter lock back
         mp_run_product(p, matrices, threads)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.ops import PackedMatrix
 from mp_core.quantization import QuantizedArray, dequantize, for_each_element, quantize, unpacked_codes
 
@@ -70,7 +71,9 @@ def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bo
 
 
 def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
-    """Return floats as rows of `dtype` are multiplied by them: float64 as they are, others packed."""
+    """Return floats as rows of `dtype` are multiplied by them: float64 and recorded ones as they are, others packed."""
+    if is_recorded(matrix):
+        return ops.cast(matrix, dtype)
     return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)
 
 

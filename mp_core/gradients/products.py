@@ -1,1 +1,203 @@
-"""Rules of products and casts."""
+"""Rules of products, einsum, casts and copies.
+
+``dA = dY B^T`` and ``dB = A^T dY``: products of strided views. What is added to a gradient is the residual of the
+product. An activation is kept apart: the product gives its argument in float32, so that its derivative sees what the
+activation saw; the bits of the result are those of the one step.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array, cast
+from mp_core.arrays.conversion import cast_any
+from mp_core.core.convert import copied
+from mp_core.dtypes import is_float, result_type
+from mp_core.gradients.registry import Added, gradient_of
+from mp_core.ops import PackedMatrix, dynamic_matmul, matmul
+from mp_core.ops.contraction import einsum, parse
+from mp_core.ops.elementwise import compared, where
+from mp_core.ops.rows import activate
+from mp_core.quantization import QuantizedArray, dequantize
+
+__all__ = ["WHOLE", "sum_of_rows"]
+
+
+# ---- casts and copies
+
+
+@gradient_of(cast_any)
+def _(d: Any, result: Any, x: Any, dtype: Any, to: Any = None, saturate: Any = False) -> dict[str, Any]:
+    return {"x": d}
+
+
+@gradient_of(copied)
+def _(d: Any, result: Any, x: Any) -> dict[str, Any]:
+    return {"x": d}
+
+
+# ---- products
+
+
+@gradient_of(matmul)
+def _(
+    d: Any, result: Any, a: Any, b: Any, *,
+    out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    inner = d if activation is None else _below_relu(d, result)  # others are steps of their own
+    return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
+
+
+@gradient_of(dynamic_matmul)
+def _(
+    d: Any, result: Any, a: Any, b: Any, *,
+    scale: Any = None, out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    inner = d if activation is None else _below_relu(d, result)
+    return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
+
+
+def _below_relu(d: Any, result: Any) -> Any:
+    """Return the gradient of what `relu` was applied to."""
+    is_positive = compared("greater", result, np.zeros(1, result.dtype), dtype=result.dtype)
+    return where(is_positive, d, np.zeros(1, d.dtype), dtype=d.dtype)
+
+
+def _bias(d: Any) -> Any:
+    return lambda dtype: sum_of_rows(d.reshape(-1, d.shape[-1]), dtype)
+
+
+def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
+    """Return the gradients of the operands of ``a @ b``; `d` is rounded to the type in which these multiply."""
+    left = a.reshape(1, -1) if len(a.shape) == 1 else a
+    batch = d.shape[: len(d.shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
+    columns = 1 if len(b.shape) == 1 else b.shape[-1]
+
+    @functools.cache
+    def rows() -> Any:
+        common = _type_of(a, b)
+        whole = d.reshape(*batch, left.shape[-2], columns)
+        return whole if d.dtype.itemsize <= common.itemsize else cast(whole, common)
+
+    def of_left(dtype: Any, other: Any) -> Any:
+        return matmul(rows(), _transposed(b, rows().dtype), out_dtype=dtype, residual=other)
+
+    def of_right(dtype: Any, other: Any) -> Any:
+        x, y = (left, rows()) if len(b.shape) > 2 else (a.reshape(-1, a.shape[-1]), rows().reshape(-1, columns))
+        return matmul(x.swapaxes(-1, -2), y, out_dtype=dtype, residual=other)
+
+    right_shape = (b.shape[0], 1) if len(b.shape) == 1 else b.shape
+    has_rows_of_both = len(b.shape) <= 2 or b.shape[:-2] == batch
+    return {
+        "a": _as_operand(of_left, a, left.shape, left.shape[:-2] == batch),
+        "b": _as_operand(of_right, b, right_shape, has_rows_of_both),
+    }
+
+
+def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool) -> Any:
+    """Return the gradient of an operand that multiplies as a matrix of a shape: made whole, or for each of a batch."""
+    if not is_whole:
+        return lambda dtype: make(dtype, None) if len(x.shape) > 1 else make(dtype, None).reshape(-1, *x.shape)
+    return Added(lambda dtype, other: make(dtype, None if other is None else other.reshape(shape)).reshape(x.shape))
+
+
+def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed."""
+    if isinstance(b, PackedMatrix):
+        b = b.unpack()
+    elif not isinstance(b, QuantizedArray):
+        return b.reshape(1, -1) if b.ndim == 1 else b.swapaxes(-1, -2)
+    floats = dequantize(b, F64 if dtype is F64 else F32) if isinstance(b, QuantizedArray) else b
+    floats = floats.swapaxes(-1, -2)
+    return cast(floats, F64) if dtype is F64 else ops.pack(floats, dtype=dtype)
+
+
+@functools.lru_cache(maxsize=32)
+def _ones(rows: int, dtype: np.dtype[Any]) -> Array:
+    ones = np.ones((1, rows), dtype)
+    ones.flags.writeable = False
+    return ones
+
+
+def sum_of_rows(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the sum of the rows of a matrix: the product of a row of ones with it, in the order of its sums.
+
+    Rows are added one by one in blocks of K as products have them, so that the gradients of a kernel and of a bias have
+    one order.
+
+    Examples
+    --------
+    >>> sum_of_rows(np.float32([[1, 2], [3, 4]]), np.dtype(np.float32))
+    array([4., 6.], dtype=float32)
+    """
+    return matmul(_ones(len(x), x.dtype), x, out_dtype=dtype).reshape(-1)
+
+
+# ---- einsum
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@gradient_of(einsum)
+def _(d: Any, result: Any, equation: str, a: Any, b: Any, *, out_dtype: Any = None) -> dict[str, Any]:
+    of_a, of_b, of_out = parse(equation, len(a.shape), len(b.shape))
+    letters = dict(zip(dict.fromkeys(of_a + of_b), _LETTERS, strict=False))
+
+    def gradient(mine: Any, x: Any, labels: Any, other: Any, other_labels: Any) -> Any:
+        kept = tuple(label for label in labels if label in of_out or label in other_labels)
+        terms = ("".join(letters[label] for label in each) for each in (of_out, other_labels, kept))
+        product = einsum("{},{}->{}".format(*terms), d, other, out_dtype=mine)
+        lengths = dict(zip(of_out, d.shape, strict=True)) | dict(zip(labels, x.shape, strict=True))
+        if kept == labels:
+            return product
+        places = tuple(slice(None) if label in kept else np.newaxis for label in labels)
+        return np.broadcast_to(product[places], tuple(
+            n if label in kept else lengths[label] for label, n in zip(labels, product[places].shape, strict=True)
+        ))  # fmt: skip
+
+    return {
+        "a": lambda dtype: gradient(dtype, a, of_a, b, of_b),
+        "b": lambda dtype: gradient(dtype, b, of_b, a, of_a),
+    }
+
+
+# ---- with the argument of the activation
+
+
+def _split(function: Any, a: Any, b: Any, activation: Any, residual: Any, out_dtype: Any, arguments: Any) -> Any:
+    """Return a product with an activation in two steps, or None where the result alone gives the derivative."""
+    if activation is None or (activation == "relu" and residual is None):
+        return None
+    dtype = out_dtype if out_dtype is not None else _type_of(a, b)
+    wide = F64 if np.dtype(dtype) == F64 else F32
+    inner = function(a, b, out_dtype=wide, **arguments)
+    result = activate(activation, inner)
+    if residual is not None:
+        result = ops.add(result, residual)
+    return result if result.dtype == dtype else cast(result, dtype)
+
+
+def _type_of(a: Any, b: Any) -> np.dtype[Any]:
+    """Return the type of a product by default: that of its operands of 16 bits or more."""
+    wide = [x.dtype for x in (a, b) if getattr(x, "scale", None) is None and x.dtype.itemsize > 1 and is_float(x.dtype)]
+    return functools.reduce(result_type, wide)
+
+
+def _matmul(
+    a: Any, b: Any, *, out_dtype: Any = None, out: Any = None, bias: Any = None, activation: Any = None,
+    residual: Any = None,
+) -> Any:  # fmt: skip
+    return _split(matmul, a, b, activation, residual, out_dtype, {"bias": bias})
+
+
+def _dynamic_matmul(
+    a: Any, b: Any, *, scale: Any = None, out_dtype: Any = None, out: Any = None, bias: Any = None,
+    activation: Any = None, residual: Any = None,
+) -> Any:  # fmt: skip
+    return _split(dynamic_matmul, a, b, activation, residual, out_dtype, {"bias": bias, "scale": scale})
+
+
+WHOLE = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
+"""Operation -> what is called in its place while calls are noted for gradients, unless that returns None."""

@@ -29,7 +29,8 @@ Rules never name a layer, and never read elements: they run while a plan is reco
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["MODULES", "RULES", "Added", "Rule", "UngradedError", "gradient_of", "rule_of"]
 
@@ -49,7 +50,8 @@ class UngradedError(TypeError):
     """A gradient was asked for that no rule gives; the message names the operation."""
 
 
-class Added(NamedTuple):
+@dataclass(frozen=True)
+class Added:
     """A gradient that something else is added to without a step of its own.
 
     Attributes
@@ -67,6 +69,7 @@ def gradient_of(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from mp_core import ops
     >>> def negated(x):
     ...     return ops.multiply(x, -1.0)

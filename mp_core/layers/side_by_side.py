@@ -23,7 +23,8 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
     """Return ``[layer(inputs) for layer in layers]``, with these bits, as views of one product's result where possible.
 
     That needs Dense layers without activation that compute in the type of the inputs and hold floats, or int8 codes
-    without zero points whose inputs are quantized as they come, or by the same fixed scales: once for all layers.
+    without zero points whose inputs are quantized as they come, or by the same fixed scales: once for all layers. And
+    none that is trained here: its kernel is another one at every step.
     """
     product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
     if product is None:
@@ -44,6 +45,7 @@ def _is_plain(layer: Any, inputs: Array) -> bool:
         and layer._nested_scope is inputs.dtype
         and layer._output is inputs.dtype
         and inputs.shape[-1:] == (layer.depth,)
+        and not any(variable.is_held for variable in _variables(layer))
     )
 
 

@@ -40,7 +40,7 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square" or "sqrt".
     *operands : array
     dtype : dtype
-        That of the result: float32, float16 or bfloat16, and at least as wide as the operands.
+        That of the result: float32, float16 or bfloat16, and at least as wide as the operands. float64 is NumPy's.
 
     Returns
     -------
@@ -119,6 +119,9 @@ def concatenated(*arrays: Array, axis: int) -> Array:
 
 
 def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: int = 0) -> Array:
+    if any(x.dtype == F64 for x in arrays):  # no plan has them
+        with np.errstate(all="ignore"):
+            return np.asarray(getattr(np, name)(*arrays), dtype)
     shape = _common_shape(arrays)
     out = np.empty(shape or (1,), dtype)
     if out.size:

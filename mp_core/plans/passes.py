@@ -112,9 +112,11 @@ class Pass:
             return Replay(self.notes, self.follows)
 
 
-def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes) -> Pass:
-    """Return the pass of a call with the arguments of `tree`; what differs with those of `other_tree` follows sizes."""
-    state = State(layer)
+def record(layer: Callable[..., Any], tree: Any, other_tree: Any, sizes: Sizes, state: State) -> Pass:
+    """Return the pass of a call with the arguments of `tree`; what differs with those of `other_tree` follows sizes.
+
+    `state` watches the layer, and from now on what the layer calls.
+    """
     copies: dict[Any, Any] = {}
     recording, outputs = _noted(layer, tree, sizes, state, copies)
     other, other_outputs = _noted(layer, other_tree, sizes, state, copies) if sizes else (recording, outputs)

@@ -19,7 +19,7 @@ from mp_core.plans.costs import ARITHMETICS, Memory, Operation
 from mp_core.plans.examples import as_example, has_array, like, pairs
 from mp_core.plans.passes import Found, Pass, address_of, record
 from mp_core.plans.sizes import Sizes
-from mp_core.plans.state import SURROUNDINGS
+from mp_core.plans.state import SURROUNDINGS, State
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.html import html_table
 from mp_core.utilities.system import after_fork
@@ -107,8 +107,6 @@ class ForwardPlan(Generic[R]):
         self._tree: Any = map_leaves(as_example, (inputs, options))
         self._other_tree: Any = map_leaves(as_example, (others[0], options))
         self._last: tuple[object, Pass | None] = None, None  # the last change that the recording has seen, and it
-        if not self._examples:
-            raise ValueError("`inputs` must have an array: a plan computes from arrays")
         self.refresh()
 
     @property
@@ -249,8 +247,10 @@ class ForwardPlan(Generic[R]):
 
     def _recorded(self) -> tuple[object, Pass]:
         """Return a new recording, and the last change before it."""
+        if not self._examples:
+            raise ValueError("`inputs` must have an array: a plan computes from arrays")
         self._layer(*self._tree[0], **self._tree[1])  # builds the layer, packs its kernels
-        return count(), record(self._layer, self._tree, self._other_tree, self._sizes)
+        return count(), record(self._layer, self._tree, self._other_tree, self._sizes, State(self._layer))
 
     # ---- for C
 

@@ -1,5 +1,6 @@
 """What a recording depends on beside its inputs: when that has changed, a plan records anew."""
 
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,27 @@ SURROUNDINGS = scope_dtype, handed_training
 
 
 class State:
-    """What a recording depends on beside its inputs: layers, and what they consist of."""
+    """What a recording depends on beside its inputs: layers, and what they consist of.
 
-    def __init__(self, layer: Any) -> None:
-        self._known = isinstance(layer, Layer)
+    Parameters
+    ----------
+    layer : Any
+        What is recorded.
+    held : container of int
+        The `id` of each variable that is an input of the recording.
+    is_known : bool
+        Whether it depends on nothing but the layers that are called, whatever their classes are.
+    """
+
+    def __init__(self, layer: Any, held: Container[int] = (), is_known: bool = False) -> None:
+        self._known = isinstance(layer, Layer) or is_known
+        self._is_known, self._held = is_known, held
         self._floatx = floatx()
         self._layers: dict[int, Any] = {}
         self._attributes, self._containers = Contents(), Contents()
         self._variables: list[tuple[AutoCastVariable, object]] = []
         self._arrays: list[tuple[Array, Array]] = []  # attributes that are written in place when they are set: x *= 2
-        if self._known:
+        if isinstance(layer, Layer):
             self.add(layer)
 
     def add(self, layer: Any) -> None:
@@ -36,11 +48,15 @@ class State:
         layers = [part for part in layer.flatten() if id(part) not in self._layers]
         self._layers |= {id(part): part for part in layers}
         parts = Parts(layers)
-        self._known &= parts.is_known
+        self._known &= parts.is_known or self._is_known
         self._attributes.add(parts.attributes)
         self._containers.add(parts.containers)
-        self._variables += [(variable, variable.stamp) for variable in parts.variables]
+        self.add_variables(parts.variables)
         self._arrays += [(x, x.copy()) for x in parts.arrays if x.flags.writeable]
+
+    def add_variables(self, variables: Iterable[AutoCastVariable]) -> None:
+        """Watch variables, but for those that are inputs."""
+        self._variables += [(variable, variable.stamp) for variable in variables if id(variable) not in self._held]
 
     def moved(self) -> bool:
         """Whether a list, a dictionary or an object of the user has changed, which nobody tells."""

@@ -1,0 +1,249 @@
+"""Values and their gradients: a function recorded forwards and backwards once, and run by compiled code."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F64, Array
+from mp_core.arrays.recorded import Noted, Recorded, Recording, under_way
+from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.core.changes import count
+from mp_core.core.convert import copied, filled
+from mp_core.dtypes import is_float
+from mp_core.gradients.eager import EagerRecording
+from mp_core.gradients.products import WHOLE
+from mp_core.gradients.reverse import gradients
+from mp_core.plans.passes import record
+from mp_core.plans.plan import ForwardPlan
+from mp_core.plans.state import State
+from mp_core.utilities.tree import leaves, map_leaves
+
+__all__ = ["ValueAndGrad", "grad", "value_and_grad"]
+
+_MOST_PLANS = 32
+
+
+def value_and_grad(
+    function: Callable[..., Any], variables: Sequence[AutoCastVariable], *, has_aux: bool = False
+) -> "ValueAndGrad":
+    """Return a function that computes what `function` does, and the gradients with respect to variables.
+
+    Its first call with arrays of certain shapes records the operations forwards and backwards; each later one runs them
+    by compiled code, with the values that the variables have then. With float64 arrays or variables it computes call by
+    call.
+
+    Parameters
+    ----------
+    function : callable
+        It returns a float array of one element, made of layers, of the operations of mp_core, of arithmetic
+        (``x * scale + 1``) and of views: what :func:`mp_core.compile` records. Python's numbers, ``if`` and loops
+        count as they were at the recording.
+    variables : sequence of AutoCastVariable
+        Float ones. Layers that have them are built.
+    has_aux : bool
+        Whether `function` returns a pair: the value, and other results (arrays in tuples, lists and dictionaries).
+
+    Returns
+    -------
+    ValueAndGrad
+        ``value, gradients = f(*inputs, **options)``, or ``(value, aux), gradients`` with `has_aux`.
+
+    Raises
+    ------
+    TypeError
+        `variables` has something else than float variables.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> from mp_core import AutoCastVariable
+    >>> w = AutoCastVariable(np.float32([[1.0], [2.0]]), name="w")
+    >>> f = value_and_grad(lambda x: mp.matmul(x, w), [w])
+    >>> value, (gradient,) = f(np.float32([[3.0, 4.0]]))
+    >>> float(value), gradient.tolist()
+    (11.0, [[3.0], [4.0]])
+    """
+    return ValueAndGrad(function, variables, has_aux)
+
+
+def grad(function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> Callable[..., list[Array]]:
+    """Return a function that returns the gradients alone: see :func:`value_and_grad`.
+
+    Examples
+    --------
+    >>> import mp_core as mp
+    >>> from mp_core import AutoCastVariable
+    >>> w = AutoCastVariable(np.float32([1.0, 2.0]))
+    >>> grad(lambda: mp.matmul(w, w), [w])()
+    [array([2., 4.], dtype=float32)]
+    """
+    both = value_and_grad(function, variables)
+    return lambda *inputs, **options: both(*inputs, **options)[1]
+
+
+class ValueAndGrad:
+    """What :func:`value_and_grad` returns: it keeps a plan for each combination of shapes.
+
+    A plan holds while the layers that the function calls, and the variables that are not trained, stay as they are;
+    after a change of these the next call records anew. What else the function depends on (a global variable, say)
+    counts as it was when it was recorded.
+
+    Parameters
+    ----------
+    function, variables, has_aux
+        Those of :func:`value_and_grad`.
+    """
+
+    def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool) -> None:
+        self.variables = _checked(variables)
+        self.function, self.has_aux = function, has_aux
+        self._plans: dict[Any, _StepPlan] = {}
+
+    def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
+        """Return the value and the gradients: float32 (float64) arrays, in the order of the variables.
+
+        Raises
+        ------
+        ValueError
+            The value has several elements, or a variable has no path to it. Or something that the function computes is
+            no operation (an :class:`~mp_core.plans.UnseenError`), or it assigns a variable that is trained.
+        TypeError
+            The value is no float array. Or an operation has no gradient
+            (:class:`~mp_core.gradients.registry.UngradedError`).
+        """
+        if under_way() is not None:
+            raise TypeError("gradients of gradients are not there: a function that finds gradients cannot be recorded")
+        given = [x for x in leaves((inputs, options)) if isinstance(x, np.ndarray)]
+        if any(x.dtype == F64 for x in given) or any(v.true_dtype is F64 for v in self.variables):
+            value, aux, found = _computed(self, inputs, options)
+        else:
+            value, aux, found = self._plan(inputs, options).run(inputs, options)
+        return ((value, aux) if self.has_aux else value), found
+
+    def _plan(self, inputs: Any, options: Any) -> "_StepPlan":
+        key = tuple(map(_key, leaves((inputs, options)))), *map(str, (map_leaves(type, inputs), sorted(options)))
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            plan = _StepPlan(self, inputs, options)
+        self._plans[key] = plan  # the one that was used last is last
+        if len(self._plans) > _MOST_PLANS:
+            del self._plans[next(iter(self._plans))]
+        return plan
+
+
+class _StepPlan(ForwardPlan[Any]):
+    """A plan of a value and its gradients; the variables that are trained, or assigned, are inputs of it."""
+
+    def __init__(self, step: ValueAndGrad, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._step, self._held = step, list(step.variables)
+        super().__init__(self._differentiated, (inputs, []), options)
+
+    def _recorded(self) -> Any:
+        """Return a new recording: another one if it assigns variables that it read as constants before."""
+        while True:
+            values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
+            self._tree = (self._tree[0][0], values), self._tree[1]
+            changes, state = count(), State(None, {id(variable) for variable in self._held}, True)
+            found = record(self._layer, self._tree, ((), {}), self._sizes, state)
+            if len(self._assigned) == len(set(map(id, self._assigned)) & {id(v) for v in self._held}):
+                state.add_variables(self._read)
+                return changes, found
+            self._held = list({id(v): v for v in (*self._held, *self._assigned)}.values())
+
+    def _differentiated(self, inputs: tuple[Any, ...], values: list[Any], **options: Any) -> Any:
+        """Return the value, the rest, the gradients, and what is assigned."""
+        recording = under_way()
+        assert recording is not None
+        results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
+        self._assigned = [variable for variable, _ in recording.assigned.values()]
+        self._read = list(recording.read.values())
+        return *results, [value for _, value in recording.assigned.values()]
+
+    def run(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array]]:
+        """Return the value, the rest and the gradients, and assign what is assigned."""
+        self.refresh()
+        arrays = self._given((inputs, [variable.numpy() for variable in self._held]), options)
+        value, aux, found, assigned = self.run_rows(arrays, ())
+        _assign(zip(self._assigned, assigned, strict=True))
+        return value, aux, found
+
+
+def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:
+    """Return the value, the rest and the gradients, computed call by call."""
+    recording = EagerRecording()
+
+    def run() -> Any:
+        given = map_leaves(lambda x: recording.input(np.array(x, order="C")) if isinstance(x, np.ndarray) else x,
+                           (inputs, options))  # fmt: skip
+        held = [(variable, recording.input(np.array(variable.numpy()))) for variable in step.variables]
+        return differentiated(recording, step, held, *given)
+
+    results = map_leaves(lambda x: x._array if type(x) is Recorded else x, recording.of(run))
+    _assign((variable, value._array) for variable, value in recording.assigned.values())
+    return results  # type: ignore[no-any-return]
+
+
+def differentiated(
+    recording: Recording, step: ValueAndGrad, held: list[tuple[AutoCastVariable, Recorded]], inputs: Any, options: Any
+) -> tuple[Any, Any, list[Any]]:
+    """Return what a function returns in a recording, and the gradients, which become part of it."""
+    wanted = {id(variable) for variable in step.variables}
+    values = {id(variable): value for variable, value in held}
+    for variable, value in held:
+        recording.hold(variable, value, id(variable) in wanted)
+    noted: list[Noted] = []
+    recording.noted, recording.whole = noted, WHOLE
+    result = step.function(*inputs, **options)
+    recording.noted = None
+    value, aux = result if step.has_aux else (result, None)
+    _check_value(value)
+    one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
+    found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in step.variables])
+    lost = [variable.name for variable, gradient in zip(step.variables, found, strict=True) if gradient is None]
+    if lost:
+        raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
+                         "from them to it")  # fmt: skip
+    return value.reshape(()), aux, _apart(recording, found)
+
+
+def _apart(recording: Recording, arrays: list[Any]) -> list[Any]:
+    """Return arrays of which no two share memory."""
+    places = [recording.place(x)[0] for x in arrays]
+    return [
+        recording.call(copied, (x,), {}) if place in places[:index] else x
+        for index, (x, place) in enumerate(zip(arrays, places, strict=True))
+    ]
+
+
+def _check_value(value: Any) -> None:
+    """Raise unless it is a recorded float array of one element."""
+    if type(value) is not Recorded:
+        raise ValueError(f"the function must return an array that depends on its variables; received {value!r}")
+    if value.size != 1:
+        raise ValueError(f"the value must have one element, as a loss has; received shape {value.shape}")
+    if not is_float(value.dtype):
+        raise TypeError(f"the value must be of a float type; received {value.dtype}")
+
+
+def _checked(variables: Sequence[AutoCastVariable]) -> list[AutoCastVariable]:
+    """Return variables; raise TypeError for what is none, or has no gradient."""
+    found = list(variables)
+    for index, variable in enumerate(found):
+        if not isinstance(variable, AutoCastVariable):
+            raise TypeError(f"`variables` must be a list of variables; received {type(variable).__name__} at {index}")
+        if not is_float(variable.true_dtype):
+            raise TypeError(f"variable '{variable.name}' holds {variable.true_dtype}: integers have no gradient")
+    return found
+
+
+def _assign(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
+    """Assign arrays that nobody else has, to all variables or, interrupted, to none."""
+    given = [(variable, as_stored(value, variable.true_dtype, variable.name)) for variable, value in pairs]
+    assign_each([variable for variable, _ in given], [value for _, value in given])
+
+
+def _key(x: Any) -> Any:
+    """Return what a plan is kept for: the shape and type of an array, anything else as it is."""
+    return (x.shape, x.dtype.str, x.dtype.name) if isinstance(x, np.ndarray) else x

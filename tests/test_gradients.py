@@ -1,0 +1,186 @@
+"""Values and gradients: rules of products against central differences, plans, and what is refused."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gradients import by_rules, check_rule, check_variables
+
+import mp_core as mp
+from mp_core import layers
+from mp_core.arrays.recorded import recordable
+from mp_core.autocast import AutoCastVariable
+from mp_core.gradients.registry import UngradedError
+
+rng = np.random.default_rng(0)
+
+
+def random(*shape):
+    return rng.standard_normal(shape)
+
+
+def squares(x):
+    x = x.value if isinstance(x, AutoCastVariable) else x
+    return mp.matmul(x.reshape(1, -1), x.reshape(-1, 1))
+
+
+PRODUCTS = {
+    "matrices": lambda a, b: mp.matmul(a, b),
+    "a bias": lambda a, b, c: mp.matmul(a, b, bias=c),
+    "relu": lambda a, b, c: mp.matmul(a, b, bias=c, activation="relu"),
+    "a residual": lambda a, b, c, r: mp.matmul(a, b, bias=c, residual=r),
+    "einsum": lambda a, b: mp.einsum("mk,kn->nm", a, b),
+    "the same twice": lambda a: mp.matmul(a, a.swapaxes(0, 1)),
+    "a part": lambda a, b: mp.matmul(a[:, 1:4], b[1:4]),
+    "overlapping parts": lambda a, b: mp.matmul(a[:, :4], mp.matmul(a[:, 1:5], b)[:4, :3]),
+    "a view in another order": lambda a, b: mp.matmul(a.reshape(2, 3, 5).transpose(1, 0, 2), b),
+}
+SHAPES = {
+    "matrices": [(4, 5), (5, 3)], "a bias": [(4, 5), (5, 3), (3,)], "relu": [(4, 5), (5, 3), (3,)],
+    "a residual": [(4, 5), (5, 3), (3,), (4, 3)], "einsum": [(4, 5), (5, 3)], "the same twice": [(4, 5)],
+    "a part": [(4, 5), (5, 3)], "overlapping parts": [(4, 5), (4, 3)],
+    "a view in another order": [(6, 5), (5, 3)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_rule_equals_central_differences(name):
+    check_rule(PRODUCTS[name], *(random(*shape) for shape in SHAPES[name]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 4, 5), (5,)), ((2, 4, 5), (5, 3)), ((2, 4, 5), (2, 5, 3)),
+     ((3, 1, 4, 5), (2, 5, 3)), ((4, 5), (2, 5, 3)), ((5,), (2, 5, 3))],
+)  # fmt: skip
+def test_rule_of_products_of_every_shape(a, b):
+    check_rule(mp.matmul, random(*a), random(*b))
+
+
+@pytest.mark.parametrize(
+    ("equation", "a", "b"),
+    [("bqhd,bkhd->bhqk", (2, 3, 2, 4), (2, 5, 2, 4)), ("...mk,kn->...mn", (2, 3, 4), (4, 5)), ("ij,j->i", (3, 4), (4,)),
+     ("ij,kl->il", (3, 4), (2, 5)), ("ab,bc->c", (3, 4), (4, 2)), ("ab,ab->a", (3, 4), (1, 4))],
+)  # fmt: skip
+def test_rule_of_einsum_of_every_kind(equation, a, b):
+    check_rule(lambda x, y: mp.einsum(equation, x, y), random(*a), random(*b))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_plan_is_within_rounding_of_float64(name, dtype):
+    arrays = [random(*shape).astype(dtype) for shape in SHAPES[name]]
+    exact = by_rules(PRODUCTS[name], *(x.astype(np.float64) for x in arrays))
+    for gradient, expected in zip(by_rules(PRODUCTS[name], *arrays), exact, strict=True):
+        assert gradient.dtype == dtype
+        unit = float(ml_dtypes.finfo(dtype).eps)
+        np.testing.assert_allclose(
+            gradient.astype(np.float64), expected, rtol=0, atol=8 * unit * np.abs(expected).max()
+        )
+
+
+@recordable
+def unknown(x):
+    return mp.matmul(x, x.reshape(-1, 1))
+
+
+def mlp(dtype="float32"):
+    model = layers.Sequential([layers.Dense(8, "relu", dtype=dtype), layers.Dense(3, dtype=dtype)])
+    model.build((None, 5))
+    return model
+
+
+def test_gradients_of_a_perceptron_equal_central_differences():
+    model, x = mlp("float64"), random(6, 5)
+    check_variables(lambda: squares(model(x)), model.trainable_variables)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_plan_reads_the_values_that_variables_have_and_is_made_once(policy):
+    model, x = mlp(policy), random(6, 5).astype(np.float32)
+    calls = []
+
+    def value(x):
+        calls.append(1)
+        return squares(model(x))
+
+    step = mp.value_and_grad(value, model.trainable_variables)
+    assert step(x)[0] == squares(model(x))
+    for variable in model.variables:
+        variable.assign(2 * variable.numpy())
+    result, found = step(x)
+    assert len(calls) == 1
+    assert result == squares(model(x))
+    assert all(g.dtype == np.float32 for g in found)
+    fresh = mp.value_and_grad(value, model.trainable_variables)(x)[1]
+    assert all(np.array_equal(g, other) for g, other in zip(found, fresh, strict=True))
+    step(x[:2])
+    assert len(calls) == 3  # the fresh one, and another shape
+
+
+def test_gradient_of_a_variable_is_not_rounded_to_16_bits():
+    layer = layers.Dense(1, use_bias=False, dtype="mixed_bfloat16")
+    layer.build((None, 1))
+    step = mp.value_and_grad(lambda x: mp.matmul(np.ones((1, 300), ml_dtypes.bfloat16), layer(x)), layer.variables)
+    assert step(np.ones((300, 1), np.float32))[1][0] == 300
+    assert step(np.full((300, 1), 1.0078125, np.float32))[1][0] == 302.34375  # which bfloat16 has not
+
+
+def test_frozen_layers_stay_packed_and_pass_gradients_on():
+    model, x = mlp(), random(6, 5).astype(np.float32)
+    first, last = model.layers
+    both = mp.value_and_grad(lambda x: squares(model(x)), model.variables)(x)[1]
+    last.trainable = False
+    assert all(
+        np.array_equal(found, expected)
+        for found, expected in zip(
+            mp.value_and_grad(lambda x: squares(model(x)), first.variables)(x)[1], both, strict=False
+        )
+    )
+
+
+def test_function_of_variables_alone_and_other_results():
+    w = AutoCastVariable(np.float32([1.0, 2.0]))
+    (value, rest), found = mp.value_and_grad(lambda: (squares(w), {"w": w.value}), [w], has_aux=True)()
+    assert value == 5 and rest["w"].tolist() == [1, 2] and found[0].tolist() == [2, 4]
+    assert mp.grad(lambda: squares(w), [w])()[0].tolist() == [2, 4]
+
+
+def test_same_gradient_twice_is_two_arrays():
+    a, b = (AutoCastVariable(np.float32([[1.0]]), name=name) for name in "ab")
+    found = mp.grad(lambda x: mp.matmul(x, x, residual=mp.matmul(x, a, residual=b.value)), [a, b])(np.ones((1, 1), "f"))
+    assert not np.shares_memory(*found)
+
+
+def test_variable_that_the_value_does_not_depend_on_is_an_error():
+    a, b = (AutoCastVariable(np.float32([[1.0]]), name=name) for name in "ab")
+    with pytest.raises(ValueError, match="does not depend on the variables 'b'"):
+        mp.grad(lambda: squares(a), [a, b])()
+
+
+def test_bad_variables_values_and_functions_are_refused():
+    w, count = AutoCastVariable(np.float32([1.0, 2.0]), name="w"), AutoCastVariable(3, name="count")
+    with pytest.raises(TypeError, match="variable 'count' holds int32"):
+        mp.value_and_grad(lambda: squares(w), [w, count])
+    with pytest.raises(TypeError, match="received ndarray at 0"):
+        mp.value_and_grad(lambda: squares(w), [np.ones(2)])
+    with pytest.raises(ValueError, match=r"must have one element.*received shape \(2, 2\)"):
+        mp.grad(lambda: mp.matmul(w.value.reshape(2, 1), w.value.reshape(1, 2)), [w])()
+    with pytest.raises(ValueError, match=r"numpy\.exp is not an operation"):
+        mp.grad(lambda: squares(np.exp(w)), [w])()
+    with pytest.raises(ValueError, match="an assignment to variable 'w'"):
+        mp.grad(lambda: squares(w.assign(w.value[::-1])), [w])()
+    with pytest.raises(TypeError, match="gradients of gradients"):
+        mp.grad(lambda: squares(mp.grad(lambda: squares(w), [w])()[0]), [w])()
+    with pytest.raises(UngradedError, match="unknown has no gradient"):
+        mp.grad(lambda: squares(unknown(w.value)), [w])()
+    kept = []
+    mp.grad(lambda: (kept.append(w.value.reshape(1, 2)), squares(w))[1], [w])()
+    with pytest.raises(ValueError, match="a recording that is over"):
+        kept[0] + 1.0
+    assert w.numpy().tolist() == [1, 2]
+
+
+def test_float64_is_computed_call_by_call():
+    w = AutoCastVariable(np.float64([1.0, 2.0]))
+    value, (gradient,) = mp.value_and_grad(lambda x: mp.matmul(w, x), [w])(np.float32([3.0, 1.0]))
+    assert value.dtype == gradient.dtype == np.float64 and gradient.tolist() == [3, 1]
