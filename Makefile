@@ -72,7 +72,7 @@ test-aarch64: $(VENV)/.test
 
 # The share of peak that llvm-mca predicts for each micro-kernel: BUILD=directory MODELS="znver4 ..."
 predict: $(VENV)/.test
-	$(RUN) $(BIN)/python asv_bench/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-v2)
+	$(RUN) $(BIN)/python asv_bench/lab/predict.py $(or $(BUILD),build/cross/aarch64) $(or $(MODELS),neoverse-n1 neoverse-v1 neoverse-v2)
 
 sanitize: $(VENV)/.test
 	nice .ci/sanitize address
@@ -94,23 +94,23 @@ bench-check: $(VENV)/.bench
 	cd asv_bench && $(RUN) ../$(BIN)/asv check --environment existing:same
 
 bench-history: $(VENV)/.bench
-	$(RUN) $(BIN)/python asv_bench/history.py $(or $(N),20)
+	$(RUN) $(BIN)/python asv_bench/lab/history.py $(or $(N),20)
 
 bench-html: $(VENV)/.charts
-	$(RUN) $(BIN)/python asv_bench/history.py --html
+	$(RUN) $(BIN)/python asv_bench/lab/history.py --html
 
 bench-compare: $(VENV)/.test
-	$(RUN) $(BIN)/python asv_bench/compare.py $(or $(BASE),HEAD^) $(ARGS)
+	$(RUN) $(BIN)/python asv_bench/lab/compare.py $(or $(BASE),HEAD^) $(ARGS)
 
 bench-planted: $(VENV)/.test
-	$(RUN) $(BIN)/python asv_bench/planted.py $(ARGS)
+	$(RUN) $(BIN)/python asv_bench/lab/planted.py $(ARGS)
 
 peers: $(PEERS)/.peers
 
 bench-peers: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
 	$(if $(filter minilm policies,$(SUBJECT)),$(MAKE) $(MINILM)/int8.xml)
-	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(PEERS)/bin/python asv_bench/peers.py $(or $(SUBJECT),casts)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(PEERS)/bin/python asv_bench/studies/peers.py $(or $(SUBJECT),casts)
 
 bench-serving: $(PEERS)/.peers
 	$(INSTALL_PEERS) --no-deps .
@@ -208,9 +208,9 @@ $(NNCF)/.nncf:
 	$(subst $(VENV)/,$(NNCF)/,$(PIP)) "nncf==3.4.0" "openvino>=2026.4"
 	touch $@
 
-$(MINILM)/.models: asv_bench/minilm_models.py asv_bench/minilm_inputs.py $(wildcard mp_core/fitting/*.py) $(PEERS)/.peers
-	$(PEERS)/bin/python asv_bench/minilm_models.py $(MINILM)
+$(MINILM)/.models: asv_bench/studies/minilm_models.py asv_bench/studies/minilm_inputs.py $(wildcard mp_core/fitting/*.py) $(PEERS)/.peers
+	$(PEERS)/bin/python asv_bench/studies/minilm_models.py $(MINILM)
 	touch $@
 
-$(MINILM)/int8.xml: $(MINILM)/.models asv_bench/minilm_nncf.py $(NNCF)/.nncf
-	CI=true NNCF_CI=1 $(NNCF)/bin/python asv_bench/minilm_nncf.py $(MINILM)  # these variables switch its telemetry off
+$(MINILM)/int8.xml: $(MINILM)/.models asv_bench/studies/minilm_nncf.py $(NNCF)/.nncf
+	CI=true NNCF_CI=1 $(NNCF)/bin/python asv_bench/studies/minilm_nncf.py $(MINILM)  # these variables switch its telemetry off

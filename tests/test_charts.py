@@ -53,7 +53,7 @@ def test_kept_files_have_every_tracked_benchmark():
 def charts():
     pytest.importorskip("asv", reason="asv is not installed: `make bench-html` installs it")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "asv_bench")
+        patch.syspath_prepend(ROOT / "asv_bench/lab")
         module = importlib.import_module("charts")
         if module.chromium() is None or shutil.which("npm") is None:
             pytest.skip("opening pages needs Chromium, and npm for their libraries")

@@ -14,7 +14,7 @@ SOFTMAX = "rows 512x384 softmax bfloat16"
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "asv_bench")
+        patch.syspath_prepend(ROOT / "asv_bench/lab")
         yield
 
 
@@ -127,7 +127,7 @@ def test_laying_sources_touches_only_what_differs(trees, tmp_path):
 
 
 def command(*arguments):
-    script = [sys.executable, str(ROOT / "asv_bench/compare.py"), *arguments]
+    script = [sys.executable, str(ROOT / "asv_bench/lab/compare.py"), *arguments]
     return processes.run(script, capture_output=True, text=True)
 
 

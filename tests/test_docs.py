@@ -87,7 +87,7 @@ def test_benchmarks_list_the_instruction_sets_and_formats(benchmarks):
 
 
 def test_quantization_has_the_rows_that_its_script_prints(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "asv_bench")
+    monkeypatch.syspath_prepend(ROOT / "asv_bench/studies")
     schemes = importlib.import_module("minilm_accuracy").SCHEMES
     page = (ROOT / "docs/quantization.md").read_text()
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \|.*\| (.+?) \|$", page, re.MULTILINE)

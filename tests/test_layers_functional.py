@@ -9,7 +9,9 @@ import pytest
 
 import mp_core as mp
 from mp_core import layers
-from mp_core.layers import Functional, InputLayer, Node, Source
+from mp_core.layers import Functional, InputLayer
+from mp_core.layers.graph import Node, Source
+from mp_core.layers.operation import Operation
 from mp_core.plans import UnseenError
 
 rng = np.random.default_rng(0)
@@ -88,8 +90,8 @@ ERRORS = [
     (lambda: InputLayer((None, 3), sparse=True), "`sparse` must be False"),
     (lambda: InputLayer(3), "`batch_shape` must be a sequence"),
     (lambda: InputLayer((None, -1)), "`batch_shape` must be a positive integer"),
-    (lambda: layers.Operation("Cumsum"), "`operation` must be one of Add"),
-    (lambda: layers.Operation("Add", [1, 2]), "at most one of them a number"),
+    (lambda: Operation("Cumsum"), "`operation` must be one of Add"),
+    (lambda: Operation("Add", [1, 2]), "at most one of them a number"),
     (lambda: layers.Add()([_x(2, 3), _x(2, 4)]), "do not fit"),
     (lambda: layers.Add()(_x(2, 3)), "must be a list of 1 or more arrays"),
     (lambda: layers.Subtract()([_x(2, 3)] * 3), "must be a list of 2 arrays"),

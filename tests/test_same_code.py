@@ -1,4 +1,4 @@
-"""asv_bench/same_code.py names the functions whose machine code differs, and no others."""
+"""asv_bench/lab/same_code.py names the functions whose machine code differs, and no others."""
 
 import shutil
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import processes
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "asv_bench" / "same_code.py"
+SCRIPT = Path(__file__).parents[1] / "asv_bench" / "lab" / "same_code.py"
 SOURCE = """
 int first(int x) { %s return x * 3; }
 int second(const int *x) { return x[0] + x[1]; }

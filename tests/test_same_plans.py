@@ -1,4 +1,4 @@
-"""asv_bench/same_plans.py finds the plans in which two builds differ, and no others."""
+"""asv_bench/lab/same_plans.py finds the plans in which two builds differ, and no others."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import processes
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "asv_bench" / "same_plans.py"
+SCRIPT = Path(__file__).parents[1] / "asv_bench" / "lab" / "same_plans.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="an installed package, without its sources")
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def script():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "asv_bench")
+        patch.syspath_prepend(ROOT / "asv_bench/lab")
         yield importlib.import_module("special_cases")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import mp_core as mp
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "lab"))
 import tracked
 
 TEXTS = 16

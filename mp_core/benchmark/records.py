@@ -1,7 +1,8 @@
 """One format for everything that is measured beside peers: a report has one record per contender, shape and type.
 
-`mp-core bench --json` and `asv_bench/peers.py --json` write it; `mp_core.benchmark.plot` and the figures of docs/ draw
-it. A file is one JSON object: what holds for all records (`source`, `cpu`, `isa`, `date`, `versions`) and `records`.
+`mp-core bench --json` and `asv_bench/studies/peers.py --json` write it; `mp_core.benchmark.plot` and the figures of
+docs/ draw it. A file is one JSON object: what holds for all records (`source`, `cpu`, `isa`, `date`, `versions`) and
+`records`.
 """
 
 import datetime

@@ -42,13 +42,12 @@ from mp_core.layers.dot_attention import AdditiveAttention, Attention
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.encoding import CategoryEncoding, Discretization
-from mp_core.layers.graph import Functional, Node, Source
+from mp_core.layers.graph import Functional
 from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
 from mp_core.layers.normalization import LayerNormalization, RMSNormalization
-from mp_core.layers.operation import Operation
 from mp_core.layers.pointwise import (
     ELU,
     Activation,
@@ -156,9 +155,7 @@ __all__ = [
     "MixUp",
     "MultiHeadAttention",
     "Multiply",
-    "Node",
     "Normalization",
-    "Operation",
     "PReLU",
     "Permute",
     "RMSNormalization",
@@ -188,7 +185,6 @@ __all__ = [
     "Reshape",
     "Sequential",
     "Softmax",
-    "Source",
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",

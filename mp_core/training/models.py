@@ -6,8 +6,9 @@ from typing import Any, Self, cast
 
 from mp_core import layers as house
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.layers import InputLayer, Layer, Source
+from mp_core.layers import InputLayer, Layer
 from mp_core.layers.contents import contents_of
+from mp_core.layers.graph import Source
 from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of
 from mp_core.training.trainer import Trainer
 from mp_core.utilities.tree import map_leaves

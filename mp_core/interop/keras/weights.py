@@ -8,7 +8,8 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.autocast.variable import as_stored
 from mp_core.interop.keras.translation import Part
-from mp_core.layers import Layer, Operation
+from mp_core.layers import Layer
+from mp_core.layers.operation import Operation
 
 __all__ = ["Live", "Stored", "assign"]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import mp_core as mp
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "asv_bench/.asv/trees"
 BUILD = "build/trees"  # as deep as build/editable: ccache then finds what that has compiled
 KEPT = 12  # builds; those that were not used for longest go

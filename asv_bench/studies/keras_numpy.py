@@ -1,6 +1,7 @@
 """`predict` of Keras' NumPy backend as it is, accelerated, and by `from_keras`, in interleaved rounds.
 
-``python asv_bench/keras_numpy.py [--rounds N] [--policy POLICY ...]`` prints a table; it needs the extra `test`.
+``python asv_bench/studies/keras_numpy.py [--rounds N] [--policy POLICY ...]`` prints a table. It needs the extra
+`test`.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The share of peak that the micro-kernels of products can reach on a CPU, by llvm-mca's model of its ports.
 
-    python asv_bench/predict.py BUILD MODEL...          MODEL: neoverse-v1, sapphirerapids, znver4, ...
+    python asv_bench/lab/predict.py BUILD MODEL...          MODEL: neoverse-v1, sapphirerapids, znver4, ...
 
 The inner loop of each micro-kernel is read from the object files of a build: of all loops of a function, the one of
 whose instructions the largest share are multiply-adds. llvm-mca runs it over and over; caches, branches and what

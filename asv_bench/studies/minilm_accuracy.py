@@ -1,7 +1,7 @@
 """What each quantization of all-MiniLM-L6-v2 costs: the table of docs/quantization.md (the data: docs/demo.md).
 
-``python asv_bench/minilm_accuracy.py`` prints it. Every model is a folder that was saved and is opened without a
-policy. Cosines are those with the embeddings in float32, over the 50 news items of the demonstration; what is
+``python asv_bench/studies/minilm_accuracy.py`` prints it. Every model is a folder that was saved and is opened without
+a policy. Cosines are those with the embeddings in float32, over the 50 news items of the demonstration; what is
 calibrated has seen the first 200 of the 300 other items that were published with them. Models are timed in turns, and
 the best round counts. ``--alphas`` prints the table of docs/calibration.md instead, judged also on 40 more of
 the others.

@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "lab"))  # where the shapes are
+
 import peers_casts
 import peers_dynamic
 import peers_minilm

@@ -19,7 +19,7 @@ from asv.machine import MachineCollection
 from asv.util import load_json
 from tracked import cpu
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # where asv is run
 CONFIG, RESULTS = HERE / "asv.conf.json", HERE / "results"
 REFERENCE = "zen3-2cores"
 TRACKED = r"^tracked\."

@@ -1,4 +1,6 @@
-"""How the plan of MiniLM would scale on many cores: its schedule, simulated. `python asv_bench/simulate_schedule.py`.
+"""How the plan of MiniLM would scale on many cores: its schedule, simulated.
+
+``python asv_bench/studies/simulate_schedule.py`` prints it.
 
 Two cores measure what one thread takes: for a pass of some texts, and for each operation of a pass that all threads
 share, cut into tasks as for P threads. Simulated threads then take the longest waiting pass or task, as the pool's do.

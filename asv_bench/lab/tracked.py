@@ -15,7 +15,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from timeit import Timer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Of the cells of builds.py: those whose time every commit of the history shows, and that a short comparison times.
 CELLS = (

@@ -1,6 +1,6 @@
 """BERT-base in torch, with random weights: its own linears against those of mp_core, in one interleaved run.
 
-    python asv_bench/torch_linears.py [--threads 1 2] [--tokens 128] [--rounds 15]
+    python asv_bench/studies/torch_linears.py [--threads 1 2] [--tokens 128] [--rounds 15]
 
 Between two contenders there is a pause, in which threads that wait awake, as torch's do, go to sleep.
 """

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # where asv is run
 HTML, LIBRARIES = HERE / ".asv/html", HERE / ".asv/libraries"
 # End of the address that asv's pages name -> the npm package, and the file in it.
 SOURCES = {
