@@ -10,7 +10,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     quantization       quantize, dequantize, QuantizedArray, quantizers
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans, gradients   compile, value_and_grad, grad
-    training           Input, Sequential, Functional, Model, KerasTensor
+    training           Input, Sequential, Functional, Model, KerasTensor, optimizers
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         mixed_precision,
         models,
         ops,
+        optimizers,
         quantizers,
         saving,
         tf_keras,
@@ -99,6 +100,7 @@ _MODULES = (
     "mixed_precision",
     "models",
     "ops",
+    "optimizers",
     "plans",
     "quantization",
     "quantizers",
@@ -189,6 +191,7 @@ __all__ = [
     "models",
     "multiply",
     "ops",
+    "optimizers",
     "pack",
     "qlinear_matmul",
     "quantize",

@@ -76,12 +76,13 @@ def test_numpy_scalars_are_as_the_numbers_of_python(kind, initial, steps):
     makers = LossScaleOptimizer, TFLossScaleOptimizer
     optimizer, tensorflow = (make(SGD(), initial_scale=kind(initial), dynamic_growth_steps=1) for make in makers)
     twins = [make(SGD(), initial_scale=initial, dynamic_growth_steps=1) for make in makers]
+    weight = variable(1.0, 2.0)
     for finite in steps:
         state, plain = state.adjust(finite == "T"), plain.adjust(finite == "T")
         assert state == plain and type(state.loss_scale) is float
         for own, twin in zip((optimizer, tensorflow), twins, strict=True):
             for each in (own, twin):
-                each.apply_gradients([(gradients(finite)[0], variable(1.0, 2.0))])
+                each.apply_gradients([(gradients(finite)[0], weight)])
         assert optimizer.dynamic_scale == twins[0].dynamic_scale and tensorflow.loss_scale == twins[1].loss_scale
 
 
@@ -136,7 +137,7 @@ def test_trap_13_edges_of_both_machines():
     keras.apply_gradients(nonfinite)
     assert (keras.dynamic_scale, keras.iterations) == (0.5, 0)  # no floor, and it does not count
     keras.state = dataclasses.replace(keras.state, loss_scale=MAX)
-    keras.apply_gradients([(np.array([1.0], np.float32), variable(1.0))])
+    keras.apply_gradients([(np.array([1.0], np.float32), nonfinite[0][1])])
     assert keras.dynamic_scale == math.inf  # no cap
 
 
@@ -272,8 +273,9 @@ def test_four_infinite_steps_quarter_twice():
 
 def test_eight_finite_steps_double_four_times():
     optimizer = LossScaleOptimizer(SGD(), initial_scale=2.0, dynamic_growth_steps=2)
+    weight = variable(1.0)
     for _ in range(8):
-        optimizer.apply([np.ones(1, np.float32)], [variable(1.0)])
+        optimizer.apply([np.ones(1, np.float32)], [weight])
     assert optimizer.scale_loss(1.0) == optimizer.dynamic_scale == 32.0
     assert (optimizer.step_counter, optimizer.iterations) == (0, 8)
 
@@ -322,7 +324,7 @@ def test_configuration_round_trip():
     config = optimizer.get_config()
     assert config == {
         "name": "scaled",
-        "inner_optimizer": {"class_name": "SGD", "config": {"learning_rate": 0.25, "loss_scale_factor": None}},
+        "inner_optimizer": serialize_optimizer(SGD(0.25)),
         "initial_scale": 8.0,
         "dynamic_growth_steps": 3,
     }
@@ -346,7 +348,7 @@ def test_an_optimizer_of_ones_own():
     optimizer = LossScaleOptimizer(Sign())
     optimizer.apply([np.array([3.0])], [weight])
     assert weight.numpy() == 0.0
-    with pytest.raises(ValueError, match=r"Unknown optimizer class_name='Sign'\. Expected one of SGD\."):
+    with pytest.raises(ValueError, match=r"Unknown optimizer class_name='Sign'\. Expected one of .*SGD"):
         LossScaleOptimizer.from_config(optimizer.get_config())
     assert LossScaleOptimizer.from_config(optimizer.get_config(), {"Sign": Sign}).iterations == 0
 
@@ -377,7 +379,7 @@ def test_an_optimizer_of_ones_own():
         (lambda: LossScaleOptimizer(SGD(), dynamic_growth_steps=-1), "`dynamic_growth_steps` must be"),
         (lambda: LossScaleOptimizer(SGD()).apply([np.inf], []), "must be equally long; received 1 and 0"),
         (lambda: deserialize_optimizer("SGD"), "A serialized optimizer must be a dictionary"),
-        (lambda: deserialize_optimizer({"class_name": "SGD", "config": {"momentum": 0.9}}), "no argument `momentum`"),
+        (lambda: deserialize_optimizer({"class_name": "SGD", "config": {"momentum": 2}}), "`momentum` must be"),
     ],
 )
 def test_wrong_numbers_are_named(make, message):

@@ -7,7 +7,7 @@ from mp_core import layers, tf_keras
 from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.policy import replace_default
-from mp_core.loss_scale import SGD
+from mp_core.loss_scale import SGD, serialize_optimizer
 from mp_core.loss_scale import LossScaleOptimizer as KerasLossScaleOptimizer
 from mp_core.tf_keras.mixed_precision import LossScaleOptimizer, Policy, experimental, set_global_policy
 from mp_core.tf_keras.mixed_precision.experimental import (
@@ -374,8 +374,9 @@ def test_missed_calls_are_logged_once(caplog, calls, missed):
     optimizer = LossScaleOptimizer(SGD())
     for call in calls:
         getattr(optimizer, call)([])
+    weight = AutoCastVariable([1.0])
     for _ in range(2):
-        optimizer.apply_gradients([(np.ones(1), AutoCastVariable([1.0]))])
+        optimizer.apply_gradients([(np.ones(1), weight)])
     beginnings = [message.partition(" before calling")[0] for message in caplog.messages]
     assert beginnings == ([] if missed is None else [f"You forgot to call {missed}"])
 
@@ -384,7 +385,7 @@ def test_configuration_of_optimizers():
     optimizer = LossScaleOptimizer(SGD(0.25), initial_scale=4, dynamic_growth_steps=3)
     config = optimizer.get_config()
     assert config == {
-        "inner_optimizer": {"class_name": "SGD", "config": {"learning_rate": 0.25, "loss_scale_factor": None}},
+        "inner_optimizer": serialize_optimizer(SGD(0.25)),
         "dynamic": True,
         "initial_scale": 4.0,
         "dynamic_growth_steps": 3,

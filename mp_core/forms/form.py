@@ -14,7 +14,7 @@ from mp_core.autocast.memory import is_shared
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.forms.products import Inputs, packed, product_of
-from mp_core.loss_scale import all_finite
+from mp_core.loss_scaling import all_finite
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.arguments import state_of
 

@@ -17,8 +17,8 @@ from mp_core.loss_scale import (
     deserialize_optimizer,
     serialize_optimizer,
 )
-from mp_core.loss_scale.optimizer import check_optimizer, checked_pairs
-from mp_core.loss_scale.state import are_finite, check_floating, scale_number
+from mp_core.loss_scaling import are_finite, check_floating, scale_number
+from mp_core.optimizers.protocol import check_optimizer, checked_pairs
 from mp_core.utilities.arguments import positive_integer, whole
 
 __all__ = ["LossScaleOptimizer"]

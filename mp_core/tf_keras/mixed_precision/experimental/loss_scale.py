@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core import loss_scale as states
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, own_config
-from mp_core.loss_scale.state import FLOAT32_MAX, are_finite, scale_number
+from mp_core.loss_scaling import FLOAT32_MAX, are_finite, scale_number
 from mp_core.utilities.arguments import float_of, is_number, number, positive_integer, whole
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"]

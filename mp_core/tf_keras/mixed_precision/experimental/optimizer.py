@@ -5,7 +5,7 @@ from typing import Any
 from mp_core import loss_scale as states
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.loss_scale import Optimizer
-from mp_core.loss_scale.optimizer import check_optimizer
+from mp_core.optimizers.protocol import check_optimizer
 from mp_core.tf_keras.mixed_precision.experimental.loss_scale import DynamicLossScale, FixedLossScale, LossScale, get
 from mp_core.tf_keras.mixed_precision.experimental.policy import PolicyV1
 from mp_core.tf_keras.mixed_precision.optimizer import LossScaleOptimizer

@@ -2,17 +2,14 @@
 
 A loss scale is an immutable state that multiplies losses and divides gradients; ``adjust`` returns the state of the
 next step. :class:`LossScaleOptimizer` is Keras 3's optimizer around an optimizer; tf.keras' are in
-:mod:`mp_core.tf_keras.mixed_precision`.
+:mod:`mp_core.tf_keras.mixed_precision`, and all optimizers in :mod:`mp_core.optimizers`.
 """
 
-from mp_core.loss_scale.optimizer import (
-    SGD,
-    LossScaleOptimizer,
-    Optimizer,
-    deserialize_optimizer,
-    serialize_optimizer,
-)
-from mp_core.loss_scale.state import DynamicLossScale, LossScale, all_finite
+from mp_core.loss_scaling import DynamicLossScale, LossScale, all_finite
+from mp_core.optimizers import SGD, LossScaleOptimizer
+from mp_core.optimizers import deserialize as deserialize_optimizer
+from mp_core.optimizers import serialize as serialize_optimizer
+from mp_core.optimizers.protocol import Optimizer
 
 __all__ = [
     "SGD",

@@ -1,0 +1,245 @@
+"""Optimizers that divide by the root of an average of squared gradients: Adam, AdamW, RMSprop and Adagrad."""
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from mp_core.autocast import AutoCastVariable
+from mp_core.optimizers.base import Optimizer
+from mp_core.optimizers.formulas import power
+from mp_core.optimizers.state import Common
+from mp_core.utilities.arguments import boolean, number, share
+
+__all__ = ["Adagrad", "Adam", "AdamW", "RMSprop"]
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980), as Keras computes it.
+
+    ``m += (gradient - m) * (1 - beta_1)``, ``v += (gradient**2 - v) * (1 - beta_2)`` and
+    ``variable -= alpha * m / (sqrt(v) + epsilon)``, where ``alpha = learning_rate * sqrt(1 - beta_2**t) /
+    (1 - beta_1**t)`` in step t. With `amsgrad` the largest v so far takes the place of v.
+
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+    beta_1, beta_2 : float
+        From 0 to 1.
+    epsilon : float
+    amsgrad : bool
+    **common
+        Those of :class:`Optimizer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above.
+
+    Examples
+    --------
+    >>> from mp_core import AutoCastVariable
+    >>> variable = AutoCastVariable([1.0, 1.0])
+    >>> Adam(0.25, epsilon=0.0).apply([np.float32([3.0, -0.1])], [variable])
+    >>> variable.numpy().round(4)
+    array([0.75, 1.25], dtype=float32)
+    """
+
+    slots: tuple[tuple[str, ...], ...] = (("momentum", "velocity"),)
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(learning_rate, **common)
+        self.beta_1, self.beta_2 = share(beta_1, "beta_1"), share(beta_2, "beta_2")
+        self.epsilon, self.amsgrad = number(epsilon, "epsilon", 0), boolean(amsgrad, "amsgrad")
+        if self.amsgrad:
+            self.slots = (*type(self).slots, ("velocity_hat",))
+
+    def rule(self) -> str:
+        """Return the name of the formula."""
+        return "amsgrad" if self.amsgrad else "adam"
+
+    def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
+        """Return 1 - beta_1, 1 - beta_2, alpha and epsilon."""
+        first, second = (kind(1) - power(kind(beta), step) for beta in (self.beta_1, self.beta_2))
+        alpha = rate * np.sqrt(second) / first
+        return kind(1 - self.beta_1), kind(1 - self.beta_2), alpha, kind(self.epsilon)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return super().get_config() | {
+            "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon, "amsgrad": self.amsgrad,
+        }  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with weight decay (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1711.05101).
+
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+    weight_decay : float
+        Before its update a variable loses ``weight_decay * learning_rate`` of itself.
+    beta_1, beta_2, epsilon, amsgrad
+        Those of :class:`Adam`.
+    **common
+        Those of :class:`Optimizer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above.
+
+    Examples
+    --------
+    >>> from mp_core import AutoCastVariable
+    >>> variable = AutoCastVariable([2.0])
+    >>> AdamW(0.5, weight_decay=0.5).apply([np.float32([0.0])], [variable])
+    >>> variable.numpy()
+    array([1.5], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay: float = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        **common: Any,
+    ) -> None:
+        number(weight_decay, "weight_decay", 0)  # None is no decay elsewhere
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
+
+
+class RMSprop(Optimizer):
+    """Division by the root of the average square (Tieleman and Hinton, 2012), as Keras computes it.
+
+    ``v = rho * v + (1 - rho) * gradient**2`` and ``variable -= learning_rate * gradient / sqrt(v + epsilon)``. If it is
+    `centered`, the square of ``mean = rho * mean + (1 - rho) * gradient`` is subtracted from v there. With momentum
+    what would be subtracted is added to ``m = momentum * m``, and m is subtracted.
+
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+    rho, momentum : float
+        From 0 to 1.
+    epsilon : float
+    centered : bool
+    **common
+        Those of :class:`Optimizer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above.
+
+    Examples
+    --------
+    >>> from mp_core import AutoCastVariable
+    >>> variable = AutoCastVariable([1.0])
+    >>> RMSprop(0.5, rho=0.75).apply([np.float32([4.0])], [variable])
+    >>> variable.numpy()
+    array([0.], dtype=float32)
+    """
+
+    slots: tuple[tuple[str, ...], ...] = (("velocity",),)
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        rho: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        centered: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(learning_rate, **common)
+        self.rho, self.momentum = share(rho, "rho"), share(momentum, "momentum")
+        self.epsilon, self.centered = number(epsilon, "epsilon", 0), boolean(centered, "centered")
+        if self.momentum:
+            self.slots = (*self.slots, ("momentum",))
+        if self.centered:
+            self.slots = (*self.slots, ("average_gradient",))
+
+    def rule(self) -> str:
+        """Return the name of the formula."""
+        return "rmsprop" + "_centered" * self.centered + "_momentum" * bool(self.momentum)
+
+    def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
+        """Return the learning rate, rho, 1 - rho, epsilon and the momentum."""
+        return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon), kind(self.momentum)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return super().get_config() | {
+            "rho": self.rho, "momentum": self.momentum, "epsilon": self.epsilon, "centered": self.centered,
+        }  # fmt: skip
+
+
+class Adagrad(Optimizer):
+    """Division by the root of the sum of all squares (Duchi et al., 2011), as Keras computes it.
+
+    ``v += gradient**2`` and ``variable -= learning_rate * gradient / sqrt(v + epsilon)``.
+
+    Parameters
+    ----------
+    learning_rate : float, LearningRateSchedule or callable
+    initial_accumulator_value : float
+        The first v.
+    epsilon : float
+    **common
+        Those of :class:`Optimizer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above.
+
+    Examples
+    --------
+    >>> from mp_core import AutoCastVariable
+    >>> variable = AutoCastVariable([1.0])
+    >>> Adagrad(0.5, initial_accumulator_value=0.0, epsilon=0.0).apply([np.float32([4.0])], [variable])
+    >>> variable.numpy()
+    array([0.5], dtype=float32)
+    """
+
+    slots: tuple[tuple[str, ...], ...] = (("accumulator",),)
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = 1e-7,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(learning_rate, **common)
+        self.initial_accumulator_value = number(initial_accumulator_value, "initial_accumulator_value", 0)
+        self.epsilon = number(epsilon, "epsilon", 0)
+
+    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
+        initial = self.initial_accumulator_value if name == "accumulator" else 0.0
+        return self.add_variable_from_reference(variable, name, initial)
+
+    def rule(self) -> str:
+        """Return the name of the formula."""
+        return "adagrad"
+
+    def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
+        """Return the learning rate and epsilon."""
+        return rate, kind(self.epsilon)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return super().get_config() | {
+            "initial_accumulator_value": self.initial_accumulator_value, "epsilon": self.epsilon,
+        }  # fmt: skip

@@ -1,0 +1,301 @@
+"""The arguments that all optimizers have in common, and their variables."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypedDict
+
+import numpy as np
+
+from mp_core import dtypes
+from mp_core.arrays import asarray, cast
+from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.variable import assign_each
+from mp_core.dtype_policies.lookup import own_config
+from mp_core.loss_scaling import scale_number
+from mp_core.optimizers.schedules import LearningRateSchedule, deserialize, serialize
+from mp_core.utilities.arguments import boolean, float_of, number, positive, positive_integer, share
+
+__all__ = ["Common", "State", "check_variable"]
+
+
+class Common(TypedDict, total=False):
+    """The arguments that every optimizer of Keras takes beside its own: see :class:`Optimizer`."""
+
+    weight_decay: float | None
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
+    use_ema: bool
+    ema_momentum: float
+    ema_overwrite_frequency: int | None
+    loss_scale_factor: float | None
+    gradient_accumulation_steps: int | None
+    name: str | None
+
+
+class State:
+    """The arguments and the variables of an optimizer: see :class:`mp_core.optimizers.Optimizer`."""
+
+    slots: tuple[tuple[str, ...], ...] = ()
+    """The names of the arrays that are kept for a variable, in groups: the order in which files of Keras have them."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        *,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` must be a string; received name={name!r}")
+        self.name = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        given = [argument for argument, value in clips.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(
+                "Only one of `clipnorm`, `clipvalue` and `global_clipnorm` can be set; received " + ", ".join(given)
+            )
+        self.clipnorm, self.clipvalue, self.global_clipnorm = (
+            None if value is None else positive(value, argument) for argument, value in clips.items()
+        )
+        self.weight_decay = None if weight_decay is None else number(weight_decay, "weight_decay", 0)
+        self.use_ema, self.ema_momentum = boolean(use_ema, "use_ema"), share(ema_momentum, "ema_momentum")
+        self.ema_overwrite_frequency = _count(ema_overwrite_frequency, "ema_overwrite_frequency", 1)
+        self.gradient_accumulation_steps = _count(gradient_accumulation_steps, "gradient_accumulation_steps", 2)
+        self.loss_scale_factor = (
+            None if loss_scale_factor is None else scale_number(loss_scale_factor, "loss_scale_factor")
+        )
+        self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
+        self._own: list[AutoCastVariable] = [self._iterations]
+        self._learning_rate = self._rate(learning_rate)
+        self._built: list[AutoCastVariable] | None = None
+        self._excluded: set[int] = set()
+        self._excluded_names: tuple[str, ...] = ()
+        self._warned = False
+
+    # ---- the learning rate and the count of steps
+
+    def _rate(self, rate: Any) -> Any:
+        if isinstance(rate, LearningRateSchedule) or (callable(rate) and not isinstance(rate, type)):
+            return rate
+        if not math.isfinite(float_of(rate)):
+            raise ValueError(
+                "`learning_rate` must be a number, a LearningRateSchedule, or a callable that returns a number; "
+                f"received learning_rate={rate!r}"
+            )
+        variable = AutoCastVariable(np.float32(rate), trainable=False, name="learning_rate")
+        self._own.append(variable)
+        return variable
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of the next step: a variable, unless a schedule or a callable gives it."""
+        if isinstance(self._learning_rate, LearningRateSchedule):
+            return self._learning_rate(int(self._iterations))
+        return self._learning_rate if isinstance(self._learning_rate, AutoCastVariable) else self._learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        current = self._learning_rate
+        if isinstance(value, LearningRateSchedule) or callable(value):
+            self._learning_rate = self._rate(value)
+            self._own = [variable for variable in self._own if variable is not current]
+        elif isinstance(current, AutoCastVariable):
+            current.assign(np.float32(number(float(value), "learning_rate")))
+        else:
+            raise TypeError(
+                "The learning rate of this optimizer comes from a schedule, so it cannot be set to a number. Make the "
+                "optimizer with a number as its `learning_rate` to set it later."
+            )
+
+    @property
+    def iterations(self) -> Any:
+        """The steps taken, an int32 variable; with `gradient_accumulation_steps` the updates, an integer."""
+        steps = self.gradient_accumulation_steps
+        return self._iterations if steps is None else int(self._iterations) // steps
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        self._iterations.assign(value)
+
+    # ---- variables
+
+    @property
+    def variables(self) -> list[AutoCastVariable]:
+        """The variables of the optimizer itself: the steps, the learning rate, and what it keeps of each variable."""
+        return list(self._own)
+
+    @property
+    def built(self) -> bool:
+        """Whether the optimizer knows the variables that it updates."""
+        return self._built is not None
+
+    def build(self, trainable_variables: Sequence[AutoCastVariable]) -> None:
+        """Create what the optimizer keeps of these variables; it updates no others. A second call has no effect."""
+        if self.built:
+            return
+        variables = list(trainable_variables)
+        for variable in variables:
+            check_variable(variable, self)
+        self._index = {id(variable): i for i, variable in enumerate(variables)}
+        kept = [variable for variable in variables if not variable.overwrite_with_gradient]
+        self._averages = {id(v): self._kept_of(v, "average") for v in (kept if self.use_ema else [])}
+        accumulated = variables if self.gradient_accumulation_steps else []
+        self._accumulators = {id(v): self._kept_of(v, "gradient_accumulator") for v in accumulated}
+        self._states: dict[int, list[AutoCastVariable]] = {id(v): [] for v in variables}
+        self._decayed = {id(variable) for variable in kept if self._decays(variable)}
+        for group in self.slots:
+            for variable in kept:
+                self._states[id(variable)] += [self._kept_of(variable, name) for name in group]
+        self._built = variables
+
+    def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:
+        return self.add_variable_from_reference(variable, name)
+
+    def add_variable_from_reference(
+        self, reference_variable: AutoCastVariable, name: str = "var", initializer: Any = "zeros"
+    ) -> AutoCastVariable:
+        """Add a variable with the shape and dtype of another one, filled with zeros, ``"ones"`` or a number."""
+        name = f"{reference_variable.name.replace('/', '_')}_{name}"
+        return self.add_variable(reference_variable.shape, initializer, reference_variable.true_dtype, name)
+
+    def add_variable(
+        self, shape: Sequence[int], initializer: Any = "zeros", dtype: Any = None, name: str = "variable"
+    ) -> AutoCastVariable:
+        """Add a variable of the optimizer, filled with zeros, ``"ones"`` or a number."""
+        fill = (
+            {"zeros": 0.0, "ones": 1.0}.get(initializer, initializer) if isinstance(initializer, str) else initializer
+        )
+        value = np.full(tuple(shape), number(fill, "initializer"), dtypes.parse(dtype or dtypes.floatx()))
+        variable = AutoCastVariable(value, trainable=False, autocast=False, name=name)
+        self._own.append(variable)
+        return variable
+
+    def assign(self, variable: AutoCastVariable, value: Any) -> None:
+        """Replace the value of a variable."""
+        variable.assign(value)
+
+    def assign_add(self, variable: AutoCastVariable, value: Any) -> None:
+        """Add to a variable."""
+        variable.assign_add(value)
+
+    def assign_sub(self, variable: AutoCastVariable, value: Any) -> None:
+        """Subtract from a variable."""
+        variable.assign_sub(value)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the variables of the optimizer into a mapping, under "0", "1" and so on, as Keras does."""
+        for i, variable in enumerate(self._own):
+            store[str(i)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Give the variables the values that :meth:`save_own_variables` wrote.
+
+        Raises
+        ------
+        ValueError
+            There is another number of them, or one has another shape.
+        """
+        if len(store.keys()) != len(self._own):
+            raise ValueError(
+                f"Optimizer '{self.name}' has {len(self._own)} variables, and the file has {len(store.keys())}: build "
+                "the optimizer for the variables of the model that was saved first"
+            )
+        arrays = [asarray(store[str(i)], f"variable {i} of the file") for i in range(len(self._own))]
+        for variable, array in zip(self._own, arrays, strict=True):
+            if array.shape != variable.shape:
+                raise ValueError(
+                    f"Variable '{variable.name}' of optimizer '{self.name}' has shape {variable.shape}; the file has "
+                    f"{array.shape}"
+                )
+        assign_each(self._own, [cast(x, v.true_dtype) for v, x in zip(self._own, arrays, strict=True)])
+
+    # ---- weight decay
+
+    def exclude_from_weight_decay(
+        self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
+    ) -> None:
+        """Let variables keep what `weight_decay` would take: these, and those in whose name one of the patterns is.
+
+        Raises
+        ------
+        ValueError
+            The optimizer is built already.
+        """
+        if self.built:
+            raise ValueError("`exclude_from_weight_decay()` can only be called before the optimizer is built.")
+        self._excluded = {id(variable) for variable in var_list or ()}
+        self._excluded_names = tuple(var_names or ())
+
+    def _decays(self, variable: AutoCastVariable) -> bool:
+        named = any(re.search(pattern, variable.name) for pattern in self._excluded_names)
+        return bool(self.weight_decay) and id(variable) not in self._excluded and not named
+
+    # ---- configuration
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        rate = self._learning_rate
+        if isinstance(rate, LearningRateSchedule):
+            rate = serialize(rate)
+        elif isinstance(rate, AutoCastVariable):
+            rate = float(str(float32(rate)))
+        return {
+            "name": self.name,
+            "learning_rate": rate,
+            "weight_decay": self.weight_decay,
+            "clipnorm": self.clipnorm,
+            "global_clipnorm": self.global_clipnorm,
+            "clipvalue": self.clipvalue,
+            "use_ema": self.use_ema,
+            "ema_momentum": self.ema_momentum,
+            "ema_overwrite_frequency": self.ema_overwrite_frequency,
+            "loss_scale_factor": self.loss_scale_factor,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Return the optimizer of a configuration, whose schedule is a dictionary.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        config = dict(own_config(config, cls.__name__))
+        if isinstance(config.get("learning_rate"), dict):
+            config["learning_rate"] = deserialize(config["learning_rate"], custom_objects)
+        return cls(**config)
+
+
+def float32(variable: AutoCastVariable) -> np.float32:
+    """Return a variable without axes as a number."""
+    return np.float32(variable.numpy()[()])
+
+
+def _count(value: Any, argument: str, least: int) -> int | None:
+    if value is None:
+        return None
+    found = positive_integer(value, argument)
+    if found < least:
+        raise ValueError(f"`{argument}` must be an integer >= {least}; received {argument}={value!r}")
+    return found
+
+
+def check_variable(variable: Any, optimizer: State) -> None:
+    """Raise TypeError for what is no variable."""
+    if not isinstance(variable, AutoCastVariable):
+        raise TypeError(
+            f"{type(optimizer).__name__} updates variables, which are AutoCastVariable; received one of type "
+            f"{type(variable).__name__}"
+        )
