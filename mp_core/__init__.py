@@ -9,7 +9,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     casts, products    cast, pack, PackedMatrix, matmul, dynamic_matmul, qlinear_matmul, einsum, dot_product_attention
     quantization       quantize, dequantize, QuantizedArray, quantizers
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
-    plans, gradients   compile, value_and_grad, grad
+    plans, gradients   compile, value_and_grad, grad, custom_gradient
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mp_core.core.cpu import __version__
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
     from mp_core.fitting import calibrate, choose_policy, sensitivity
+    from mp_core.gradients.custom import custom_gradient
     from mp_core.ops import (
         PackedMatrix,
         add,
@@ -117,6 +118,7 @@ _HOMES = {
     "cast": "ops",
     "choose_policy": "fitting",
     "compile": "plans",
+    "custom_gradient": "gradients.custom",
     "dequantize": "quantization",
     "dot_product_attention": "ops",
     "DTypePolicy": "dtype_policies",
@@ -171,6 +173,7 @@ __all__ = [
     "choose_policy",
     "compile",
     "config",
+    "custom_gradient",
     "dequantize",
     "dot_product_attention",
     "dtype_policies",

@@ -184,3 +184,43 @@ def test_float64_is_computed_call_by_call():
     w = AutoCastVariable(np.float64([1.0, 2.0]))
     value, (gradient,) = mp.value_and_grad(lambda x: mp.matmul(w, x), [w])(np.float32([3.0, 1.0]))
     assert value.dtype == gradient.dtype == np.float64 and gradient.tolist() == [3, 1]
+
+
+def test_custom_gradient_is_used_and_a_constant_or_an_identity_is_left_alone():
+    @mp.custom_gradient
+    def clipped(x, scale):
+        return x, lambda d: (mp.matmul(d, np.float32([[2.0]])), None)
+
+    w = AutoCastVariable(np.float32([[3.0]]))
+    assert mp.grad(lambda: squares(clipped(w, 1.0)), [w])()[0].tolist() == [[12]]
+    assert mp.grad(lambda: mp.matmul(clipped(w, 1.0), w), [w])()[0].tolist() == [[9]]
+    assert clipped(np.float32([[1.0]]), 2.0).tolist() == [[1]]
+
+    @mp.custom_gradient
+    def wrong(x, y):
+        return mp.matmul(x, y), lambda d: d
+
+    with pytest.raises(ValueError, match="must return 2 gradients"):
+        mp.grad(lambda: wrong(w, w), [w])()
+
+
+def test_assigned_variables_get_their_values_after_each_run():
+    w, mean = AutoCastVariable(np.float32([[2.0]])), AutoCastVariable(np.zeros((1, 1), np.float32), trainable=False)
+
+    def value(x):
+        moved = mean.assign(mp.matmul(x, np.float32([[0.5]]), residual=mean.value))
+        return mp.matmul(x, w, residual=moved.value)
+
+    step = mp.value_and_grad(value, [w])
+    assert step(np.float32([[4.0]]))[0] == 10 and mean.numpy() == 2
+    assert step(np.float32([[8.0]]))[0] == 22 and mean.numpy() == 6
+    mean.assign([[0.0]])
+    assert step(np.float32([[8.0]]))[0] == 20 and mean.numpy() == 4
+    wide = mp.value_and_grad(value, [w])
+    assert wide(np.float64([[8.0]]))[0] == 24 and mean.numpy() == 8
+
+
+def test_assignments_of_a_plan_without_gradients_are_refused():
+    mean = AutoCastVariable(np.float32([[2.0]]), trainable=False, name="mean")
+    with pytest.raises(ValueError, match="an assignment to variable 'mean'"):
+        mp.compile(lambda x: mean.assign(mp.matmul(x, x)), np.ones((1, 1), np.float32))

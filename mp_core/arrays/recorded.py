@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -29,8 +29,10 @@ __all__ = [
     "Recording",
     "Symbolic",
     "UnseenError",
+    "begin",
     "call_recorded",
     "constant",
+    "finish",
     "is_recorded",
     "note_call",
     "note_offsets",
@@ -67,6 +69,16 @@ _under_way: ContextVar["Recording | None"] = ContextVar("mp_core.recording", def
 def under_way() -> "Recording | None":
     """Return the recording that this thread or task makes, if any."""
     return _under_way.get()
+
+
+def begin(recording: "Recording") -> Token[Any]:
+    """Let a recording be under way in this thread or task until :func:`finish` is called with what this returns."""
+    return _under_way.set(recording)
+
+
+def finish(token: Token[Any]) -> None:
+    """Let the recording be under way that was before :func:`begin`."""
+    _under_way.reset(token)
 
 
 class Offsets(NamedTuple):
@@ -165,6 +177,8 @@ class Recording:
 
     is_eager = False
     """Whether operations run as they are called, and arrays have their values."""
+    is_readable = False
+    """Whether everybody may read these values: once nothing is noted any more."""
 
     def __init__(self, checks_offsets: bool, called: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
@@ -208,11 +222,15 @@ class Recording:
             self.read[id(variable)] = variable
         return found
 
+    def replaced(self, variable: Any) -> None:
+        """Refuse that a variable gets a value that is no recorded array."""
+        self.refuse(f"an assignment to variable '{variable.name}'")
+
     def assign(self, variable: Any, value: "Recorded") -> None:
         """Note that a variable gets a value at the end of each run, and is that from now on."""
         held = self._held.get(id(variable))
         if id(self) not in HOLDING or (held is not None and held.is_trained):
-            self.refuse(f"an assignment to variable '{variable.name}'")
+            self.replaced(variable)
         self.assigned[id(variable)] = variable, value
         self._held[id(variable)] = Held(value, {}, False)
 
@@ -389,6 +407,17 @@ def _by(function: Any, reflected: bool = False) -> Any:
     return operator
 
 
+def _by_value(name: str) -> Any:
+    """Return a method that returns what the array's returns, where values can be read."""
+
+    def method(self: "Recorded", *args: Any) -> Any:
+        if not self._recording.is_readable:
+            self._recording.refuse(f"a decision by its elements, in {_caller()}")
+        return getattr(self._array, f"__{name}__")(*args)
+
+    return method
+
+
 class Recorded:
     """An array of a recording. It passes for an ndarray where Python code asks; a NumPy call on it raises an error.
 
@@ -467,35 +496,41 @@ class Recorded:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Return what a ufunc returns that is an operation, called as usual."""
+        if self._recording.is_readable:
+            return getattr(ufunc, method)(*map_leaves(_array_of, inputs), **map_leaves(_array_of, kwargs))
         if method != "__call__" or kwargs:
             self._recording.refuse(f"numpy.{ufunc.__name__}" + "".join(f" with `{name}`" for name in kwargs))
         return self._recording.compute(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function of NumPy returns if that is a view of an argument or does not depend on elements."""
+        if self._recording.is_readable:
+            return function(*map_leaves(_array_of, args), **map_leaves(_array_of, kwargs))
         if function in SEEN and len(args) == 3 and not kwargs:
             return self._recording.compute(function, *args)
         if function not in _SHAPE_ONLY | _VIEWS:
             self._recording.refuse(f"numpy.{function.__name__}")
-        plain = map_leaves(lambda x: x._array if type(x) is Recorded else x, (args, kwargs))
+        plain = map_leaves(_array_of, (args, kwargs))
         result = function(*plain[0], **plain[1])
         return result if function in _SHAPE_ONLY else map_leaves(self._view, result)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self._recording.is_readable:
+            return np.array(self._array, dtype=dtype, copy=copy)
         self._recording.refuse(f"a conversion to a NumPy array in {_caller()}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
+        if self._recording.is_readable:
+            return getattr(self._array, name)
         self._recording.refuse(f"ndarray.{name}")
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         self._recording.refuse("an assignment to elements")
 
-    def __bool__(self) -> NoReturn:
-        self._recording.refuse("a decision by its elements")
-
-    __float__ = __int__ = __index__ = __complex__ = __bool__
+    __bool__, __float__, __int__, __index__, __complex__ = map(_by_value, ("bool", "float", "int", "index", "complex"))
+    __str__, __format__ = _by_value("str"), _by_value("format")
 
     def _operator(self, *others: Any) -> NoReturn:
         self._recording.refuse(f"an operator in {_caller()}")
@@ -505,7 +540,7 @@ class Recorded:
     __rpow__ = __ipow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __imatmul__ = __contains__ = _operator
     __pos__ = __invert__ = __and__ = __rand__ = __iand__ = __or__ = __ror__ = __ior__ = _operator
     __xor__ = __rxor__ = __ixor__ = _operator
-    __str__ = __format__ = __copy__ = __deepcopy__ = __reduce_ex__ = _operator
+    __copy__ = __deepcopy__ = __reduce_ex__ = _operator
 
     __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
     __sub__, __rsub__ = _by(np.subtract), _by(np.subtract, reflected=True)
@@ -541,6 +576,11 @@ def _caller() -> str:
 def _address(x: np.ndarray[Any, Any]) -> int:
     address: int = x.__array_interface__["data"][0]
     return address
+
+
+def _array_of(x: Any) -> Any:
+    """Return the array of a recorded array; all else as it is."""
+    return x._array if type(x) is Recorded else x
 
 
 def is_recorded(*arguments: Any) -> bool:

@@ -150,7 +150,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def _state_of(self, array: Array, version: int) -> "_State":
         recording = under_way()
         if recording is not None and version:
-            recording.refuse(f"an assignment to variable '{self.name}'")
+            recording.replaced(self)
         return frozen(array), {}, version, object()
 
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays.recorded import Recorded, Recording
+from mp_core.arrays.recorded import HOLDING, Held, Recorded, Recording
+from mp_core.dtypes import is_float
 
-__all__ = ["EagerRecording"]
+__all__ = ["EagerRecording", "TapeRecording"]
 
 
 class EagerRecording(Recording):
@@ -33,3 +34,50 @@ class EagerRecording(Recording):
 
     def note_offsets(self, offsets: Any, rows: int, shortest: int, longest: int | None) -> None:
         """Note nothing: operations that run check what they are given."""
+
+
+class TapeRecording(EagerRecording):
+    """A recording of whatever its thread computes from variables that are trained, until it is closed.
+
+    Parameters
+    ----------
+    watches_variables : bool
+        Whether each variable that is trainable is one of them as soon as it is read.
+    """
+
+    def __init__(self, watches_variables: bool) -> None:
+        super().__init__()
+        self.variables: dict[int, Any] = {}
+        self._watches = watches_variables
+        self.noted = []
+        HOLDING[id(self)] = self
+
+    def held(self, variable: Any) -> Held | None:
+        """Return what a variable is here, which it is from its first reading on."""
+        if self._watches and variable.trainable and id(variable) not in self._held:
+            self.watch(variable)
+        return self._held.get(id(variable))
+
+    def watch(self, variable: Any) -> None:
+        """Let a variable be a recorded array until it is assigned."""
+        if is_float(variable.true_dtype):
+            self.variables[id(variable)] = variable
+            self.hold(variable, self.input(np.array(variable._state[0], order="C")), False)
+
+    def value_of(self, variable: Any) -> Recorded | None:
+        """Return what a variable was when it was read last; None: it was not read."""
+        found = self._held.get(id(variable))
+        return None if found is None else found.value
+
+    def replaced(self, variable: Any) -> None:
+        """Let a variable be read anew."""
+        self._held.pop(id(variable), None)
+
+    def assign(self, variable: Any, value: Recorded) -> None:
+        """Assign the values of an array at once."""
+        variable.assign(value._array)
+
+    def close(self) -> None:
+        """Note no more; arrays can be read from now on."""
+        self.noted, self.is_readable = None, True
+        HOLDING.pop(id(self), None)

@@ -3,6 +3,7 @@
 from contextvars import ContextVar
 from typing import Any
 
+from mp_core.arrays.recorded import under_way
 from mp_core.core.scopes import Scope, innermost
 
 __all__ = ["eager", "is_eager"]
@@ -16,5 +17,5 @@ def eager() -> Scope[None]:
 
 
 def is_eager() -> bool:
-    """Whether an :func:`eager` block is entered here."""
-    return bool(innermost(_eager.get(), False))
+    """Whether an :func:`eager` block is entered here, or something records: a plan is no operation for it."""
+    return bool(innermost(_eager.get(), False)) or under_way() is not None

@@ -10,12 +10,28 @@ Examples
 >>> mixed_precision.set_global_policy("float32")
 """
 
+from typing import TYPE_CHECKING, Any
+
 from mp_core.tf_keras import backend, layers, mixed_precision, models, utils
 from mp_core.tf_keras.layer import Layer
 from mp_core.tf_keras.models import Sequential
 
-__all__ = ["Layer", "Sequential", "backend", "layers", "mixed_precision", "models", "utils"]
+if TYPE_CHECKING:
+    from mp_core.tf_keras.tape import GradientTape
+
+__all__ = ["GradientTape", "Layer", "Sequential", "backend", "layers", "mixed_precision", "models", "utils"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import the tape at its first use: who only computes values loads no gradients."""
+        if name != "GradientTape":
+            raise AttributeError(f"module 'mp_core.tf_keras' has no attribute {name!r}")
+        from mp_core.tf_keras.tape import GradientTape
+
+        return GradientTape
