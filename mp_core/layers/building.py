@@ -68,6 +68,7 @@ def placed(build: Callable[..., None]) -> Callable[..., None]:
 
 def _build_first(build: Callable[..., None], layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     layer._path = f"{enclosing_path.get()}/{layer.name}".lstrip("/")
+    layer._build_shapes = kwargs or (args[0] if args else None)
     layer._apply_policy()
     below = {f"{layer._around}/{path}".strip("/"): form for path, form in layer._forms.items()}
     in_forms = stated_forms, stated_forms.get() | below, build, (layer, *args), kwargs

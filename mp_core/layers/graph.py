@@ -60,6 +60,11 @@ class Functional(Layer):
     **kwargs
         Those of :class:`Layer`.
 
+    Attributes
+    ----------
+    order : list of (str, int)
+        The names of layers and the numbers of their calls, as they are made.
+
     Raises
     ------
     ValueError
@@ -94,7 +99,7 @@ class Functional(Layer):
         self.nodes = {name: list(nodes.get(name, ())) for name in self._by_name}
         self.inputs, self.outputs = inputs, outputs
         self._check_sources(nodes)
-        self._order = list(self._sorted())
+        self.order = list(self._sorted())
         self._maskers = {layer.name for layer in self.layers if _makes_mask(layer)}
         self._readers = {source.layer: self._rows_read(source) for source in leaves(self.inputs)}
 
@@ -223,7 +228,7 @@ class Functional(Layer):
             values[Source(name, 0, 0)] = self._by_name[name](x, **self._readers[name])
         found = {Source(name, 0, 0): mask for name, mask in masks.items() if mask is not None}
         with awake():
-            for name, index in self._order:
+            for name, index in self.order:
                 layer, node = self._by_name[name], self.nodes[name][index]
                 args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(node))
                 given = map_leaves(lambda x: found.get(x) if isinstance(x, Source) else None, node.args)

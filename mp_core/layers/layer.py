@@ -116,6 +116,8 @@ class Layer(VariableOwner):
     """The quantization modes in which a layer computes."""
     _keeps_dtype: bool = False
     """Whether the dtype is that of data, which :meth:`with_policy` leaves as it is."""
+    _build_shapes: Any = None
+    """What the first :meth:`build` was called with: a shape, or a dictionary of them by the names of its arguments."""
     _forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     """Path below this layer -> the form of the matrix there, which a configuration says."""
 

@@ -11,14 +11,14 @@ from mp_core import dtypes
 from mp_core.arrays.recorded import Symbolic
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import handed_training, unique_name
-from mp_core.layers.graph import Node, Source
+from mp_core.layers.graph import Functional, Node, Source
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.operation import Operation
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["Graph", "Input", "KerasTensor", "graph_between"]
+__all__ = ["Graph", "Input", "KerasTensor", "graph_between", "tensor_of", "traced"]
 
 _numbers = count()
 _TRIED = ((2, 32), (3, 48))
@@ -312,3 +312,14 @@ def _by_depth(calls: list[Call], met: dict[Layer, int], starts: Starts) -> list[
             depths[before] = max(depths.get(before, 0), depth + 1)
     layers = {**dict.fromkeys(met), **dict.fromkeys(x.call.layer for x in starts.values())}
     return sorted(layers, key=lambda layer: (-depths.get(layer, 0), met.get(layer, -1)))
+
+
+def traced(model: Functional) -> dict[Source, KerasTensor]:
+    """Return the symbolic array of each output of each call in a built functional model."""
+    values = {Source(x.name, 0, 0): tensor_of(x) for x in model.layers if isinstance(x, InputLayer)}
+    layers = {layer.name: layer for layer in model.layers}
+    for name, index in model.order:
+        args, kwargs = map_leaves(lambda x: values[x] if isinstance(x, Source) else x, tuple(model.nodes[name][index]))
+        for number, output in enumerate(leaves(layers[name](*args, **kwargs))):
+            values[Source(name, index, number)] = output
+    return values

@@ -11,7 +11,7 @@ from mp_core.arrays import Array, asarray, imported
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["ArrayBatches", "Batch", "Batches", "batches_of", "number_of_samples", "split"]
+__all__ = ["ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "number_of_samples", "one_batch", "split"]
 
 _BATCH_SIZE = 32
 
@@ -81,6 +81,13 @@ def batches_of(
     raise TypeError(f"`x` must be arrays, a sequence of batches or an iterable; received {type(x).__name__}")
 
 
+def one_batch(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float] | None) -> Batch:
+    """Return checked arrays as one batch; arguments as for :func:`batches_of`."""
+    if class_weight is not None and weights is not None:
+        raise ValueError("`class_weight` and `sample_weight` exclude each other: multiply them")
+    return _whole(Batch(x, y, weights), None if class_weight is None else _ClassWeights(class_weight))
+
+
 def _is_arrays(x: Any) -> bool:
     """Whether it is an array, or lists and dictionaries of arrays or of plain numbers."""
     if isinstance(x, list | tuple | dict):
@@ -130,6 +137,11 @@ def _array(x: Any, name: str) -> Array:
             place = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise ValueError(f"`{name}` must have no NaN; received one at index {place}")
     return array
+
+
+def batch_parts(batch: Batch) -> tuple[Any, ...]:
+    """Return a batch as ``train_step`` gets it: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
+    return tuple(batch) if batch.weights is not None else tuple(batch[:2]) if batch.y is not None else (batch.x,)
 
 
 def number_of_samples(x: Any) -> int:

@@ -8,10 +8,8 @@ from mp_core import layers as house
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers import InputLayer, Layer
 from mp_core.layers.contents import contents_of
-from mp_core.layers.graph import Source
-from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of
+from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of, traced
 from mp_core.training.trainer import Trainer
-from mp_core.utilities.tree import map_leaves
 
 __all__ = ["Functional", "Model", "Sequential"]
 
@@ -110,19 +108,7 @@ class Functional(Model, house.Functional):
         return model
 
     def _traced(self) -> list[tuple[Layer, Any]]:
-        values: dict[Source, Any] = {}
-        for layer in self.layers:
-            if isinstance(layer, InputLayer):
-                values[Source(layer.name, 0, 0)] = tensor_of(layer)
-        found: list[tuple[Layer, Any]] = [(self._by_name[source.layer], x) for source, x in values.items()]
-        for name, index in self._order:
-            args, kwargs = map_leaves(
-                lambda x: values[x] if isinstance(x, Source) else x, tuple(self.nodes[name][index])
-            )
-            outputs = self._by_name[name](*args, **kwargs)
-            self._keep(values, name, index, outputs)
-            found.append((self._by_name[name], outputs))
-        return found
+        return [(self._by_name[source.layer], x) for source, x in traced(self).items()]
 
 
 @cache

@@ -70,6 +70,55 @@ class Trainer:
             self._passes = ForwardPasses(cast(Any, self))
         return self._passes(x)
 
+    # ---- files
+
+    def save(self, filepath: Any, overwrite: bool = True) -> None:
+        """Write the model and its weights into a ``.keras`` file, which Keras opens too.
+
+        :func:`mp_core.interop.keras.load_keras` reads it. The file is replaced in one step, when the new one is whole.
+
+        Parameters
+        ----------
+        filepath : str or os.PathLike
+            It ends in ``.keras``.
+        overwrite : bool
+            Whether to replace a file.
+
+        Raises
+        ------
+        FileExistsError
+            There is such a file, and `overwrite` is False.
+        ValueError
+            The model is not built, or `filepath` ends otherwise.
+        """
+        from mp_core.training.archive import save_model
+
+        save_model(self, filepath, overwrite)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
+        """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments and errors are of `save`."""
+        from mp_core.training.archive import save_weights
+
+        save_weights(self, filepath, overwrite)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
+        """Assign the weights of a ``.weights.h5`` file, that of Keras included.
+
+        Parameters
+        ----------
+        filepath : str or os.PathLike
+        skip_mismatch : bool
+            Whether to leave layers as they are that have other shapes in the file, and to warn.
+
+        Raises
+        ------
+        ValueError
+            The file is damaged, or of another model: the error says where. No weight has changed.
+        """
+        from mp_core.training.archive import load_weights
+
+        load_weights(self, filepath, skip_mismatch)
+
     # ---- what it consists of
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:

@@ -7,13 +7,14 @@ import math
 import os
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -23,11 +24,12 @@ from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
 from mp_core.layers import Layer
 from mp_core.layers.building import snake_case
+from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.tree import leaves
 
-__all__ = ["load_keras"]
+__all__ = ["load_keras", "opened"]
 
 _CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
 _EXPANSION = 100
@@ -40,13 +42,15 @@ _FEW = 1 << 20
 """A length that a layer may have however few weights there are."""
 _DAMAGES = (
     ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+    struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 """What zipfile, its decompressors, json and h5py raise for damaged files."""
 
 
-def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Layer:
-    """Return the model of a ``.keras`` file of Keras 3, without Keras; it needs h5py.
+def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Any:
+    """Return the model of a ``.keras`` file of Keras 3, or of :meth:`mp_core.Model.save`, without Keras.
+
+    Files that Keras wrote with settings of its own need h5py.
 
     Parameters
     ----------
@@ -58,13 +62,14 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     Returns
     -------
     Sequential or Functional
+        Models that train: :class:`mp_core.Sequential`, :class:`mp_core.Functional`.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     ImportError
-        h5py is not installed.
+        The file needs h5py, which is not installed.
     NotImplementedError
         There are layers that mp_core does not have, or not with these arguments: the error lists them all.
     ValueError
@@ -74,9 +79,28 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     --------
     >>> load_keras("model.keras")(x)  # doctest: +SKIP
     """
-    with needed_by("load_keras"):
-        import h5py
+    return opened(path, custom_objects).model
 
+
+class Opened(NamedTuple):
+    """What a file holds.
+
+    Attributes
+    ----------
+    model : Sequential or Functional
+    entry : dict
+        The configuration of the model, and of its training.
+    optimizer : list of ndarray
+        The variables of its optimizer.
+    """
+
+    model: Any
+    entry: Mapping[str, Any]
+    optimizer: list[Array]
+
+
+def opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> Opened:
+    """Return what a file holds; arguments and errors are those of :func:`load_keras`."""
     path = path_of(path, "path")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"`path` must be a .keras file; {path} is no regular file")
@@ -95,9 +119,25 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
         _check_lengths(part, len(weights))
         _check_version(part, metadata)
         build(part)
-    with _blaming(f"{_WEIGHTS} of {path}"), h5py.File(io.BytesIO(weights), "r") as group:
-        assign(part, _Group(group))
-    return part.layer
+    with _blaming(f"{_WEIGHTS} of {path}"), _groups(weights) as root:
+        assign(part, _Group(root))
+        optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
+    return Opened(part.layer, entry, optimizer)
+
+
+@contextmanager
+def _groups(weights: bytes) -> Iterator[Any]:
+    """Yield the groups of an HDF5 file: by h5py what only that reads."""
+    try:
+        root = hdf5.read(weights)
+    except hdf5.Unsupported:
+        with needed_by("load_keras"):
+            import h5py
+
+        with h5py.File(io.BytesIO(weights), "r") as root:
+            yield root
+    else:
+        yield root
 
 
 @contextmanager
@@ -188,7 +228,7 @@ class _Group:
         if variables is None:
             return []
         if not hasattr(variables, "keys"):
-            raise ValueError(f"{variables.name} must be a group of arrays")
+            raise ValueError("`vars` must be a group of arrays")
         names = sorted(variables, key=lambda name: (len(name), name))  # of numbers from 0 on
         return [_member(variables, name) for name in names]
 
@@ -218,6 +258,8 @@ class _Group:
 
 def _member(group: Any, name: str) -> Any:
     """Return a member of a group, None if there is none; links to elsewhere are refused."""
+    if isinstance(group, dict | np.ndarray | None):
+        return group.get(name) if isinstance(group, dict) else None
     import h5py
 
     if not isinstance(group, h5py.Group) or name not in group:
@@ -228,6 +270,8 @@ def _member(group: Any, name: str) -> Any:
 
 
 def _array(dataset: Any) -> Array:
+    if isinstance(dataset, np.ndarray):
+        return np.array(dataset)
     import h5py
 
     if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:

@@ -1,0 +1,236 @@
+"""Models as ``.keras`` files, which Keras opens too, and their weights as ``.weights.h5`` files."""
+
+import json
+import time
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mp_core.arrays import F32, Array, cast
+from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.checkpoint.output import new_file
+from mp_core.core.cpu import __version__
+from mp_core.layers import Functional, InputLayer, Layer, Sequential
+from mp_core.layers.building import snake_case
+from mp_core.layers.graph import Source
+from mp_core.layers.operation import Operation
+from mp_core.layers.serialization import serialize_keras_object
+from mp_core.layers.symbolic import KerasTensor, traced
+from mp_core.utilities import hdf5
+from mp_core.utilities.arguments import path_of
+
+__all__ = ["archived", "load_weights", "save_model", "save_weights", "written"]
+
+_KERAS = "3.15.1"
+"""The version of Keras whose format the files have."""
+
+
+@contextmanager
+def written(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a stream whose bytes are the file at `path` if the block ends without an error: whole, and on the disk.
+
+    Raises
+    ------
+    FileExistsError
+        There is such a file, and `overwrite` is False.
+    ValueError
+        `path` ends in something else than `suffix`.
+    """
+    path = path_of(path, "path")
+    if not path.name.endswith(suffix):
+        raise ValueError(f"`path` must end in {suffix}; received {path}")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; use overwrite=True to replace it")
+    with new_file(path, force=True) as stream:
+        yield stream
+
+
+# ---- configurations
+
+
+def archived(layer: Layer) -> dict[str, Any]:
+    """Return the configuration of a layer as Keras' files have it, with the shapes for which layers were built."""
+    entry: dict[str, Any] = serialize_keras_object(layer)
+    if isinstance(layer, Functional):
+        entry["module"], entry["registered_name"] = "keras.src.models.functional", "Functional"
+        values, nodes = traced(layer), {part["name"]: part["inbound_nodes"] for part in entry["config"]["layers"]}
+        entry["config"]["layers"] = [
+            {
+                **archived(part),
+                "name": part.name,
+                "inbound_nodes": [_node(part, call, values) for call in nodes[part.name]],
+            }
+            for part in layer.layers
+        ]
+    elif isinstance(layer, Sequential):
+        first = [] if layer.input_layer is None else [layer.input_layer]
+        entry["config"]["layers"] = [archived(part) for part in (*first, *layer.layers)]
+    elif isinstance(layer, Operation):
+        entry |= {"module": "keras.src.ops.numpy", "class_name": layer.operation, "registered_name": layer.operation}
+        entry["config"] = {"name": layer.name}
+    shapes = layer._build_shapes
+    if shapes is not None and not isinstance(layer, InputLayer | Operation):
+        key = "shapes_dict" if isinstance(shapes, dict) else "input_shape"
+        entry["build_config"] = {key: _without_batch(shapes)}
+    return entry
+
+
+def _node(layer: Layer, node: dict[str, Any], values: Mapping[Source, KerasTensor]) -> dict[str, Any]:
+    """Return a node of a graph as Keras has it: with the numbers of an operation, and the shapes of arrays."""
+    args = node["args"]
+    if isinstance(layer, Operation):
+        arrays = iter(args)
+        args = [next(arrays) if value is None else value for value in layer.constants]
+    return {"args": _with_shapes(args, values), "kwargs": _with_shapes(node["kwargs"], values)}
+
+
+def _with_shapes(part: Any, values: Mapping[Source, KerasTensor]) -> Any:
+    if isinstance(part, dict) and part.get("class_name") == "__keras_tensor__":
+        history = part["config"]["keras_history"]
+        x = values[Source(*history)]
+        config = {"shape": list(x.shape), "dtype": x.dtype, "keras_history": history}
+        return {"class_name": "__keras_tensor__", "config": config}
+    if isinstance(part, dict):
+        return {key: _with_shapes(value, values) for key, value in part.items()}
+    return [_with_shapes(value, values) for value in part] if isinstance(part, list | tuple) else part
+
+
+def _without_batch(shapes: Any) -> Any:
+    if isinstance(shapes, dict):
+        return {name: _without_batch(shape) for name, shape in shapes.items()}
+    if shapes and not all(isinstance(n, int | np.integer | None) for n in shapes):
+        return [_without_batch(shape) for shape in shapes]
+    return shapes if shapes is None or not len(shapes) else [None, *map(int, shapes[1:])]
+
+
+# ---- weights
+
+
+def tree_of(layer: Layer) -> dict[str, Any]:
+    """Return the variables of a layer and of those in it, arranged as in Keras' files."""
+    tree: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    layer.save_own_variables(own)
+    if own:
+        tree["vars"] = {name: _storable(x) for name, x in own.items()}
+    for name, parts in _children(layer).items():
+        tree[name] = tree_of(parts) if isinstance(parts, Layer) else {key: tree_of(x) for key, x in parts.items()}
+    return tree
+
+
+def _children(layer: Layer) -> dict[str, Any]:
+    """Return the layers in a layer by their names in files: one, or several by their classes and counts."""
+    if isinstance(layer, Functional | Sequential):
+        return {"layers": numbered(layer)}
+    found: dict[str, Any] = {}
+    for name, part in vars(layer).items():
+        if isinstance(part, Layer):
+            found[name] = part
+        elif isinstance(part, list) and part and all(isinstance(each, Layer) for each in part):
+            found[name] = _counted(part)
+    return found
+
+
+def numbered(model: Any) -> dict[str, Layer]:
+    """Return the layers of a model by their names in its file: classes, counted from the second one on."""
+    return _counted([part for part in model.layers if not isinstance(part, Operation)])
+
+
+def _counted(layers: list[Layer]) -> dict[str, Layer]:
+    counts, found = Counter[str](), {}
+    for layer in layers:
+        name = snake_case(type(layer).__name__)
+        found[name if not counts[name] else f"{name}_{counts[name]}"] = layer
+        counts[name] += 1
+    return found
+
+
+def _storable(x: Any) -> Array:
+    """Return an array in a type that HDF5 has: other floats as float32, which holds all of them."""
+    array: Array = np.asarray(x, order="C")
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    return array if array.dtype.kind in "iuf" and array.dtype.isbuiltin == 1 else cast(array, F32)
+
+
+def _write_tree(file: Any, tree: Mapping[str, Any]) -> None:
+    for part in hdf5.chunks(tree):
+        file.write(memoryview(part).cast("B") if isinstance(part, np.ndarray) else part)
+
+
+# ---- files
+
+
+def save_model(model: Any, path: Any, overwrite: bool) -> None:
+    """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
+    _check_built(model)
+    entry, tree = archived(model), tree_of(model)
+    about = {"keras_version": _KERAS, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"), "mp_core_version": __version__}
+
+    with written(path, ".keras", overwrite) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("metadata.json", json.dumps(about))
+        archive.writestr("config.json", json.dumps(entry))
+        with archive.open("model.weights.h5", "w", force_zip64=True) as weights:
+            _write_tree(weights, tree)
+
+
+def save_weights(model: Any, path: Any, overwrite: bool) -> None:
+    """Write the variables of a model: see :meth:`Trainer.save_weights`."""
+    _check_built(model)
+    tree = tree_of(model)
+    with written(path, ".weights.h5", overwrite) as file:
+        _write_tree(file, tree)
+
+
+def _check_built(model: Any) -> None:
+    if not model.built:
+        raise ValueError(f"'{model.name}' has no weights yet: call it once, or give it an Input")
+
+
+def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
+    """Assign the variables of a file, all or none: see :meth:`Trainer.load_weights`."""
+    _check_built(model)
+    path = path_of(path, "path")
+    try:
+        tree = hdf5.read(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"`path` must be a .weights.h5 file; {path}: {error}") from error
+    pairs: list[tuple[Any, Array]] = []
+    for layer, stored in _matched(model, tree):
+        variables, values = layer._saved_variables(), list(_in_order(stored.get("vars", {})))
+        wanted, found = [v.shape for v in variables], [np.shape(value) for value in values]
+        if wanted != found and skip_mismatch:
+            warnings.warn(f"layer '{layer.name}' has weights {wanted}, {path} {found}: skipped", stacklevel=4)
+        elif wanted != found:
+            raise ValueError(
+                f"layer '{layer.name}' needs weights of shapes {wanted}; {path} has {found}: it is of another model"
+            )
+        else:
+            pairs += zip(variables, values, strict=True)
+    stored_values = [as_stored(np.array(value), v.true_dtype, v.name, copy=False) for v, value in pairs]
+    assign_each([variable for variable, _ in pairs], stored_values)
+
+
+def _matched(layer: Layer, tree: Any) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+    """Yield each layer with variables beside its group in a file."""
+    tree = tree if isinstance(tree, Mapping) else {}
+    if layer.own_variables():
+        yield layer, tree
+    for name, parts in _children(layer).items():
+        below = tree.get(name)
+        if isinstance(parts, Layer):
+            yield from _matched(parts, below)
+        else:
+            for key, part in parts.items():
+                yield from _matched(part, below.get(key) if isinstance(below, Mapping) else None)
+
+
+def _in_order(variables: Any) -> Iterator[Array]:
+    """Yield arrays that are called by their numbers."""
+    names = variables if isinstance(variables, Mapping) else {}
+    return (variables[name] for name in sorted(names, key=lambda name: (len(name), name)))
