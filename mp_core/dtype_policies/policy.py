@@ -11,7 +11,7 @@ from mp_core.arrays import cast, imported
 from mp_core.core.scopes import innermost, replace_innermost
 from mp_core.dtype_policies.lookup import own_config
 from mp_core.dtype_policies.schemes import Scheme
-from mp_core.products.matmul import PackedMatrix
+from mp_core.products.panels import PackedMatrix
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.suggest import suggestion
 

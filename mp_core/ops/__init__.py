@@ -15,8 +15,9 @@ from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.rows import gelu, layer_norm, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
 from mp_core.ops.sums import mean, sum
-from mp_core.products.matmul import PackedMatrix, matmul
+from mp_core.products.matmul import matmul
 from mp_core.products.packing import pack
+from mp_core.products.panels import PackedMatrix
 
 __all__ = [
     "PackedMatrix",

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.core.names import Activation, FloatName
-from mp_core.products.panels import Panels
+from mp_core.products.panels import PackedMatrix
 
 _Array = np.ndarray[Any, Any]
 
 def fixed_matmul(
     a: ArrayLike,
-    b: Panels,
+    b: PackedMatrix,
     scales: _Array,
     zeros: _Array,
     *,
@@ -19,7 +19,7 @@ def fixed_matmul(
 ) -> _Array: ...
 def dynamic_matmul(
     a: ArrayLike,
-    b: Panels,
+    b: PackedMatrix,
     *,
     scale: float | None = None,
     out_dtype: FloatName | DTypeLike | None = None,

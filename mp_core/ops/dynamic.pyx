@@ -9,7 +9,7 @@ cimport numpy as cnp
 
 from mp_core.core.header cimport MP_I8
 from mp_core.products.operands cimport TO_CODES, Call, multiply
-from mp_core.products.panels cimport Panels
+from mp_core.products.panels cimport PackedMatrix
 
 import numpy as np
 
@@ -54,9 +54,9 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     >>> dynamic_matmul(np.array([[1.0, 2.0]], np.float32), w).round(1)
     array([[1.5, 2.5]], dtype=float32)
     """
-    if (not isinstance(b, Panels) or (<Panels>b).format != MP_I8 or (<Panels>b).scale is None
-            or (<Panels>b).group or len((<Panels>b).shape) != 2):
-        found = b if isinstance(b, Panels) else type(b).__name__
+    if (not isinstance(b, PackedMatrix) or (<PackedMatrix>b).format != MP_I8 or (<PackedMatrix>b).scale is None
+            or (<PackedMatrix>b).group or len((<PackedMatrix>b).shape) != 2):
+        found = b if isinstance(b, PackedMatrix) else type(b).__name__
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {found}")
     if scale is not None:
         if isinstance(scale, bool) or getattr(scale, "dtype", None) == np.bool_:
@@ -89,7 +89,7 @@ cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
             and cnp.PyArray_DIM(x, 0) == length)
 
 
-def fixed_matmul(a, Panels b not None, cnp.ndarray scales not None, cnp.ndarray zeros not None, *, bias=None,
+def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray scales not None, cnp.ndarray zeros not None, *, bias=None,
                  activation=None):
     """Return ``activation(codes @ b + bias)``, ``codes = quantize(a, axis=-1, scale=scales, zero_point=zeros).values``.
 

@@ -7,7 +7,7 @@ import numpy as np
 from mp_core.arrays import Array, as_float, imported_all, imported_out
 from mp_core.dtypes import parse
 from mp_core.products.general import multiply_any
-from mp_core.products.panels import Panels
+from mp_core.products.panels import PackedMatrix
 from mp_core.quantization import QuantizedArray, quantize
 
 __all__ = ["dynamic_any"]
@@ -15,7 +15,7 @@ __all__ = ["dynamic_any"]
 
 def dynamic_any(
     a: Any,
-    b: Panels,
+    b: PackedMatrix,
     scale: Any,
     zeros: Array | None,
     out_dtype: Any,

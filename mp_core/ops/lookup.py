@@ -8,7 +8,7 @@ from mp_core.arrays import FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
 from mp_core.dtypes import ALLOWED, is_float, name_of
-from mp_core.quantization import QuantizedArray, dequantize
+from mp_core.quantization import QuantizedArray, check_unchanged, dequantize
 from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import KINDS
 from mp_core.utilities.arguments import integer, kind_of
@@ -66,7 +66,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
         out = np.empty(shape, dtype)
         gather(table, places, out, FORMATS[table.dtype], FORMATS[dtype])
         return out
-    table._check()
+    check_unchanged(table)
     if not is_wide and _is_gathered(table):
         group = table.shape[1] if table.group_size is None else table.group_size
         values, scale, codes = contiguous(table.values), contiguous(table.scale), CODES[name_of(table.dtype)]

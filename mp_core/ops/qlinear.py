@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core.arrays import F32, I8, Array
-from mp_core.products.matmul import PackedMatrix, matmul
+from mp_core.products.matmul import matmul
+from mp_core.products.panels import PackedMatrix
 from mp_core.products.quantized import scales_columns, scales_rows
 from mp_core.quantization import QuantizedArray, check_unchanged
 from mp_core.quantization.codes import parse_codes

@@ -25,10 +25,9 @@ from mp_core.arrays.formats import PRODUCTS, RESULT_DTYPES
 from mp_core.dtypes import ALLOWED, is_float, name_of, parse, result_type
 from mp_core.products import float64
 from mp_core.products.operands import ACTIVATIONS, most_exact_k, multiply_normal
-from mp_core.products.panels import Panels
+from mp_core.products.panels import PackedMatrix
 from mp_core.products.quantized import (
     Factors,
-    Quantized,
     has_scale,
     matrix_of,
     multipliable,
@@ -37,6 +36,7 @@ from mp_core.products.quantized import (
     scales_rows,
     unpacked,
 )
+from mp_core.quantization import QuantizedArray, check_unchanged, dequantize
 
 __all__ = ["multiply_any"]
 
@@ -58,17 +58,19 @@ def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation
         raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     held = imported_out(out)
-    a, b, bias, residual = imported_all(("a", "b", "bias", "residual"), a, b, bias, residual, kept=(Quantized, Panels))
+    a, b, bias, residual = imported_all(
+        ("a", "b", "bias", "residual"), a, b, bias, residual, kept=(QuantizedArray, PackedMatrix)
+    )
     result = _multiply(a, b, wanted, held, _Epilogue(bias, _NAMES[activation], residual))
     return result if out is None else out
 
 
 def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue) -> Array:
     """Multiply operands that are plain arrays, numbers, quantized or packed."""
-    if isinstance(a, Panels):
+    if isinstance(a, PackedMatrix):
         a = unpacked(a)
-    if isinstance(b, Quantized) and len(b.shape) > 2 and scales_columns(b):
-        a = a if isinstance(a, Quantized) else asarray(a, "a")
+    if isinstance(b, QuantizedArray) and len(b.shape) > 2 and scales_columns(b):
+        a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
         batch = _broadcast(a.shape[:-2], b.shape[:-2])
         if 0 not in (*batch, *a.shape[-2:-1], *b.shape[-1:]):
             return _matrix_by_matrix(a, b, batch, wanted, out, epilogue)
@@ -117,13 +119,13 @@ def _for_each_row(x: Array | None, shape: tuple[int, ...]) -> Array | None:
 
 
 def _matrix_by_matrix(
-    a: Any, b: Quantized, batch: tuple[int, ...], wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue
+    a: Any, b: QuantizedArray, batch: tuple[int, ...], wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue
 ) -> Array:
     """Return the product with a quantized `b` of more axes, whose matrices each have their scales."""
-    b._check()
-    if isinstance(a, Quantized):
-        a._check()
-        a = a if scales_rows(a) else a._numbers(F32)
+    check_unchanged(b)
+    if isinstance(a, QuantizedArray):
+        check_unchanged(a)
+        a = a if scales_rows(a) else dequantize(a, F32)
     shape = batch + a.shape[-2:-1] + b.shape[-1:]
     residual = None if epilogue.residual is None else _residual(epilogue.residual, shape, True)
     products = [
@@ -144,12 +146,12 @@ def _matrix_by_matrix(
 
 
 def _factors(a: Any, b: Any) -> Factors:
-    """Return the operands as arrays or Panels of types that multiply, codes with their scales."""
+    """Return the operands as arrays or PackedMatrix of types that multiply, codes with their scales."""
     scale = zero = default = None
-    if isinstance(a, Quantized) or isinstance(b, Quantized) or has_scale(b):
+    if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
         a, b, scale, zero, default = multipliable(a, b)
     a = asarray(a, "a")
-    if not isinstance(b, Panels):
+    if not isinstance(b, PackedMatrix):
         b = asarray(b, "b")
     if a.ndim == 0 or len(b.shape) == 0:
         raise ValueError(f"`a` and `b` must have at least 1 axis; received shapes {a.shape} and {b.shape}")
@@ -169,7 +171,7 @@ def _shape(factors: Factors) -> tuple[int, ...]:
             f"and {b.shape}"
         )
     if not is_float(a.dtype):
-        most = most_exact_k(a.dtype is U8 or zero is not None, isinstance(b, Panels) and b.zero_point is not None)
+        most = most_exact_k(a.dtype is U8 or zero is not None, isinstance(b, PackedMatrix) and b.zero_point is not None)
         if k > most:
             raise ValueError(f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}")
     batch = a.shape[:-2] if len(b.shape) < 3 else _broadcast(a.shape[:-2], b.shape[:-2])
@@ -177,7 +179,7 @@ def _shape(factors: Factors) -> tuple[int, ...]:
     return shape
 
 
-def _of_types_that_multiply(a: Array, b: Array | Panels) -> tuple[Array, Array | Panels, np.dtype[Any]]:
+def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
     """Return the operands in types that multiply, and the default type of the result."""
     name = name_of(b.dtype)
     known = PRODUCTS.get((name_of(a.dtype), name))
@@ -191,7 +193,7 @@ def _of_types_that_multiply(a: Array, b: Array | Panels) -> tuple[Array, Array |
     promoted = result_type(a.dtype, b.dtype)
     a = a if a.dtype is promoted else cast(a, promoted)
     if (name_of(a.dtype), name) not in PRODUCTS and b.dtype is not promoted:
-        b = cast(b.unpack() if isinstance(b, Panels) else b, promoted)
+        b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, promoted)
     return a, b, promoted
 
 

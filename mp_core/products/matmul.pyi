@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.core.names import Activation, FloatName
-from mp_core.products.panels import Panels
 
 _Array = np.ndarray[Any, Any]
 
@@ -18,7 +17,3 @@ def matmul(
     activation: Activation | None = None,
     residual: ArrayLike | None = None,
 ) -> _Array: ...
-
-class PackedMatrix(Panels):
-    def __matmul__(self, other: Any) -> _Array: ...
-    def __rmatmul__(self, other: Any) -> _Array: ...

@@ -1,13 +1,12 @@
-"""``mp_core.matmul``, and the packed matrix, whose operators call it."""
+"""``mp_core.matmul``."""
 
 from cpython.ref cimport PyObject
 
 from mp_core.products.operands cimport NO_SCALES, Call, multiply
-from mp_core.products.panels cimport Panels
 
-from mp_core.arrays.formats import PANEL_DTYPES
-from mp_core.products.general import multiply_any
 from mp_core.arrays.recorded import call_recorded
+from mp_core.products.general import multiply_any
+from mp_core.products.panels import _restore  # no-cython-lint: pickles of earlier versions have it from here
 
 
 def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residual=None):
@@ -149,47 +148,3 @@ def matmul(a, b, *, out_dtype=None, out=None, bias=None, activation=None, residu
         arguments = {"out_dtype": out_dtype, "out": out, "bias": bias, "activation": activation, "residual": residual}
         result = call_recorded(matmul, (a, b), arguments)
     return multiply_any(a, b, out_dtype, out, bias, activation, residual) if result is None else result
-
-
-cdef class PackedMatrix(Panels):
-    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
-
-    Immutable, picklable, the same on every instruction set.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        The logical shape, ``(..., k, n)``.
-    dtype : numpy.dtype
-        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
-    scale : numpy.ndarray or None
-        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
-    zero_point : numpy.ndarray or None
-        Of int8, int32, shape (n,): what stands for zero. None: 0.
-    group_size : int or None
-        Elements along k that share a scale.
-    nbytes : int
-        Bytes held, scales and column sums included.
-    """
-
-    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
-
-    def __matmul__(self, other):
-        return matmul(self, other)
-
-    def __rmatmul__(self, other):
-        return matmul(other, self)
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
-
-    def __reduce__(self):
-        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
-                          self.group_size)
-
-    def __repr__(self):
-        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
-
-
-def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
-    return PackedMatrix(shape, PANEL_DTYPES.get(name), data, column_sums, scale, zero_point, group_size)

@@ -38,7 +38,7 @@ cdef struct Batch:                # the batch axes of an operand: all but the la
     bint vector                   # the operand has one axis: it is a row on the left, a column on the right
     int axes                      # how many there are
     const cnp.npy_intp *lengths
-    const cnp.npy_intp *strides   # in bytes; of Panels in matrices
+    const cnp.npy_intp *strides   # in bytes; of PackedMatrix in matrices
 
 cdef struct Parts:
     mp_product product

@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.products.panels import Panels
+from mp_core.products.panels import PackedMatrix
 
 _Array = np.ndarray[Any, Any]
 
@@ -11,7 +11,7 @@ REASONS: dict[int, str]
 
 def multiply_normal(
     a: _Array,
-    b: _Array | Panels,
+    b: _Array | PackedMatrix,
     out_dtype: np.dtype[Any],
     out: _Array | None,
     epilogue: tuple[_Array | None, str | None, _Array | None],

@@ -23,7 +23,7 @@ from mp_core.core.library cimport (
 )
 from mp_core.core.run cimport run_product
 from mp_core.arrays.formats cimport Formats, format_named, format_of, formats
-from mp_core.products.panels cimport Panels
+from mp_core.products.panels cimport PackedMatrix
 
 cnp.import_array()
 
@@ -74,10 +74,10 @@ cdef int describe_left(object x, Parts *parts) except -1:
 
 
 cdef int describe_right(object x, Parts *parts) except -1:
-    """Describe the right operand, an array or Panels, whose k must be that of the left one."""
+    """Describe the right operand, an array or PackedMatrix, whose k must be that of the left one."""
     cdef mp_right *b = &parts.product.b
     cdef cnp.ndarray array
-    cdef Panels panels
+    cdef PackedMatrix panels
     cdef cnp.npy_intp *dims
     cdef cnp.npy_intp *strides
     cdef int axes
@@ -93,7 +93,7 @@ cdef int describe_right(object x, Parts *parts) except -1:
         b.rs, b.cs = strides[axes], cnp.PyArray_ITEMSIZE(array) if parts.b.vector else strides[axes + 1]
         parts.product.n = 1 if parts.b.vector else dims[axes + 1]
         return MP_ACCEPTED if dims[axes] == parts.product.k else NO_FIT
-    if not isinstance(x, Panels):
+    if not isinstance(x, PackedMatrix):
         return NO_ARRAY
     panels = x
     b.data, b.format = cnp.PyArray_BYTES(panels.data), panels.format
@@ -161,12 +161,12 @@ cdef inline bint is_apart(cnp.ndarray out, PyObject *x) noexcept:
 
 cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
     """Whether `out` shares memory with an array that the product reads."""
-    cdef Panels b
+    cdef PackedMatrix b
     if type(<object>call.b) is cnp.ndarray:
         if not apart(out, <cnp.ndarray>call.b):
             return True
     else:
-        b = <Panels>call.b
+        b = <PackedMatrix>call.b
         if not (is_apart(out, <PyObject *>b.scale) and is_apart(out, <PyObject *>b.zero_point)):
             return True
     return not (apart(out, <cnp.ndarray>call.a) and is_apart(out, call.bias) and is_apart(out, call.residual)

@@ -8,9 +8,10 @@ from mp_core.arrays import I8, asarray, cast
 from mp_core.arrays.formats import NARROW, PANELS
 from mp_core.core.names import PanelName
 from mp_core.dtypes import WIDE, name_of, parse
-from mp_core.products.matmul import PackedMatrix
+from mp_core.products.panels import PackedMatrix
 from mp_core.products.panels import pack as _pack
-from mp_core.products.quantized import Quantized, pack_quantized, scales_columns
+from mp_core.products.quantized import pack_quantized, scales_columns
+from mp_core.quantization import QuantizedArray
 
 __all__ = ["pack"]
 
@@ -47,7 +48,7 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     >>> pack(np.eye(3, dtype=np.float32), dtype="bfloat16")
     PackedMatrix(shape=(3, 3), dtype=bfloat16)
     """
-    if isinstance(b, Quantized):
+    if isinstance(b, QuantizedArray):
         if dtype is not None:
             raise TypeError(f"`dtype` must be None for a quantized `b`; received {dtype!r}")
         if len(b.shape) != 2 or not scales_columns(b):
@@ -55,7 +56,7 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
                 "a quantized `b` must be one matrix with one scale or one per column (axis=1), symmetric if int4 or in "
                 f"groups, which have a multiple of 8; received {b.dtype} of shape {b.shape} with scales {b.scale.shape}"
             )
-        return pack_quantized(b, PackedMatrix)
+        return pack_quantized(b)
     wanted = None if dtype is None else parse(dtype)
     b = asarray(b, "b")
     if b.ndim < 2:
@@ -70,4 +71,4 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
         if target is I8:
             raise TypeError(f"`b` must be int8 to be packed as int8: quantize it first; received {b.dtype.name}")
         b = cast(b, target)
-    return _pack(PackedMatrix, b, target)
+    return _pack(b, target)

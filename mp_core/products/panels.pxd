@@ -1,7 +1,7 @@
 cimport numpy as cnp
 
 
-cdef class Panels:
+cdef class PackedMatrix:
     cdef readonly tuple shape
     cdef readonly object dtype
     cdef readonly cnp.ndarray data         # uint8, the panels of all matrices, then slack

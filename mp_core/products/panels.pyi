@@ -1,10 +1,10 @@
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
-class Panels:
+class PackedMatrix:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     data: _Array
@@ -27,15 +27,14 @@ class Panels:
     @property
     def ndim(self) -> int: ...
     def unpack(self) -> _Array: ...
-
-_AnyPanels = TypeVar("_AnyPanels", bound=Panels)
+    def __matmul__(self, other: Any) -> _Array: ...
+    def __rmatmul__(self, other: Any) -> _Array: ...
 
 def aligned_empty(nbytes: int) -> _Array: ...
 def pack(
-    kind: type[_AnyPanels],
     b: _Array,
     dtype: np.dtype[Any],
     scale: _Array | None = None,
     zero_point: _Array | None = None,
     group_size: int | None = None,
-) -> _AnyPanels: ...
+) -> PackedMatrix: ...

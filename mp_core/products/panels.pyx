@@ -16,7 +16,7 @@ from mp_core.core.header cimport (
 
 import numpy as np
 
-from mp_core.arrays.formats import PANELS
+from mp_core.arrays.formats import PANEL_DTYPES, PANELS
 
 cdef extern from "library/packing.h" nogil:
     enum:
@@ -46,8 +46,41 @@ cdef int panel_format(dtype) except? -1:
     return -1 if fmt is None else fmt
 
 
-cdef class Panels:
-    """A packed matrix without operators: what a :class:`mp_core.PackedMatrix` holds, and how it is checked."""
+cdef object _matmul = None
+
+
+cdef object product(a, b):
+    """Return `a @ b`. matmul reads packed matrices, so it is imported when an operator needs it first."""
+    global _matmul
+    if _matmul is None:
+        from mp_core.products.matmul import matmul
+        _matmul = matmul
+    return _matmul(a, b)
+
+
+cdef class PackedMatrix:
+    """The right operand of a product, packed once for :func:`mp_core.matmul`. Made by :func:`mp_core.pack`.
+
+    Immutable, picklable, the same on every instruction set.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The logical shape, ``(..., k, n)``.
+    dtype : numpy.dtype
+        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
+    scale : numpy.ndarray or None
+        For a packed :class:`mp_core.QuantizedArray`: float32, shape (n,), or (groups of k, n).
+    zero_point : numpy.ndarray or None
+        Of int8, int32, shape (n,): what stands for zero. None: 0.
+    group_size : int or None
+        Elements along k that share a scale.
+    nbytes : int
+        Bytes held, scales and column sums included.
+    """
+
+    __array_ufunc__ = None  # of NumPy's operators only @ knows a packed matrix
+
     def __cinit__(self, shape, dtype, data, column_sums=None, scale=None, zero_point=None, group_size=None):
         self.shape, self.dtype = tuple([whole_number(length) for length in shape]), dtype
         self.format = panel_format(dtype) if isinstance(dtype, np.dtype) else -1
@@ -105,6 +138,26 @@ cdef class Panels:
                     cnp.PyArray_BYTES(out) + (matrix * self.k * self.n + column) * size, self.n)
         return out
 
+    def __matmul__(self, other):
+        return product(self, other)
+
+    def __rmatmul__(self, other):
+        return product(other, self)
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("a PackedMatrix is no array: unpack() returns the elements that it holds")
+
+    def __reduce__(self):
+        return _restore, (self.shape, self.dtype.name, self.data, self.column_sums, self.scale, self.zero_point,
+                          self.group_size)
+
+    def __repr__(self):
+        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _restore(shape, name, data, column_sums, scale, zero_point, group_size):
+    return PackedMatrix(shape, PANEL_DTYPES.get(name), data, column_sums, scale, zero_point, group_size)
+
 
 def _data_bytes(int fmt, shape):
     """Return the bytes of the panels and of MP_SLACK; raise if they exceed PY_SSIZE_T_MAX, counting a length 0 as 1."""
@@ -139,8 +192,8 @@ def aligned_empty(Py_ssize_t nbytes):
     return block[shift:shift + nbytes]
 
 
-def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
-    """Return `b` (..., k, n), packed as `kind`, a class of :class:`Panels`.
+def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
+    """Return `b` (..., k, n), packed.
 
     `b` is in native byte order and has any strides. `dtype` is that of `b`, or int4 for codes in int8.
     """
@@ -149,7 +202,7 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
     cdef Py_ssize_t matrices = 1, axis
     cdef tuple shape = (<object>b).shape
     cdef cnp.ndarray sums = None, matrix, data
-    cdef Panels packed
+    cdef PackedMatrix packed
     for axis in range(ndim - 2):
         matrices *= cnp.PyArray_DIM(b, <int>axis)
     p.kernels, p.format = mp_active(), panel_format(dtype)
@@ -158,7 +211,7 @@ def pack(type kind not None, cnp.ndarray b not None, dtype, scale=None, zero_poi
         sums = np.zeros((matrices, p.n), np.int32)
     data = aligned_empty(_data_bytes(p.format, shape))
     memset(cnp.PyArray_BYTES(data) + cnp.PyArray_SIZE(data) - MP_SLACK, 0, MP_SLACK)
-    packed = kind(shape, dtype, data, sums, scale, zero_point, group_size)
+    packed = PackedMatrix(shape, dtype, data, sums, scale, zero_point, group_size)
     p.rs, p.cs = cnp.PyArray_STRIDE(b, ndim - 2), cnp.PyArray_STRIDE(b, ndim - 1)
     threads = threads_for(<double>p.k * p.n, MP_PACKING_WORK)
     for index, place in enumerate(np.ndindex(shape[:ndim - 2]) if cnp.PyArray_SIZE(b) else ()):

@@ -1,16 +1,16 @@
-"""Quantized operands of products: which multiply as codes, and what becomes of the others."""
+"""QuantizedArray operands of products: which multiply as codes, and what becomes of the others."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mp_core.arrays import F32, F64, I8, U8, Array, asarray, cast
 from mp_core.dtypes import is_float, name_of
-from mp_core.products.panels import Panels, pack
+from mp_core.products.panels import PackedMatrix, pack
+from mp_core.quantization import QuantizedArray, check_unchanged, dequantize, unpacked_codes
 
 __all__ = [
     "Factors",
-    "Quantized",
     "has_scale",
     "matrix_of",
     "multipliable",
@@ -22,42 +22,11 @@ __all__ = [
 ]
 
 
-class Quantized:
-    """Codes and their scales as products read them: the base of :class:`mp_core.QuantizedArray`.
-
-    That class lies in a higher module than products, which know its arrays by this one (docs/architecture.md).
-    Its attributes are those of a :class:`mp_core.QuantizedArray`.
-    """
-
-    values: Array
-    scale: Any
-    zero_point: Any
-    axis: Any
-    group_size: int | None
-    dtype: Any
-    shape: Any
-
-    def _check(self) -> None:
-        """Raise ValueError if the arrays are no longer as they were checked when this was made."""
-        raise NotImplementedError
-
-    def _elements(self) -> Array:
-        """Return the codes, one to an element."""
-        raise NotImplementedError
-
-    def _numbers(self, dtype: np.dtype[Any]) -> Array:
-        """Return what the codes stand for."""
-        raise NotImplementedError
-
-
-AnyPanels = TypeVar("AnyPanels", bound=Panels)
-
-
 class Factors(NamedTuple):
     """What kernels multiply: `a` and `b`, and, where `a` holds codes, its scales and zero points."""
 
     a: Array
-    b: Any  # an array or Panels
+    b: Any  # an array or PackedMatrix
     scale: Array | None
     zero: Array | None
     dtype: np.dtype[Any]  # of the result by default
@@ -65,15 +34,15 @@ class Factors(NamedTuple):
 
 def has_scale(b: Any) -> bool:
     """Whether `b` is a packed matrix of codes with scales."""
-    return isinstance(b, Panels) and b.scale is not None
+    return isinstance(b, PackedMatrix) and b.scale is not None
 
 
-def scales_rows(q: Quantized) -> bool:
+def scales_rows(q: QuantizedArray) -> bool:
     """Whether q, as a left operand, multiplies as integers: its scale can be applied after the product."""
     return (q.dtype is I8 or q.dtype is U8) and q.group_size is None and q.scale.shape[-1:] == (1,)
 
 
-def scales_columns(q: Quantized) -> bool:
+def scales_columns(q: QuantizedArray) -> bool:
     """Whether each matrix of q, as a right operand, can be packed with its scales: by column, or by groups of k."""
     if len(q.shape) < 2 or q.dtype.itemsize > 1 or (q.zero_point is not None and name_of(q.dtype) == "int4"):
         return False
@@ -93,7 +62,7 @@ def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
         own = index[len(index) - lead :]
         return part[tuple(i if n > 1 else 0 for i, n in zip(own, part.shape[:lead], strict=True))]
 
-    if not isinstance(x, Quantized):
+    if not isinstance(x, QuantizedArray):
         return at_index(x)
     zero = None if x.zero_point is None else at_index(x.zero_point)
     axes = tuple(axis - lead for axis in x.axis if axis >= lead)
@@ -101,24 +70,24 @@ def matrix_of(x: Any, index: tuple[int, ...]) -> Any:
     return kind(at_index(x.values), at_index(x.scale), zero, axes, x.group_size, x.dtype, x.shape[lead:])
 
 
-def pack_quantized(b: Quantized, kind: type[AnyPanels]) -> AnyPanels:
-    """Return one matrix that :func:`scales_columns`, packed as `kind`; uint8 and uint4 codes as int8."""
-    b._check()
+def pack_quantized(b: QuantizedArray) -> PackedMatrix:
+    """Return one matrix that :func:`scales_columns`, packed; uint8 and uint4 codes as int8."""
+    check_unchanged(b)
     n = b.shape[1]
     scale = np.array(np.broadcast_to(b.scale, (len(b.scale), n)), np.float32, order="C")  # `b` may change
-    values, zero = b._elements(), None if b.zero_point is None else b.zero_point.reshape(-1)
+    values, zero = unpacked_codes(b), None if b.zero_point is None else b.zero_point.reshape(-1)
     if b.dtype is U8:  # u - zero = (u - 128) - (zero - 128), and u - 128 is int8
         values, zero = _less_128(values), np.full(1, -128, np.int32) if zero is None else zero - np.int32(128)
     if zero is not None:
         zero = np.array(np.broadcast_to(zero, (n,)), np.int32)
     dtype = I8 if b.dtype is U8 or name_of(b.dtype) == "uint4" else b.dtype
-    return pack(kind, values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
+    return pack(values, dtype, scale if b.group_size else scale[0], zero, b.group_size)
 
 
-def pack_unsigned(b: Array) -> Panels:
+def pack_unsigned(b: Array) -> PackedMatrix:
     """Return matrices of uint8, packed as int8: codes less 128, with a zero point of -128."""
     n = b.shape[-1]
-    return pack(Panels, _less_128(b), I8, np.ones(n, np.float32), np.full(n, -128, np.int32))
+    return pack(_less_128(b), I8, np.ones(n, np.float32), np.full(n, -128, np.int32))
 
 
 def _less_128(x: Array) -> Array:
@@ -131,25 +100,25 @@ def multipliable(a: Any, b: Any) -> Factors:
     The scales of `a` are with them if both stay integers.
     The result is by default float32, or of the type of an operand in floats of more than 8 bits.
     """
-    if isinstance(b, Quantized) and len(b.shape) == 2 and scales_columns(b):
-        b = pack_quantized(b, Panels)
+    if isinstance(b, QuantizedArray) and len(b.shape) == 2 and scales_columns(b):
+        b = pack_quantized(b)
     packed = has_scale(b)
-    if isinstance(a, Quantized) and scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
-        a._check()
+    if isinstance(a, QuantizedArray) and scales_rows(a) and packed and b.dtype is I8 and b.group_size is None:
+        check_unchanged(a)
         return Factors(a.values, b, a.scale, a.zero_point, F32)
-    a = a if isinstance(a, Quantized) else asarray(a, "a")
-    b = b if isinstance(b, Quantized | Panels) else asarray(b, "b")
-    beside = b if isinstance(a, Quantized) else a
-    floats = not isinstance(beside, Quantized) and not has_scale(beside) and is_float(beside.dtype)
+    a = a if isinstance(a, QuantizedArray) else asarray(a, "a")
+    b = b if isinstance(b, QuantizedArray | PackedMatrix) else asarray(b, "b")
+    beside = b if isinstance(a, QuantizedArray) else a
+    floats = not isinstance(beside, QuantizedArray) and not has_scale(beside) and is_float(beside.dtype)
     narrow = floats and "float8" in name_of(beside.dtype)  # of too few bits for scaled codes
     dtype = beside.dtype if floats and not narrow else F32
     exact = F64 if dtype is F64 else F32
-    if isinstance(b, Quantized):
-        b = b._numbers(exact)
+    if isinstance(b, QuantizedArray):
+        b = dequantize(b, exact)
     elif packed and (b.zero_point is not None or exact is F64 or narrow):
         b = unpacked(b, exact)
-    a = a._numbers(exact) if isinstance(a, Quantized) else _wide(a)
-    b = b if isinstance(b, Panels) else _wide(b)
+    a = dequantize(a, exact) if isinstance(a, QuantizedArray) else _wide(a)
+    b = b if isinstance(b, PackedMatrix) else _wide(b)
     return Factors(a, b, None, None, dtype)
 
 
@@ -158,7 +127,7 @@ def _wide(x: Array) -> Array:
     return x if is_float(x.dtype) and "float8" not in name_of(x.dtype) else cast(x, F32)
 
 
-def unpacked(b: Panels, dtype: np.dtype[Any] = F32) -> Array:
+def unpacked(b: PackedMatrix, dtype: np.dtype[Any] = F32) -> Array:
     """Return what a packed matrix holds, codes with scales as the floats of `dtype` that they stand for."""
     if b.scale is None:
         return b.unpack()

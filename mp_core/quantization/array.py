@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, out_of_band, refuse_masked
 from mp_core.dtypes import name_of
-from mp_core.products.matmul import matmul
-from mp_core.products.quantized import Quantized
 from mp_core.quantization.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
-from mp_core.quantization.recipe import Parts, Recipe, pack_nibbles, unpack_nibbles
+from mp_core.quantization.recipe import QuantizedFields, Recipe, pack_nibbles, unpack_nibbles
 from mp_core.utilities.arguments import axis_of, integer
 from mp_core.utilities.html import html_table
 
@@ -23,7 +21,7 @@ _NO_ARRAY = "dequantize() returns what it stands for, `values` has the codes"
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class QuantizedArray(Parts, Quantized):
+class QuantizedArray(QuantizedFields):
     """Codes and what they stand for: ``scale * (q - zero_point)``.
 
     Made by :func:`quantize`, or of codes that another tool made: `scale` and `zero_point` may then be given as
@@ -175,13 +173,13 @@ class QuantizedArray(Parts, Quantized):
         """Multiply matrices, as :func:`mp_core.matmul` does; NumPy has no other function of quantized arrays."""
         if ufunc is not np.matmul or method != "__call__" or kwargs.keys() - {"out"}:
             raise TypeError(f"numpy.{ufunc.__name__} takes no QuantizedArray: {_NO_ARRAY}")
-        return matmul(*inputs, out=kwargs.get("out", (None,))[0])
+        return _matmul(*inputs, out=kwargs.get("out", (None,))[0])
 
     def __matmul__(self, other: Any) -> Array:
-        return matmul(self, other)
+        return _matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
-        return matmul(other, self)
+        return _matmul(other, self)
 
     def __repr__(self) -> str:
         short = self.values.size > _SHOWN
@@ -201,17 +199,6 @@ class QuantizedArray(Parts, Quantized):
         caption = f"QuantizedArray {self.shape}, {self.dtype}, scales along {self.axis}{groups}"
         return html_table(rows, f"{caption}: {share:.0%} of the bytes of float32", left=(0, 1, 2))
 
-    def _check(self) -> None:
-        check_unchanged(self)
-
-    def _elements(self) -> Array:
-        return unpacked_codes(self)
-
-    def _numbers(self, dtype: np.dtype[Any]) -> Array:
-        from mp_core.quantization.calls import dequantize
-
-        return dequantize(self, dtype)
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise TypeError(f"a QuantizedArray is no array: {_NO_ARRAY}")
 
@@ -226,7 +213,7 @@ class QuantizedArray(Parts, Quantized):
         >>> q.T.shape, q.T.axis, q.T.values.base is q.values
         ((2, 2), (1,), True)
         """
-        self._check()
+        check_unchanged(self)
         codes, shape = CODES[name_of(self.dtype)], self.shape[::-1]
         values = self.values.T
         if codes.packed:
@@ -240,6 +227,13 @@ class QuantizedArray(Parts, Quantized):
     def nbytes(self) -> int:
         """Bytes of values, scales and zero points together."""
         return sum(part.nbytes for part in (self.values, self.scale, self.zero_point) if part is not None)
+
+
+def _matmul(a: Any, b: Any, out: Any = None) -> Array:
+    """Return `a @ b`. Products read quantized arrays, so they lie above: the operators alone call upward."""
+    from mp_core.products.matmul import matmul
+
+    return matmul(a, b, out=out)
 
 
 def _codes_of(values: Any, dtype: DTypeLike | None) -> Codes:

@@ -9,7 +9,7 @@ from libc.string cimport memmove
 
 from mp_core.core.arrays cimport may_be_key
 from mp_core.core.header cimport MP_CODE_U8, MP_FLOATS
-from mp_core.quantization.recipe cimport Parts, Recipe, fits, positive_and_finite
+from mp_core.quantization.recipe cimport QuantizedFields, Recipe, fits, positive_and_finite
 
 from mp_core.arrays import FORMATS, cast, check_out, imported_out
 from mp_core.dtypes import parse
@@ -143,7 +143,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     (2, 3)
     """
     cdef Recipe r
-    cdef Parts q
+    cdef QuantizedFields q
     cdef bint with_zeros
     if not (type(x) is cnp.ndarray and format_of(x) < MP_FLOATS and may_be_key(dtype) and type(symmetric) is bool
             and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)
@@ -163,8 +163,8 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     if out is None:
         q = r.new(QuantizedArray, with_zeros)
     else:
-        if not (type(out) is QuantizedArray and r.agrees(out) and ((<Parts>out).zero_point is not None) == with_zeros
-                and r.holds(out, x, True)):
+        if not (type(out) is QuantizedArray and r.agrees(out)
+                and ((<QuantizedFields>out).zero_point is not None) == with_zeros and r.holds(out, x, True)):
             x = general.source_for(out, x, r, with_zeros)
         q = out
     if scale is not None:
@@ -207,7 +207,7 @@ def dequantize(q, dtype="float32", *, out=None):
     array([-1.27,  0.5 ], dtype=float32)
     """
     cdef Recipe r
-    cdef Parts parts
+    cdef QuantizedFields parts
     cdef cnp.ndarray x = None
     cdef bint held
     number = formats.get(dtype) if may_be_key(dtype) else None

@@ -3,7 +3,7 @@ cimport numpy as cnp
 from mp_core.core.library cimport mp_quantization
 
 
-cdef class Parts:
+cdef class QuantizedFields:
     cdef readonly cnp.ndarray values, scale, zero_point
     cdef readonly tuple axis, shape
     cdef readonly object group_size, dtype
@@ -23,10 +23,10 @@ cdef class Recipe:
     cdef readonly bint direct          # kernels take the arrays as they are: no axes to transpose, no byte of two rows
     cdef readonly bint with_zeros      # if scales are found, zero points are found too
 
-    cdef Parts new(self, type kind, bint with_zeros)
-    cdef bint agrees(self, Parts q) except -1
-    cdef bint holds(self, Parts q, cnp.ndarray x, bint to_write) except -1
-    cdef int run(self, cnp.ndarray x, int fmt, Parts q, bint given, bint back) except -1
+    cdef QuantizedFields new(self, type kind, bint with_zeros)
+    cdef bint agrees(self, QuantizedFields q) except -1
+    cdef bint holds(self, QuantizedFields q, cnp.ndarray x, bint to_write) except -1
+    cdef int run(self, cnp.ndarray x, int fmt, QuantizedFields q, bint given, bint back) except -1
     cdef int run_arrays(self, cnp.ndarray x, int fmt, cnp.ndarray values, cnp.ndarray scale, cnp.ndarray zero_point,
                         bint given, bint back, bint packed) except -1
 

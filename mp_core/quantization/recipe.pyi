@@ -8,7 +8,7 @@ _Array = np.ndarray[Any, Any]
 
 KINDS: dict[str, int]
 
-class Parts:
+class QuantizedFields:
     values: _Array
     scale: Any
     zero_point: Any
@@ -40,7 +40,9 @@ class Recipe:
     def __init__(
         self, shape: tuple[int, ...], codes: Codes, stored: tuple[int, ...], plan: Plan, symmetric: bool
     ) -> None: ...
-    def convert(self, x: _Array, fmt: int, values: _Array, q: Parts, given: bool, back: bool, packed: bool) -> None: ...
+    def convert(
+        self, x: _Array, fmt: int, values: _Array, q: QuantizedFields, given: bool, back: bool, packed: bool
+    ) -> None: ...
 
 def positive_and_finite(scale: _Array) -> bool: ...
 def pack_nibbles(codes: _Array, packed: _Array) -> None: ...

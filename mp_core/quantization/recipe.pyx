@@ -23,7 +23,7 @@ KINDS = {
 }
 
 
-cdef class Parts:
+cdef class QuantizedFields:
     """The fields of a :class:`mp_core.QuantizedArray`, as C members: compiled code reads them without a look-up."""
 
     def __init__(self, cnp.ndarray values not None, cnp.ndarray scale not None, cnp.ndarray zero_point,
@@ -51,9 +51,9 @@ cdef class Recipe:
         z.codes.kind, z.codes.nibbles = KINDS.get(codes.dtype.name, MP_CODE_I8), codes.packed
         z.codes.qmin, z.codes.qmax, z.codes.largest = codes.qmin, codes.qmax, <float>codes.qmax
 
-    cdef Parts new(self, type kind, bint with_zeros):
+    cdef QuantizedFields new(self, type kind, bint with_zeros):
         """A new quantized array, whose arrays are not initialized. It needs no check: this recipe makes all of it."""
-        cdef Parts q = kind.__new__(kind)
+        cdef QuantizedFields q = kind.__new__(kind)
         cdef int ndim = <int>len(self.shape)
         q.values = cnp.PyArray_EMPTY(ndim, self.sizes, self.storage, 0)
         q.scale = cnp.PyArray_EMPTY(ndim, self.scale_sizes, cnp.NPY_FLOAT32, 0)
@@ -62,12 +62,12 @@ cdef class Recipe:
         q.axis, q.group_size, q.dtype, q.shape = self.axes, self.group_size, self.dtype, self.shape
         return q
 
-    cdef bint agrees(self, Parts q) except -1:
+    cdef bint agrees(self, QuantizedFields q) except -1:
         """Whether q has this shape, type of codes, axis and group size."""
         return (q.shape == self.shape and q.dtype is self.dtype and q.axis == self.axes
                 and q.group_size == self.group_size)
 
-    cdef bint holds(self, Parts q, cnp.ndarray x, bint to_write) except -1:
+    cdef bint holds(self, QuantizedFields q, cnp.ndarray x, bint to_write) except -1:
         """Whether the arrays of q still have the types and shapes of this recipe, and share no memory with x.
 
         NumPy lets anybody change the shape and type of an array in place.
@@ -78,7 +78,7 @@ cdef class Recipe:
                 and (q.zero_point is None or fits(q.zero_point, cnp.NPY_INT32, ndim, self.scale_sizes, to_write))
                 and apart(x, q.values) and apart(x, q.scale) and (q.zero_point is None or apart(x, q.zero_point)))
 
-    cdef int run(self, cnp.ndarray x, int fmt, Parts q, bint given, bint back) except -1:
+    cdef int run(self, cnp.ndarray x, int fmt, QuantizedFields q, bint given, bint back) except -1:
         """Write the codes of q (and their scales, unless `given`) from x, whose format is fmt; if `back`, x from q."""
         return self.run_arrays(x, fmt, q.values, q.scale, q.zero_point, given, back, self.prepared.codes.nibbles)
 
@@ -104,8 +104,8 @@ cdef class Recipe:
             raise MemoryError("no memory for the ranges of an array that is quantized")
         return 0
 
-    def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray values not None, Parts q not None, bint given,
-                bint back, bint packed):
+    def convert(self, cnp.ndarray x not None, int fmt, cnp.ndarray values not None, QuantizedFields q not None,
+                bint given, bint back, bint packed):
         """Do what :meth:`run` does with other `values` than those of q: axes transposed, or not `packed` in pairs."""
         in_order(x)
         in_order(values)
