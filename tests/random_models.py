@@ -18,6 +18,14 @@ SIZES = {
     "intermediate_size": 48,
     "initializer_range": 0.3,
 }
+_GEMMA = {
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "sliding_window": 8,
+    "query_pre_attn_scalar": 12,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "pad_token_id": 1,
+}
 ARCHITECTURES = {
     "bert": ("Bert", {}),
     "roberta": ("Roberta", {"pad_token_id": 1}),
@@ -31,6 +39,15 @@ ARCHITECTURES = {
         "ModernBert",
         {"local_attention": 8, **{f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "cls", "sep")}},
     ),
+    "nomic_bert": ("NomicBert", {"pad_token_id": 1}),
+    "gte": ("Gte", {}),
+    "gte without types": ("Gte", {"type_vocab_size": 0}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
+    "qwen2": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1}),
+    "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
+    "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
+    "gemma3_text": ("Gemma3Text", _GEMMA),
+    "embeddinggemma": ("Gemma3Text", _GEMMA | {"use_bidirectional_attention": True}),
 }
 """Name -> how the names of its classes begin, and settings beside the sizes."""
 

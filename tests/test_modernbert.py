@@ -218,8 +218,18 @@ ROPE = "rope_parameters is .*; expected an object of 'full_attention', 'sliding_
         ),
         ({"rope_parameters": [1]}, ROPE),
         ({"rope_parameters": {"rope_type": "default"}}, ROPE),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, ROPE),
-        ({"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, ROPE),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
+            "the factor of full_attention is None; expected a positive, finite number",
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "longrope"}}},
+            "the rope_type of full_attention is 'longrope'; expected 'default' or 'linear'",
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+            "full_attention has the entry 'partial_rotary_factor'; expected 'rope_type' or 'rope_theta'",
+        ),
         ({"rope_parameters": {"full_attention": 3}}, ROPE),
         ({"rope_parameters": None, "local_rope_theta": None}, "the rope_theta of sliding_attention is None; expected"),
         (

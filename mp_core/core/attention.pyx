@@ -64,11 +64,13 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     sources, key heads, value size); `out`, C-contiguous, has shape (n, targets, heads, value size). All are of format
     `fmt` and native byte order, without a length 0. `keep` is bool, of shape (n, heads, targets, sources) and unit last
     stride. `bias` is a pair: an array of the same shape and last stride, float32, aligned; and a float32 vector of
-    `sources` elements that all equal `scale`. `reach` is a pair, `before` and `after`. If one of them is less than `sources` - 1, targets and sources are
-    equally many, and sources more than `before` rows before a target, or more than `after` rows after it, are masked.
+    `sources` elements that all equal `scale`. `reach` is a pair, `before` and `after`: if one of them is less than
+    `sources` - 1, targets and sources are equally many, and sources more than `before` rows before a target, or more
+    than `after` rows after it, are masked.
 
-    With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis: sequence i has the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1,
-    heads, at least the longest length, the same).
+    With `offsets`, int32, ascending and not beyond the last row, operands and `out` have no first axis: sequence i has
+    the rows from ``offsets[i]`` to ``offsets[i + 1]``. There is no `keep` then, and `bias` has shape (1, heads, at
+    least the longest length, the same).
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))

@@ -171,13 +171,15 @@ class Embeddings(Part):
 
 def attend(
     query: Array, key: Array, value: Array, keep: Array | None = None, bias: Array | None = None,
-    offsets: Array | None = None, reach: int | None = None,
+    offsets: Array | None = None, reach: int | None = None, is_causal: bool = False, scale: float | None = None,
 ) -> Array:  # fmt: skip
-    """Return ``softmax(query @ key' / sqrt(size) + bias) @ value`` of all heads, side by side.
+    """Return ``softmax(scale * query @ key' + bias) @ value`` of all heads, side by side.
 
     Parameters
     ----------
-    query, key, value : ndarray, shape (n, length, heads, size) or, ragged, (tokens, heads, size)
+    query : ndarray, shape (n, length, heads, size) or, ragged, (tokens, heads, size)
+    key, value : ndarray
+        Of the same shape; or with fewer heads, of which neighbouring heads of queries share one.
     keep : ndarray of bool, optional
         Broadcastable to (n, heads, length, length): True where a token (third axis) may attend to another (fourth).
     bias : ndarray of float32, optional
@@ -186,6 +188,10 @@ def attend(
         Of ragged texts: where each begins, and the last one ends.
     reach : int, optional
         How many tokens away a token attends to others. Default: to all.
+    is_causal : bool
+        Whether a token attends to those before it and itself only.
+    scale : float, optional
+        Default: ``1 / sqrt(size)``.
 
     Returns
     -------
@@ -193,9 +199,9 @@ def attend(
     """
     context: Array
     if offsets is None:
-        context = ops.dot_product_attention(query, key, value, bias, keep, reach=reach)
+        context = ops.dot_product_attention(query, key, value, bias, keep, scale, is_causal, reach)
     else:
-        context = ops.ragged_attention(query, key, value, offsets, bias, reach=reach)
+        context = ops.ragged_attention(query, key, value, offsets, bias, scale, reach, is_causal)
     *rows, heads, size = query.shape
     return context.reshape(*rows, heads * size)
 

@@ -45,7 +45,10 @@ class Head:
     @classmethod
     def of(cls, config: Mapping[str, Any], path: Any) -> "Head":
         """Return the head of a ``config.json``; raise ValueError, with its path, if mp_core does not compute it."""
-        head = _HEADS[config["model_type"]]
+        kind = config["model_type"]
+        if kind not in _HEADS:
+            raise ValueError(f"{path}: model_type is {kind!r}, whose scores mp_core lacks; expected {choices(_HEADS)}")
+        head = _HEADS[kind]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))

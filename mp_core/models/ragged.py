@@ -95,13 +95,13 @@ class RaggedTexts:
         places = self._model.embeddings.places(ids, offsets, types)
         cuts = cut(lengths, get_num_threads())
         if len(cuts) == 1:
-            found: Array = self.plan.run_rows([ids, places, offsets], (len(ids), len(lengths)))
+            found: Array = self.plan.run_rows([ids, places, offsets], _sizes(self._model, len(ids), len(lengths)))
             return found
         passes: list[Any] = []
         for first, last in cuts:
             begin, end = offsets[first], offsets[last]
             arrays = [ids[begin:end], places[begin:end], offsets[first : last + 1] - begin]
-            passes.append((arrays, (int(end - begin), last - first), out[first:last]))
+            passes.append((arrays, _sizes(self._model, int(end - begin), last - first), out[first:last]))
         self.plan.run_passes(passes)
         return out
 
@@ -116,11 +116,16 @@ class RaggedTexts:
             raise ValueError(f"`lengths` must {allowed}; received the sum {sum(lengths)}")
 
 
-def _example(model: Model, texts: int, shortest: int) -> tuple[tuple[Array, ...], tuple[int, int]]:
-    """Return what a layer is called with for so many texts of 5, 6, ... tokens, and the numbers of tokens and texts."""
+def _sizes(model: Model, tokens: int, texts: int) -> tuple[int, ...]:
+    """Return all numbers of rows of a call with so many tokens and texts."""
+    return tokens, texts, *(tokens * rows for rows in model.settings.rows_of_token)
+
+
+def _example(model: Model, texts: int, shortest: int) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+    """Return what a layer is called with for so many texts of 5, 6, ... tokens, and the numbers of rows of the call."""
     lengths = np.clip(np.arange(5, 5 + texts), shortest, model.settings.max_length)
     ids, offsets = np.zeros(lengths.sum(), np.int32), np.cumsum([0, *lengths]).astype(np.int32)
-    return (ids, model.embeddings.places(ids, offsets), offsets), (len(ids), texts)
+    return (ids, model.embeddings.places(ids, offsets), offsets), _sizes(model, len(ids), texts)
 
 
 class Plans:

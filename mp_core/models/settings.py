@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
-__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "Settings", "choices", "unexpected"]
+__all__ = ["ACTIVATIONS", "KINDS", "LEAST_TOKENS", "Count", "Settings", "choices", "unexpected"]
 
 LEAST_TOKENS = 2
 """How many tokens a text may have at least, whatever limits them: plans tell a text from a token by their numbers."""
@@ -28,9 +28,13 @@ ACTIVATIONS = {
 }
 """Name of an activation in ``config.json`` -> mp_core's name of it."""
 
+Count = NewType("Count", int)
+"""The type of a setting that may be 0."""
+
 Kind = tuple[Callable[[Any], bool], str]
 KINDS: dict[Any, Kind] = {
     int: (lambda value: type(value) is int and 0 < value < 2**31, "a positive int below 2^31"),
+    Count: (lambda value: type(value) is int and 0 <= value < 2**31, "an int from 0 to 2^31"),
     int | None: (lambda value: type(value) is int and 0 <= value < 2**31, "an int from 0 to 2^31"),
     float: (lambda value: type(value) is float and 0 < value < math.inf, "a positive, finite float"),
     bool: (lambda value: type(value) is bool, "true or false"),
@@ -70,6 +74,11 @@ class Settings:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def rows_of_token(self) -> tuple[int, ...]:
+        """How many rows operations have for each token, besides those that have one."""
+        return ()
 
     @property
     def max_length(self) -> int:

@@ -19,6 +19,7 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import PositionBias, Positions
+from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.model import Model
 from mp_core.models.settings import Settings
 from mp_core.quantization import QuantizedArray, dequantize
@@ -260,12 +261,23 @@ def _position_bias(weights: Weights, layer: PositionBias, name: str) -> None:
     layer.table.assign(weights.take(f"{name}.weight", *layer.table.shape))
 
 
+def _root_mean_square(weights: Weights, layer: RootMeanSquare, name: str) -> None:
+    layer.scale.assign(weights.take(f"{name}.weight", layer.width))
+
+
+def _token_types(weights: Weights, layer: TokenTypes, name: str) -> None:
+    s = layer.settings
+    layer.table.assign(weights.take(f"{name}.weight", s.type_vocab_size, s.hidden_size)[: layer.types])
+
+
 _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     Dense: _dense,
     Embedding: _embedding,
     LayerNormalization: _normalization,
     Positions: _positions,
     PositionBias: _position_bias,
+    RootMeanSquare: _root_mean_square,
+    TokenTypes: _token_types,
 }
 
 
@@ -361,10 +373,23 @@ def _of_position_bias(weights: Weights, layer: PositionBias, name: str) -> dict[
     return {weights.name(f"{name}.weight"): layer.table.numpy()}
 
 
+def _of_root_mean_square(weights: Weights, layer: RootMeanSquare, name: str) -> dict[str, Tensor]:
+    return {weights.name(f"{name}.weight"): layer.scale.numpy()}
+
+
+def _of_token_types(weights: Weights, layer: TokenTypes, name: str) -> dict[str, Tensor]:
+    """Return the table with the rows of the checkpoint that the layer has not kept."""
+    s, table = layer.settings, layer.table.numpy()
+    rest = weights.take(f"{name}.weight", s.type_vocab_size, s.hidden_size)[layer.types :]
+    return {weights.name(f"{name}.weight"): np.concatenate([table, ops.cast(rest, table.dtype)])}
+
+
 _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     Dense: _of_matrix,
     Embedding: _of_matrix,
     LayerNormalization: _of_normalization,
     Positions: _of_positions,
     PositionBias: _of_position_bias,
+    RootMeanSquare: _of_root_mean_square,
+    TokenTypes: _of_token_types,
 }

@@ -90,7 +90,7 @@ class Architecture:
         return {
             path.format(0): {self._entry_in(config, name): getattr(settings, name) for name in names}
             for path, names in _AXES.items()
-            if path in self.tensors
+            if path in self.tensors and all(getattr(settings, name) for name in names)
         }
 
     def _entry_in(self, config: Mapping[str, Any], setting: str) -> str:

@@ -1,0 +1,137 @@
+"""What the tables of the networks of :mod:`mp_core.models.gated` share: blocks of two kinds, and how vectors turn."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mp_core.models.architectures.table import Architecture
+from mp_core.models.blocks import Embeddings, Encoder
+from mp_core.models.gated import GatedEmbeddings, GatedEncoder, GatedSettings
+from mp_core.models.rope import Rope
+from mp_core.models.settings import KINDS, Settings, unexpected
+
+__all__ = ["FIXED", "FULL", "NEAR", "GatedArchitecture"]
+
+FULL, NEAR = "full_attention", "sliding_attention"
+
+FIXED: dict[str, Any] = {
+    "padding_idx": None,
+    "position_buckets": 0,
+    "num_key_value_heads": 0,
+    "head_dim": 0,
+    "is_causal": False,
+    "reaches": (),
+    "ropes": (),
+    "score_scale": None,
+}
+"""Settings that :meth:`GatedArchitecture.read` finds itself, or that none of these networks has."""
+
+
+def _positive(config: Mapping[str, Any], entry: str, default: int | None, absent: int, path: Any) -> int:
+    """Return a positive number of ``config.json``; `absent` if it is null there, or by default."""
+    value = config.get(entry, default)
+    fits, expected = KINDS[int]
+    if value is not None and not fits(value):
+        raise unexpected(path, entry, value, expected)
+    return absent if value is None else int(value)
+
+
+def _all_full(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+    return [FULL] * blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedArchitecture(Architecture):
+    """A network with rotary positions and gates, as ``transformers`` writes it.
+
+    Attributes
+    ----------
+    kinds : callable
+        ``(config, blocks, path)`` -> the kind of attention of each block where ``layer_types`` does not say it.
+    kinds_of : tuple of str
+        The kinds of attention that a block may have.
+    window : tuple of (str, int)
+        The entry of ``config.json`` that says how wide near attention is, and its default.
+    is_causal : bool
+        Whether tokens attend to those before them only, unless ``config.json`` says otherwise.
+    thetas : mapping of str to tuple of (str, float)
+        Kind of attention -> the entry that says theta where ``rope_parameters`` does not, and its default.
+    head_dim : int or None
+        The default of ``head_dim``; None: as wide as the network, divided by the number of heads.
+    score_entry : str or None
+        The entry whose root divides the scores, instead of that of the length of a head.
+    """
+
+    settings: type[Settings] = GatedSettings
+    embeddings: type[Embeddings] = GatedEmbeddings
+    encoder: type[Encoder] = GatedEncoder
+    kinds: Callable[[Mapping[str, Any], int, Any], list[str]] = _all_full
+    kinds_of: tuple[str, ...] = (FULL,)
+    window: tuple[str, int] = ("sliding_window", 4096)
+    is_causal: bool = False
+    thetas: Mapping[str, tuple[str, float]] = field(default_factory=lambda: {FULL: ("rope_theta", 10_000.0)})
+    head_dim: int | None = None
+    score_entry: str | None = None
+
+    def read(self, config: Mapping[str, Any], path: Any) -> Settings:
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
+        heads, default = found.num_attention_heads, self.defaults.get("num_key_value_heads")
+        shared = _positive(config, "num_key_value_heads", default, heads, path) if default else heads
+        size = _positive(config, "head_dim", self.head_dim, found.hidden_size // heads, path)
+        if heads % shared:
+            raise unexpected(path, "num_key_value_heads", shared, f"a divisor of num_attention_heads, {heads}")
+        if size % 2:
+            expected = f"an even multiple of {self.entry('num_attention_heads')}, {heads}"
+            raise unexpected(path, self.entry("hidden_size"), found.hidden_size, expected)
+        kinds = self._kinds(config, found.num_hidden_layers, path)
+        is_causal = self.is_causal and not config.get("use_bidirectional_attention")
+        reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, path)
+        entry = self.score_entry
+        return replace(
+            found,
+            num_key_value_heads=shared,
+            head_dim=size,
+            is_causal=is_causal,
+            reaches=tuple(reaches[kind] for kind in kinds),
+            ropes=tuple(ropes[kind] for kind in kinds),
+            score_scale=None if entry is None else _positive(config, entry, self.defaults[entry], size, path) ** -0.5,
+        )
+
+    def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+        """Return the kind of attention of each block."""
+        kinds = config.get("layer_types")
+        kinds = self.kinds(config, blocks, path) if kinds is None else kinds
+        if (
+            not isinstance(kinds, list)
+            or len(kinds) != blocks
+            or any(kind not in list(self.kinds_of) for kind in kinds)
+        ):
+            expected = f"a list of {blocks} of " + " or ".join(map(repr, self.kinds_of))
+            raise unexpected(path, "layer_types", kinds, expected)
+        return kinds
+
+    def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:
+        """Return how far attention of each kind reaches."""
+        if NEAR not in self.kinds_of:
+            return {FULL: None}
+        entry, default = self.window
+        width = _positive(config, entry, default, default, path)
+        return {FULL: None, NEAR: width - 1 if is_causal else width // 2}
+
+    def _ropes(self, config: Mapping[str, Any], path: Any) -> dict[str, Rope]:
+        """Return how vectors turn in blocks of each kind."""
+        given = config.get("rope_parameters") or {}
+        scaling = config.get("rope_scaling") or {}
+        expected = f"an object of {', '.join(map(repr, self.thetas))} with 'rope_theta' and 'rope_type'"
+        nested = len(self.thetas) > 1
+        said = given if nested and isinstance(given, dict) else {FULL: given}
+        if not said.keys() <= self.thetas.keys() or not all(isinstance(own or {}, dict) for own in said.values()):
+            raise unexpected(path, "rope_parameters", given, expected)
+        if not isinstance(scaling, dict):
+            raise unexpected(path, "rope_scaling", scaling, "an object")
+        found = {}
+        for kind, (entry, default) in self.thetas.items():
+            own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
+            found[kind] = Rope.of(own, config.get(entry, default), path, kind if nested else "rope_parameters")
+        return found if nested else dict.fromkeys((FULL, NEAR), found[FULL])

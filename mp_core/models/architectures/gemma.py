@@ -1,0 +1,56 @@
+"""Gemma 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in five blocks of six.
+
+.. [1] Gemma Team, "Gemma 3 Technical Report", 2025, arXiv:2503.19786.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
+from mp_core.models.architectures.qwen import QWEN3
+from mp_core.models.gated import Layout
+from mp_core.models.settings import unexpected
+
+__all__ = ["GEMMA3"]
+
+
+def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
+    """Return the kind of attention of each block: every sixth one is far."""
+    every = config.get("_sliding_window_pattern", config.get("sliding_window_pattern", 6))
+    if type(every) is not int or every < 1:
+        raise unexpected(path, "sliding_window_pattern", every, "a positive int")
+    return [NEAR if (index + 1) % every else FULL for index in range(blocks)]
+
+
+GEMMA3 = GatedArchitecture(
+    model_types=("gemma3_text",),
+    prefix="model.",
+    tensors=QWEN3.tensors
+    | {
+        "encoder/layer_{}/after_attention_norm": "layers.{}.post_attention_layernorm",
+        "encoder/layer_{}/intermediate_norm": "layers.{}.pre_feedforward_layernorm",
+        "encoder/layer_{}/output_norm": "layers.{}.post_feedforward_layernorm",
+    },
+    entries=QWEN3.entries | {"hidden_act": "hidden_activation"},
+    defaults=QWEN3.defaults
+    | {
+        "vocab_size": 262208,
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "intermediate_size": 9216,
+        "max_position_embeddings": 131072,
+        "hidden_act": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 256,
+    },
+    fixed=QWEN3.fixed
+    | {"layout": Layout(normed_heads=True, normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
+    allowed={"attn_logit_softcapping": (None,), "use_bidirectional_attention": (False, True, None)},
+    kinds=_kinds,
+    kinds_of=(FULL, NEAR),
+    is_causal=True,
+    thetas={FULL: ("rope_theta", 1_000_000.0), NEAR: ("rope_local_base_freq", 10_000.0)},
+    head_dim=256,
+    score_entry="query_pre_attn_scalar",
+)

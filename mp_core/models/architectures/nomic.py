@@ -1,0 +1,71 @@
+"""NomicBERT [1]_ and GTE [2]_: BERT with rotary positions and gates.
+
+.. [1] Z. Nussbaum, J. X. Morris, B. Duderstadt, A. Mulyar, "Nomic Embed: Training a Reproducible Long Context Text
+   Embedder", 2024, arXiv:2402.01613.
+.. [2] X. Zhang et al., "mGTE: Generalized Long-Context Text Representation and Reranking Models for Multilingual Text
+   Retrieval", 2024, arXiv:2407.19669.
+"""
+
+from mp_core.models.architectures.bert import DEFAULTS
+from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
+from mp_core.models.gated import Layout
+
+__all__ = ["GTE", "NOMIC_BERT"]
+
+NOMIC_BERT = GatedArchitecture(
+    model_types=("nomic_bert",),
+    prefix="nomic_bert.",
+    tensors={
+        "embeddings/word": "embeddings.word_embeddings",
+        "embeddings/token_type": "embeddings.token_type_embeddings",
+        "embeddings/norm": "emb_ln",
+        "encoder/layer_{}/attention/qkv": "encoder.layers.{}.attn.Wqkv",
+        "encoder/layer_{}/attention/attention_output": "encoder.layers.{}.attn.out_proj",
+        "encoder/layer_{}/attention_norm": "encoder.layers.{}.norm1",
+        "encoder/layer_{}/gate": "encoder.layers.{}.mlp.fc12",
+        "encoder/layer_{}/up": "encoder.layers.{}.mlp.fc11",
+        "encoder/layer_{}/output": "encoder.layers.{}.mlp.fc2",
+        "encoder/layer_{}/output_norm": "encoder.layers.{}.norm2",
+    },
+    defaults=DEFAULTS | {"vocab_size": 30528, "max_position_embeddings": 2048, "hidden_act": "silu"},
+    fixed=FIXED
+    | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
+    | {
+        "norm_bias": True,
+        "layout": Layout(joined=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
+    },
+    thetas={FULL: ("rope_theta", 1000.0)},
+)
+GTE = GatedArchitecture(
+    model_types=("gte",),
+    prefix="new.",
+    tensors={
+        "embeddings/word": "embeddings.word_embeddings",
+        "embeddings/token_type": "embeddings.token_type_embeddings",
+        "embeddings/norm": "embeddings.LayerNorm",
+        "encoder/layer_{}/attention/qkv": "encoder.layer.{}.attention.qkv_proj",
+        "encoder/layer_{}/attention/attention_output": "encoder.layer.{}.attention.o_proj",
+        "encoder/layer_{}/attention_norm": "encoder.layer.{}.attn_ln",
+        "encoder/layer_{}/intermediate": "encoder.layer.{}.mlp.up_gate_proj",
+        "encoder/layer_{}/output": "encoder.layer.{}.mlp.down_proj",
+        "encoder/layer_{}/output_norm": "encoder.layer.{}.mlp_ln",
+    },
+    defaults=DEFAULTS | {"vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
+    fixed=FIXED
+    | {
+        "norm_bias": True,
+        "qkv_bias": True,
+        "output_bias": True,
+        "gate_bias": False,
+        "down_bias": True,
+        "layout": Layout(
+            joined=True,
+            joined_halves=True,
+            up_first=True,
+            normed_inputs=False,
+            normed_embeddings=True,
+            root_mean_square=False,
+        ),
+    },
+    thetas={FULL: ("rope_theta", 160_000.0)},
+)

@@ -1,0 +1,342 @@
+"""Transformers of the second generation: vectors turn with their positions, perceptrons have gates.
+
+What differs between them is said by the settings: the order of the layers of a block by a :class:`Layout`, the rest by
+numbers that ``config.json`` has. A network that normalizes the inputs of its layers, and adds their outputs to a sum,
+keeps that sum in float32 (float64 under a float64 policy), whatever its layers compute in.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.layers.side_by_side import side_by_side
+from mp_core.models.blocks import Embeddings, Encoder, Part, Shape, attend
+from mp_core.models.rope import Rope, angles
+from mp_core.models.settings import Count, Settings
+
+__all__ = ["GatedEmbeddings", "GatedEncoder", "GatedSettings", "Layout", "RootMeanSquare", "TokenTypes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which layers the blocks of an architecture have, and in which order.
+
+    Attributes
+    ----------
+    joined : bool
+        Whether one product makes queries, keys and values, in this order.
+    joined_halves : bool
+        Whether one product makes both halves of the perceptron.
+    up_first : bool
+        Whether the first of these halves is the one without the activation.
+    normed_inputs : bool
+        Whether the inputs of attention and perceptron are normalized, and their outputs added to a sum that nothing
+        else changes. Otherwise the sums themselves are normalized.
+    normed_outputs : bool
+        Whether the outputs of attention and perceptron are normalized too before they are added.
+    normed_heads : bool
+        Whether the query and the key of each head are normalized.
+    normed_embeddings : bool
+        Whether the vectors of tokens are normalized; the first block does not normalize its inputs once more then.
+    root_mean_square : bool
+        Whether norms divide by the root of the mean square and do nothing else.
+    norm_offset : float
+        What is added to the factors of these norms.
+    scaled_embeddings : bool
+        Whether the vectors of tokens are multiplied by the root of their length.
+    """
+
+    joined: bool = False
+    joined_halves: bool = False
+    up_first: bool = False
+    normed_inputs: bool = True
+    normed_outputs: bool = False
+    normed_heads: bool = False
+    normed_embeddings: bool = False
+    root_mean_square: bool = True
+    norm_offset: float = 0.0
+    scaled_embeddings: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedSettings(Settings):
+    """What ``config.json`` says about a network of this kind.
+
+    Attributes
+    ----------
+    layout : Layout
+    num_key_value_heads : int
+        How many heads keys and values have; neighbouring heads of queries share one.
+    head_dim : int
+        The length of the vectors of a head.
+    norm_bias, qkv_bias, output_bias, gate_bias, down_bias : bool
+        Whether norms add a vector, and the products: of queries, keys and values, after attention, into the perceptron
+        and out of it.
+    is_causal : bool
+        Whether tokens attend to those before them only.
+    reaches : tuple of (int or None)
+        How many tokens away a token attends to others, for each block; None: to all.
+    ropes : tuple of Rope
+        How vectors turn, for each block.
+    score_scale : float or None
+        The factor of the scores of attention; None: one over the root of `head_dim`.
+    """
+
+    type_vocab_size: Count
+    layout: Layout
+    num_key_value_heads: int
+    head_dim: int
+    norm_bias: bool
+    qkv_bias: bool
+    output_bias: bool
+    gate_bias: bool
+    down_bias: bool
+    is_causal: bool
+    reaches: tuple[int | None, ...]
+    ropes: tuple[Rope, ...]
+    score_scale: float | None
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.head_dim
+
+    @property
+    def rows_of_token(self) -> tuple[int, ...]:
+        """How many rows the norms of heads have for each token."""
+        return (self.num_attention_heads, self.num_key_value_heads) if self.layout.normed_heads else ()
+
+
+class RootMeanSquare(Part):
+    """``x / sqrt(mean(x**2) + epsilon) * (scale + offset)`` along the last axis, rounded once to the compute dtype."""
+
+    settings: GatedSettings
+    _options = ("settings", "width")
+
+    def __init__(self, settings: GatedSettings, width: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.width = width
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the scale."""
+        self.scale = self.add_weight((self.width,), "zeros", autocast=False, name="scale")
+
+    def call(self, hidden: Array) -> Array:
+        """Return the normalized vectors."""
+        offset = self.settings.layout.norm_offset
+        wide = dtypes.result_type(hidden.dtype, F32)
+        factors = self.scale.derived(("factors", wide), lambda stored: ops.cast(stored, wide) + wide.type(offset))
+        normed = ops.rms_norm(hidden, factors, epsilon=self.settings.layer_norm_eps)
+        return normed if normed.dtype is self._compute else ops.cast(normed, self._compute)
+
+
+class GatedPart(Part):
+    """A part of such a network, which knows its kind of norm."""
+
+    settings: GatedSettings
+
+    def norm_of(self, name: str, width: int | None = None) -> Any:
+        """Return a normalization of vectors of this length, by default of that of the network's."""
+        if not self.settings.layout.root_mean_square:
+            return self.normalization(name, self.settings.norm_bias)
+        width = self.settings.hidden_size if width is None else width
+        return self.part(RootMeanSquare, self.settings, width, shape=(None, None, width), name=name)
+
+
+class TokenTypes(Part):
+    """The vectors of the types of tokens.
+
+    Parameters
+    ----------
+    settings : Settings
+    types : int
+        How many types are kept: 1 where all texts are single.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _options = ("settings", "types")
+
+    def __init__(self, settings: Settings, types: int = 1, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.types = types
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        self.table = self.add_weight((self.types, self.settings.hidden_size), "zeros", name="table")
+
+    def call(self, types: Array) -> Array:
+        """Return the vector of each type."""
+        rows = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
+        found: Array = ops.take_rows(rows, types, self._compute)
+        return found
+
+
+class GatedEmbeddings(Embeddings, GatedPart):
+    """The vectors of tokens, plus those of their types where there are any, scaled and normalized as the layout says.
+
+    Parameters
+    ----------
+    settings, types, **kwargs
+        Those of :class:`TokenTypes`.
+    """
+
+    settings: GatedSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the tables and the norm."""
+        s = self.settings
+        self.word = self.vocabulary("word")
+        self.token_type = None
+        if s.type_vocab_size:
+            types = min(self.types, s.type_vocab_size)
+            self.token_type = self.part(TokenTypes, s, types, shape=input_shape, name="token_type")
+        self.norm = self.norm_of("norm") if s.layout.normed_embeddings else None
+
+    def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
+        """Return the types of the tokens of ragged texts: there is no table of positions."""
+        return np.zeros(len(ids), np.int32) if types is None or self.token_type is None else types.astype(np.int32)
+
+    def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
+        """Return the vectors of tokens, with the axes of `ids` and one more; `places` are types, of :meth:`places`."""
+        s, words = self.settings, self.word(ids)
+        if s.layout.scaled_embeddings:
+            words = ops.multiply(words, s.hidden_size**0.5)
+        if self.token_type is None:
+            return words if self.norm is None else self.norm(words)
+        kinds = types if places is None else places
+        added = self.token_type(np.zeros((1,) * ids.ndim, np.int32) if kinds is None else kinds)
+        added = np.broadcast_to(ops.cast(added, words.dtype), words.shape)
+        outputs: Array = self.norm(words, residual=added) if self.norm is not None else ops.add(words, added)
+        return outputs
+
+
+class RotaryAttention(GatedPart):
+    """Attention of the tokens of a text to each other, to those before or to those near, whose vectors turn."""
+
+    _options = ("settings", "index")
+
+    def __init__(self, settings: GatedSettings, index: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.index = index
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the products and, where heads have them, the norms."""
+        s, width = self.settings, self.settings.hidden_size
+        queries, keys = s.num_attention_heads * s.head_dim, s.num_key_value_heads * s.head_dim
+        if s.layout.joined:
+            self.qkv = self.dense("qkv", queries + 2 * keys, width, bias=s.qkv_bias)
+        else:
+            units = {"query": queries, "key": keys, "value": keys}
+            parts = [self.dense(name, own, width, bias=s.qkv_bias) for name, own in units.items()]
+            self.query, self.key, self.value = parts
+        if s.layout.normed_heads:
+            self.query_norm, self.key_norm = (self.norm_of(f"{name}_norm", s.head_dim) for name in ("query", "key"))
+        self.attention_output = self.dense("attention_output", width, queries, bias=s.output_bias)
+
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
+        s = self.settings
+        query, key, value = self._turned(hidden, offsets)
+        context = attend(query, key, value, keep, offsets=offsets, reach=s.reaches[self.index],
+            is_causal=s.is_causal, scale=s.score_scale)  # fmt: skip
+        outputs: Array = self.attention_output(context)
+        return outputs
+
+    def _turned(self, hidden: Array, offsets: Array | None) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values, the first two turned by their positions."""
+        s, rows = self.settings, hidden.shape[:-1]
+        heads, shared, size = s.num_attention_heads, s.num_key_value_heads, s.head_dim
+        if s.layout.joined:
+            joined = self.qkv(hidden).reshape(*rows, heads + 2 * shared, size)
+            both = self._turn(joined[..., : heads + shared, :], offsets)
+            return both[..., :heads, :], both[..., heads:, :], joined[..., heads + shared :, :]
+        parts = side_by_side((self.query, self.key, self.value), hidden)
+        query, key, value = (
+            part.reshape(*rows, n, size) for part, n in zip(parts, (heads, shared, shared), strict=True)
+        )
+        if s.layout.normed_heads:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return self._turn(query, offsets), self._turn(key, offsets), value
+
+    def _turn(self, x: Array, offsets: Array | None) -> Array:
+        table = angles(self.settings.ropes[self.index], self.settings.head_dim, self.settings.max_length)
+        return ops.rotary(x, table) if offsets is None else ops.ragged_rotary(x, table, offsets)
+
+
+class GatedBlock(GatedPart):
+    """Attention and a perceptron with a gate, with norms where the layout has them."""
+
+    _options = ("settings", "index")
+
+    def __init__(self, settings: GatedSettings, index: int, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.index = index
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the layers."""
+        s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
+        layout = s.layout
+        normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # the inputs of the first block
+        self.attention_norm = None if normed else self.norm_of("attention_norm")
+        self.attention = self.part(RotaryAttention, s, self.index, shape=input_shape, name="attention")
+        self.intermediate_norm = self.norm_of("intermediate_norm") if layout.normed_inputs else None
+        self.after_attention_norm = self.norm_of("after_attention_norm") if layout.normed_outputs else None
+        self.output_norm = self.norm_of("output_norm") if layout.normed_outputs or not layout.normed_inputs else None
+        if layout.joined_halves:
+            self.intermediate = self.dense("intermediate", 2 * inner, width, bias=s.gate_bias)
+        else:
+            self.gate, self.up = (self.dense(name, inner, width, bias=s.gate_bias) for name in ("gate", "up"))
+        self.output = self.dense("output", width, inner, bias=s.down_bias)
+
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
+        if not self.settings.layout.normed_inputs:
+            attended = self.attention(hidden, keep=keep, offsets=offsets)
+            hidden = self.attention_norm(attended, residual=hidden)
+            outputs: Array = self.output_norm(self._perceptron(hidden), residual=hidden)
+            return outputs
+        normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
+        attended = self.attention(normed, keep=keep, offsets=offsets)
+        if self.after_attention_norm is not None:
+            attended = self.after_attention_norm(attended)
+        hidden = ops.add(hidden, attended)
+        added = self._perceptron(self.intermediate_norm(hidden))
+        return ops.add(hidden, added if self.output_norm is None else self.output_norm(added))
+
+    def _perceptron(self, hidden: Array) -> Array:
+        layout, half = self.settings.layout, self.settings.intermediate_size
+        if layout.joined_halves:
+            both = self.intermediate(hidden)
+            gate, up = both[..., :half], both[..., half:]
+            gate, up = (up, gate) if layout.up_first else (gate, up)
+        else:
+            gate, up = side_by_side((self.gate, self.up), hidden)
+        outputs: Array = self.output(ops.gate(gate, up, self.settings.hidden_act))
+        return outputs
+
+
+class GatedEncoder(Encoder, GatedPart):
+    """Blocks one after the other; if their inputs are normalized, a norm of the sum of all."""
+
+    settings: GatedSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the blocks."""
+        s = self.settings
+        self.blocks = [
+            self.part(GatedBlock, s, index, shape=input_shape, name=f"layer_{index}")
+            for index in range(s.num_hidden_layers)
+        ]
+        self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
+
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        if self.settings.layout.normed_inputs:
+            hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
+        for block in self.blocks:
+            hidden = block(hidden, keep=keep, offsets=offsets)
+        return hidden if self.norm is None else self.norm(hidden)

@@ -1,0 +1,135 @@
+"""Rotary positions: how fast the vectors of queries and keys turn, in all the ways that ``config.json`` may say."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, Array
+from mp_core.models.settings import choices, unexpected
+
+__all__ = ["Rope", "angles"]
+
+_NUMBERS: dict[str, dict[str, float | None]] = {
+    "default": {},
+    "linear": {"factor": None},
+    "dynamic": {"factor": None},
+    "llama3": dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")),
+    "yarn": {
+        "factor": None,
+        "original_max_position_embeddings": None,
+        "attention_factor": 0.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+    },
+}
+"""Type of scaling -> the numbers that it needs, and their defaults; None if ``config.json`` must have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How the vectors of one block turn.
+
+    Attributes
+    ----------
+    theta : float
+        The larger, the more slowly vectors turn.
+    scaling : str
+        How the angles are made smaller for texts that are longer than those of the training; ``"dynamic"`` changes
+        nothing for texts of up to ``max_position_embeddings`` tokens, and no text is longer here.
+    numbers : tuple of (str, float)
+        What the scaling needs.
+    """
+
+    theta: float
+    scaling: str = "default"
+    numbers: tuple[tuple[str, float], ...] = ()
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
+        """Return what an object of ``config.json`` says.
+
+        Parameters
+        ----------
+        said : mapping
+            Its entries: ``rope_type``, in older files ``type``, ``rope_theta``, and the numbers of the type.
+        theta : object
+            The theta, if the object does not say it.
+        path, where
+            The file, and the name of the object, for messages.
+
+        Raises
+        ------
+        ValueError
+            An entry is unknown or missing, or has a value that mp_core does not compute.
+        """
+        said = {"rope_type" if name == "type" else name: value for name, value in said.items()}
+        scaling, theta = said.pop("rope_type", "default"), said.pop("rope_theta", theta)
+        if not isinstance(scaling, str) or scaling not in _NUMBERS:
+            raise unexpected(path, f"the rope_type of {where}", scaling, choices(_NUMBERS))
+        needed = _NUMBERS[scaling]
+        unknown = [name for name in said if name not in needed]
+        if unknown:
+            known = choices(["rope_type", "rope_theta", *needed])
+            raise ValueError(f"{path}: {where} has the entry {unknown[0]!r}; expected {known}")
+        found = {name: said.get(name, default) for name, default in needed.items()}
+        for name, number in {"rope_theta": theta, **found}.items():
+            least_allowed = number == needed.get(name) and number is not None
+            if type(number) not in (int, float) or not (0 < number < math.inf or least_allowed):
+                raise unexpected(path, f"the {name} of {where}", number, "a positive, finite number")
+        return cls(float(theta), scaling, tuple((name, float(number)) for name, number in found.items()))
+
+
+@lru_cache(maxsize=8)
+def angles(rope: Rope, size: int, length: int) -> Array:
+    """Return cosines, then sines, of all angles of so many positions in float32, shape (length, size)."""
+    powers = (rope.theta ** (np.arange(0, size, 2) / size)).astype(F32)
+    frequencies, factor = _SCALINGS[rope.scaling](rope.theta, powers, dict(rope.numbers))
+    turned = (np.arange(length, dtype=F32)[:, np.newaxis] * frequencies.astype(F32)).astype(np.float64)
+    table: Array = (np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * factor).astype(F32)
+    table.flags.writeable = False  # so that plans share it
+    return table
+
+
+def _unscaled(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    return 1 / powers, 1.0
+
+
+def _linear(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    return 1 / powers / F32.type(numbers["factor"]), 1.0
+
+
+def _llama3(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    """Leave what turns fast, slow down by the factor what turns slowly, and interpolate between these."""
+    low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
+    frequencies = 1 / powers.astype(np.float64)
+    turns = numbers["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return frequencies * (share + (1 - share) / numbers["factor"]), 1.0
+
+
+def _yarn(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    """Do so by a ramp along the axis of sizes, and make scores sharper: B. Peng et al., "YaRN", arXiv:2309.00071."""
+    factor, length, half = numbers["factor"], numbers["original_max_position_embeddings"], len(powers)
+
+    def place(turns: float) -> float:
+        return half * math.log(length / (turns * 2 * math.pi)) / math.log(theta)
+
+    first = max(math.floor(place(numbers["beta_fast"])), 0)
+    last = min(math.ceil(place(numbers["beta_slow"])), 2 * half - 1)
+    share = np.clip((np.arange(half) - first) / (last - first or 0.001), 0, 1)
+    sharper = numbers["attention_factor"] or (0.1 * math.log(factor) + 1 if factor > 1 else 1.0)
+    return (share / factor + (1 - share)) / powers.astype(np.float64), sharper
+
+
+_SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, float]]] = {
+    "default": _unscaled,
+    "dynamic": _unscaled,
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}
+"""Type of scaling -> a function of theta, its powers and the numbers: the angles of position 1, and a factor."""

@@ -1,0 +1,147 @@
+"""Networks with rotary positions and gates: what their settings say, long texts, one token, saved and opened again."""
+
+import json
+
+import numpy as np
+import pytest
+import random_models
+
+from mp_core.models import BertEncoder, Model
+from mp_core.models.architectures import ARCHITECTURES
+from mp_core.models.architectures.gated import GatedArchitecture
+from mp_core.models.heads import Classifier
+from mp_core.models.rope import Rope, angles
+
+NAMES = [name for name in random_models.ARCHITECTURES if isinstance(ARCHITECTURES.get(name), GatedArchitecture)]
+
+SCALINGS = {
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "yarn with all": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "attention_factor": 1.25,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+    },
+}
+
+
+def near(received, expected):
+    """Return the largest difference of two rows of vectors, relative to the length of the vector."""
+    return (np.linalg.norm(received - expected, axis=-1) / np.linalg.norm(expected, axis=-1)).max()
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_vectors_turn_as_transformers_turns_them(tmp_path, name):
+    network = random_models.made("qwen3", rope_parameters=SCALINGS[name] | {"rope_theta": 5000.0})
+    ids, mask = random_models.ragged(1)
+    expected = random_models.outputs(network, ids, mask)
+    received = BertEncoder.from_folder(random_models.save(network, tmp_path)).model(ids, mask=mask)
+    assert near(received[mask > 0], expected[mask > 0]) < 1e-5
+
+
+def test_an_older_file_says_how_vectors_turn_in_other_words():
+    config = random_models.made("qwen3").config.to_dict()
+    new = Model(config | {"rope_parameters": SCALINGS["yarn"] | {"rope_theta": 300.0}}).settings
+    scaling = {name: value for name, value in SCALINGS["yarn"].items() if name != "rope_type"} | {"type": "yarn"}
+    old = Model(config | {"rope_parameters": None, "rope_theta": 300.0, "rope_scaling": scaling}).settings
+    assert old == new
+    assert new.ropes[0].theta == 300
+
+
+def test_a_reranker_of_a_network_whose_scores_are_not_known_is_refused():
+    with pytest.raises(
+        ValueError, match="`config`: model_type is 'qwen3', whose scores mp_core lacks; expected 'bert'"
+    ):
+        Classifier(random_models.made("qwen3").config.to_dict())
+
+
+def test_angles_are_made_once():
+    assert angles(Rope(100.0), 8, 5) is angles(Rope(100.0), 8, 5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_long_texts_have_the_vectors_of_transformers(tmp_path, name):
+    network = random_models.made(name, max_position_embeddings=400)
+    encoder = BertEncoder.from_folder(random_models.save(network, tmp_path))
+    ids, mask = random_models.ragged(1, (1, 130, 400))
+    rows = [row[keep > 0] for row, keep in zip(ids, mask, strict=True)]
+    expected = random_models.outputs(network, ids, mask)
+    assert near(encoder.model(ids, mask=mask)[mask > 0], expected[mask > 0]) < 1e-5
+    alone = np.array([vectors[keep > 0].mean(axis=0) for vectors, keep in zip(expected, mask, strict=True)])
+    assert near(encoder._pooled(rows, 0), alone) < 1e-5
+    assert encoder._plans._kept  # without Python between the operations
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "nomic_bert", "gte"])
+@pytest.mark.parametrize("policy", ["int8_from_mixed_bfloat16", "int4/16_from_float32"])
+def test_a_folder_that_is_saved_gives_the_same_embeddings(tmp_path, name, policy):
+    texts = ["a b c", "h g f e d c b a a b", "d"]
+    (tmp_path / "first").mkdir()
+    encoder = BertEncoder.from_folder(random_models.save(random_models.made(name), tmp_path / "first"), policy)
+    encoder.save(tmp_path / "second")
+    again = BertEncoder.from_folder(tmp_path / "second")
+    assert again.model.dtype_policy == encoder.model.dtype_policy
+    np.testing.assert_array_equal(again.encode(texts), encoder.encode(texts))
+    for threads in (1, 3):
+        np.testing.assert_array_equal(encoder.encode(texts, batch_size=threads), encoder.encode(texts))
+
+
+def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
+    network = random_models.made("qwen3")
+    folder = random_models.save(network, tmp_path)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    ids = np.array([[0, 4, 5, 6, 2], [1, 1, 0, 7, 2]])
+    expected = random_models.outputs(network, ids, (ids != 1).astype(np.int64))[:, -1]
+    assert near(BertEncoder.from_folder(folder).encode(["a b c", "d"]), expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "message"),
+    [
+        ("qwen3", {"num_key_value_heads": 3}, "num_key_value_heads is 3; expected a divisor of num_attention_heads, 4"),
+        ("qwen3", {"num_key_value_heads": 0}, "num_key_value_heads is 0; expected a positive int"),
+        ("qwen3", {"head_dim": 7}, "hidden_size is 32; expected an even multiple of num_attention_heads, 4"),
+        ("qwen3", {"head_dim": "8"}, "head_dim is '8'; expected a positive int"),
+        ("qwen3", {"rope_parameters": {"rope_theta": -1.0}}, "the rope_theta of rope_parameters is -1.0; expected"),
+        ("qwen3", {"rope_parameters": 3}, "rope_parameters is 3; expected an object"),
+        ("qwen3", {"rope_parameters": None, "rope_scaling": [2]}, "rope_scaling is .2.; expected an object"),
+        ("qwen3", {"hidden_act": "xielu"}, "hidden_act is 'xielu'; expected 'gelu'"),
+        ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types is .*; expected a list of 2 of 'full_att"),
+        ("mistral", {"sliding_window": 0}, "sliding_window is 0; expected a positive int"),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; expected None"),
+        ("gemma3_text", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0; expected a positive int"),
+        ("nomic_bert", {"type_vocab_size": -1}, "type_vocab_size is -1; expected an int from 0"),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_name(name, entries, message):
+    config = random_models.made(name).config.to_dict()
+    with pytest.raises(ValueError, match=f"`config`: {message}"):
+        Model(config | entries)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "gte", "nomic_bert"])
+def test_a_tensor_that_is_missing_or_has_another_shape_is_named(tmp_path, name):
+    from safetensors.numpy import load_file, save_file
+
+    folder = random_models.save(random_models.made(name), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    matrix = max(tensors, key=lambda name: ("embed" not in name, tensors[name].ndim, name))
+    for changed, message in (
+        ({matrix: None}, f"tensor {matrix} is missing; expected shape"),
+        ({matrix: tensors[matrix][:, 1:]}, f"tensor {matrix} has shape .*; expected"),
+    ):
+        kept = {key: np.ascontiguousarray(value) for key, value in (tensors | changed).items() if value is not None}
+        save_file(kept, folder / "model.safetensors")
+        with pytest.raises(ValueError, match=message):
+            BertEncoder.from_folder(folder)
