@@ -101,6 +101,7 @@ def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
     network = random_models.made("qwen3")
     folder = random_models.save(network, tmp_path)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"padding_side": "left"}))
     ids = np.array([[0, 4, 5, 6, 2], [1, 1, 0, 7, 2]])
     expected = random_models.outputs(network, ids, (ids != 1).astype(np.int64))[:, -1]
     assert near(BertEncoder.from_folder(folder).encode(["a b c", "d"]), expected) < 1e-5

@@ -121,7 +121,7 @@ class Modules:
 
     def __init__(self, network, vocab_size):
         self.network = network
-        self.settings = type("Settings", (), {"max_length": 100, "vocab_size": vocab_size})
+        self.settings = type("Settings", (), {"max_length": 100, "vocab_size": vocab_size, "is_relative": False})
 
 
 def loaded(folder, tokenizer, limit):

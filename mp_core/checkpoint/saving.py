@@ -157,6 +157,7 @@ def _without(checkpoint: Checkpoint, names: Tensors) -> tuple[Path, list[str], M
         raise RequestError(f"{checkpoint.folder} holds none of the tensors that are to be saved")
     first = min(holders, key=lambda shard: len(Path(shard.name).parts))
     home = Path(first.name).parent
+    holders = [shard for shard in holders if Path(shard.name).parent == home]  # another module may have such a name too
     gone = {shard.name for shard in holders} | {(home / _WEIGHTS).as_posix()}
     for index in checkpoint.indices:
         if not gone.isdisjoint(index.shards):

@@ -14,6 +14,7 @@ from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
 from mp_core.models.sentence_transformers import Options, SentenceTransformerNames, as_asked, check_options
 from mp_core.models.settings import LEAST_TOKENS
+from mp_core.models.steps import applied
 from mp_core.models.texts import Text, TextModel, Tokens, batches, encodable, is_one, list_of_texts, pad
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
@@ -76,7 +77,8 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         self.prompts = dict(modules.prompts)
         self.default_prompt_name = modules.default_prompt_name
         self.similarity_fn_name = modules.similarity
-        self._pooled_dim = modules.settings.hidden_size * len(modules.poolings)
+        widths = [modules.settings.hidden_size * len(modules.poolings), *(step.width for step in modules.steps)]
+        self._pooled_dim = widths[-1]
         self.dim = min(self._pooled_dim, modules.truncate_dim or self._pooled_dim)
 
     def __repr__(self) -> str:
@@ -266,9 +268,7 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         embeddings = np.empty((len(tokens), dim), np.float32)
         for batch in batches(tokens.rows, batch_size, show):
             pooled = self._pooled([tokens.rows[index] for index in batch], tokens.skipped)
-            if normalize is None and self._modules.normalize:
-                pooled = unit(pooled)
-            pooled = pooled[:, :dim]
+            pooled = applied(self._modules.steps, pooled, normalize)[:, :dim]
             embeddings[batch] = unit(pooled) if normalize else pooled
             if on_batch is not None:
                 on_batch(len(batch))

@@ -105,6 +105,11 @@ class GatedSettings(Settings):
         return self.head_dim
 
     @property
+    def is_relative(self) -> bool:
+        """Whether only the distances of positions count: all vectors turn with them."""
+        return True
+
+    @property
     def rows_of_token(self) -> tuple[int, ...]:
         """How many rows the norms of heads have for each token."""
         return (self.num_attention_heads, self.num_key_value_heads) if self.layout.normed_heads else ()

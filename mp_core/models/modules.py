@@ -4,7 +4,7 @@ That library hands most of these settings to constructors. One that mp_core does
 it is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,10 +13,11 @@ from mp_core.models.architectures import architecture_of
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
 from mp_core.models.settings import LEAST_TOKENS, Settings, choices
+from mp_core.models.steps import KINDS_OF_STEPS, Step, read_steps
 
 __all__ = ["SWITCH", "Modules", "Rule", "check", "only", "read_cross", "read_modules", "token_limit"]
 
-_ORDER = ("Transformer", "Pooling", "Normalize")
+_ORDER = (("Transformer",), ("Pooling",))
 
 # Switch of a pooling in files of before 2026 -> its name; the poolings that are on stand side by side in this order.
 _SWITCHES = {
@@ -89,7 +90,6 @@ _CROSS: dict[str, Rule] = {
     "activation_fn": _ANY,  # checked as the other entries that may say it
     "keep_in_fp32_modules": only(None, []),
 }
-_NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), only("sentence_embedding"))
 _MODULE: dict[str, Rule] = {
     "idx": _ANY,
     "name": _ANY,
@@ -120,8 +120,8 @@ class Modules:
         Names in :data:`~mp_core.models.pooling.POOLINGS`.
     include_prompt : bool
         Whether the tokens of a prompt are pooled, too.
-    normalize : bool
-        Whether every pooled vector is scaled to length 1.
+    steps : tuple of Step
+        What is done with the pooled vectors.
     max_length : int or None
         The most tokens of a text, if a file says so.
     lower_case : bool
@@ -141,7 +141,7 @@ class Modules:
     settings: Settings
     poolings: tuple[str, ...]
     include_prompt: bool
-    normalize: bool
+    steps: tuple[Step, ...]
     max_length: int | None
     lower_case: bool
     prompts: Mapping[str, str]
@@ -152,7 +152,7 @@ class Modules:
 
 def read_modules(folder: Path) -> Modules:
     """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute."""
-    network, pooling, normalize = _module_folders(folder)
+    network, pooling, others = _module_folders(folder)
     path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
@@ -165,7 +165,7 @@ def read_modules(folder: Path) -> Modules:
         settings=settings,
         poolings=poolings,
         include_prompt=include_prompt,
-        normalize=normalize is not None,
+        steps=read_steps(others, settings.hidden_size * len(poolings)),
         max_length=token_limit(path, transformer, "max_seq_length"),
         lower_case=transformer.get("do_lower_case", False),
         **_read_model(folder / "config_sentence_transformers.json"),
@@ -174,11 +174,12 @@ def read_modules(folder: Path) -> Modules:
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
     """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
-    modules = _listed(folder, ("Transformer",)) or [folder]
-    path = modules[0] / "config.json"
+    listed = _listed(folder, (("Transformer",),), ())
+    network = listed[0][1] if listed else folder
+    path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
-    transformer = _read(modules[0] / "sentence_bert_config.json", _CROSS_TRANSFORMER)
+    transformer = _read(network / "sentence_bert_config.json", _CROSS_TRANSFORMER)
     said = _read(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
     if said is None:
         library = config.get("sentence_transformers") or {}
@@ -186,13 +187,13 @@ def read_cross(folder: Path) -> tuple[Modules, Any]:
             raise ValueError(f"{path}: sentence_transformers is {library!r}; expected an object")
         said = library.get("activation_fn")
     return Modules(
-        network=modules[0],
+        network=network,
         config=config,
         settings=settings,
         poolings=(),
         include_prompt=True,
-        normalize=False,
-        max_length=token_limit(modules[0] / "sentence_bert_config.json", transformer, "max_seq_length"),
+        steps=(),
+        max_length=token_limit(network / "sentence_bert_config.json", transformer, "max_seq_length"),
         lower_case=transformer.get("do_lower_case", False),
         prompts={},
         default_prompt_name=None,
@@ -210,40 +211,40 @@ def token_limit(path: Path, settings: Mapping[str, Any], key: str) -> int | None
     return int(limit)
 
 
-def _module_folders(folder: Path) -> tuple[Path, Path, Path | None]:
-    """Return where the settings of the network, of the pooling and, where there is one, of the normalization are."""
-    folders = _listed(folder, _ORDER)
-    if not folders:
-        return folder, folder / "1_Pooling", None
-    path = folder / "modules.json"
-    if len(folders) < 2:
-        raise ValueError(
-            f"{path} lists {len(folders)} modules; expected 'Transformer', 'Pooling' and maybe 'Normalize'"
-        )
-    network, pooling, *rest = folders
-    for normalize in rest:
-        _read(normalize / "config.json", _NORMALIZE)
-    return network, pooling, rest[0] if rest else None
+def _module_folders(folder: Path) -> tuple[Path, Path, list[tuple[str, Path]]]:
+    """Return where the settings of the network and of the pooling are, and the kinds and folders of what follows."""
+    listed = _listed(folder, _ORDER, KINDS_OF_STEPS)
+    if not listed:
+        return folder, folder / "1_Pooling", []
+    if len(listed) < 2:
+        path = folder / "modules.json"
+        raise ValueError(f"{path} lists {len(listed)} modules; expected 'Transformer', 'Pooling' and maybe others")
+    (_, network), (_, pooling), *others = listed
+    return network, pooling, others
 
 
-def _listed(folder: Path, order: tuple[str, ...]) -> list[Path]:
-    """Return the folders of the modules that ``modules.json`` lists, which must be of these kinds; none without it."""
+def _listed(folder: Path, order: Sequence[tuple[str, ...]], others: tuple[str, ...]) -> list[tuple[str, Path]]:
+    """Return the kinds and folders of the modules that ``modules.json`` lists; none without this file.
+
+    The first ones must be of the kinds in `order`, those behind them of `others`.
+    """
     path = folder / "modules.json"
     if not path.exists():
         return []
-    folders = []
+    found = []
     for place, module in enumerate(read_list(path)):
         if not isinstance(module, dict):
             raise ValueError(f"{path} lists {module!r}; expected JSON objects only")
         check(path, module, _MODULE)
         kind = module.get("type", "")
-        expected = order[place] if place < len(order) else "nothing"
-        if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] != expected:
-            raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected!r} of sentence_transformers")
-        folders.append(folder / module.get("path", ""))
-    if not folders:
-        raise ValueError(f"{path} lists 0 modules; expected {choices(order)}")
-    return folders
+        allowed = order[place] if place < len(order) else others
+        if not kind.startswith("sentence_transformers.") or kind.rpartition(".")[2] not in allowed:
+            expected = choices(allowed) or "nothing"
+            raise ValueError(f"{path}: module {place} is {kind!r}; expected {expected} of sentence_transformers")
+        found.append((kind.rpartition(".")[2], folder / module.get("path", "")))
+    if not found:
+        raise ValueError(f"{path} lists 0 modules; expected {choices(kind for kinds in order for kind in kinds)}")
+    return found
 
 
 def _read_pooling(path: Path, width: int) -> tuple[tuple[str, ...], bool]:

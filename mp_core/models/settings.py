@@ -76,6 +76,11 @@ class Settings:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def is_relative(self) -> bool:
+        """Whether only the distances of positions count, so that padding before a text would change nothing."""
+        return False
+
+    @property
     def rows_of_token(self) -> tuple[int, ...]:
         """How many rows operations have for each token, besides those that have one."""
         return ()

@@ -36,7 +36,6 @@ _TYPED = (None, "BertTokenizer", "BertTokenizerFast")
 # The entries of tokenizer_config.json that matter, except the length limit, and the values they may have.
 _RULES: dict[str, Rule] = {
     "truncation_side": only("right"),
-    "padding_side": only("right"),
     "model_input_names": (lambda value: value is None or isinstance(value, list), "a list or null"),
     "do_lower_case": SWITCH,
     "tokenize_chinese_chars": SWITCH,
@@ -88,7 +87,9 @@ class Tokenizer:
     def __init__(self, modules: Modules) -> None:
         config_path = modules.network / "tokenizer_config.json"
         config = read_object(config_path) if config_path.exists() else {}
-        check(config_path, {name: config[name] for name in _RULES if name in config}, _RULES)
+        sides = only("right", "left") if modules.settings.is_relative else only("right")  # there is no padding here
+        rules = _RULES | {"padding_side": sides}
+        check(config_path, {name: config[name] for name in rules if name in config}, rules)
         stated = modules.max_length or token_limit(config_path, config, "model_max_length")
         longest = modules.settings.max_length
         self.max_length = min(stated or longest, longest)

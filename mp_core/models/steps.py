@@ -1,0 +1,179 @@
+"""What follows the pooling in a folder of sentence-transformers: products, norms and scaling of one vector a text.
+
+These are small beside the network, so they are computed in float32 under every policy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import F32, Array
+from mp_core.checkpoint import open_tensors
+from mp_core.models.folder import read_object
+from mp_core.models.pooling import unit
+from mp_core.models.settings import KINDS, choices, unexpected
+from mp_core.products.packing import pack
+from mp_core.quantization import QuantizedArray, dequantize
+
+__all__ = ["KINDS_OF_STEPS", "Step", "applied", "read_steps"]
+
+_SENTENCE = ("module_input_name", "module_output_name")
+_ACTIVATIONS = {
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": None,
+}
+"""Name of a class of torch -> mp_core's name of the activation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One module.
+
+    Attributes
+    ----------
+    kind : str
+        The name of its class.
+    run : callable
+        From vectors of texts, float32 of shape (n, width), to such vectors.
+    width : int
+        How long the vectors are then.
+    """
+
+    kind: str
+    run: Callable[[Array], Array]
+    width: int
+
+
+def read_steps(folders: Sequence[tuple[str, Path]], width: int) -> tuple[Step, ...]:
+    """Return the steps of modules.
+
+    Parameters
+    ----------
+    folders : sequence of (str, Path)
+        The kind of each module, and its folder.
+    width : int
+        How long the vectors of texts are before the first one.
+
+    Raises
+    ------
+    OSError
+        A file is missing or unreadable.
+    ValueError
+        A file holds something else than expected; the message names it.
+    """
+    steps: list[Step] = []
+    for kind, folder in folders:
+        path = folder / "config.json"
+        config = read_object(path) if path.exists() else {}
+        for entry in _SENTENCE:
+            if config.get(entry) not in (None, "sentence_embedding"):
+                raise unexpected(path, entry, config[entry], "'sentence_embedding'")
+        step = Step(kind, *_READERS[kind](path, config, width))
+        width = step.width
+        steps.append(step)
+    return tuple(steps)
+
+
+def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Array:
+    """Return what the steps make of vectors; a last one that scales to length 1 only if `normalize` is None."""
+    last = len(steps) - 1
+    for place, step in enumerate(steps):
+        if step.kind != "Normalize" or place != last or normalize is None:
+            vectors = step.run(vectors)
+    return vectors
+
+
+Read = tuple[Callable[[Array], Array], int]
+
+
+def _normalize(path: Path, config: Mapping[str, Any], width: int) -> Read:
+    _check_entries(path, config, ())
+    return unit, width
+
+
+def _dropout(path: Path, config: Mapping[str, Any], width: int) -> Read:
+    _check_entries(path, config, ("dropout",))
+    return lambda vectors: vectors, width
+
+
+def _layer_norm(path: Path, config: Mapping[str, Any], width: int) -> Read:
+    _check_entries(path, config, ("dimension",))
+    _check_width(path, config, "dimension", width)
+    gamma, beta = _tensors(path, {"norm.weight": (width,), "norm.bias": (width,)})
+    return lambda vectors: ops.layer_norm(vectors, gamma, beta, epsilon=1e-5), width
+
+
+def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
+    _check_entries(path, config, ("in_features", "out_features", "bias", "activation_function", "use_residual"))
+    _check_width(path, config, "in_features", width)
+    units, bias, residual = config.get("out_features"), config.get("bias", True), config.get("use_residual", False)
+    for entry, kind, value in (("out_features", int, units), ("bias", bool, bias), ("use_residual", bool, residual)):
+        fits, expected = KINDS[kind]
+        if not fits(value):
+            raise unexpected(path, entry, value, expected)
+    name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
+        raise unexpected(path, "activation_function", name, choices(_ACTIVATIONS))
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (int(units), width)}
+    shapes |= {"linear.bias": (int(units),)} if bias else {}
+    shapes |= {"residual.weight": (int(units), width)} if residual and units != width else {}
+    found = dict(zip(shapes, _tensors(path, shapes), strict=True))
+    matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
+    beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
+
+    def run(vectors: Array) -> Array:
+        outputs = ops.matmul(vectors, matrix, bias=vector, activation=_ACTIVATIONS[name])
+        if residual:
+            outputs = ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
+        return outputs
+
+    return run, int(units)
+
+
+_READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {
+    "Dense": _dense,
+    "LayerNorm": _layer_norm,
+    "Dropout": _dropout,
+    "Normalize": _normalize,
+}
+KINDS_OF_STEPS = tuple(_READERS)
+"""The classes of sentence-transformers that may follow the pooling, in any order."""
+
+
+def _check_entries(path: Path, config: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in config:
+        if name not in (*known, *_SENTENCE, "quantization_config"):  # the latter is how conversions mark codes
+            raise ValueError(f"{path}: setting {name!r} is unknown; expected {choices((*known, *_SENTENCE))}")
+
+
+def _check_width(path: Path, config: Mapping[str, Any], entry: str, width: int) -> None:
+    if config.get(entry) != width:
+        raise unexpected(path, entry, config.get(entry), f"{width}, the length of the vectors before")
+
+
+def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
+    """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
+    file = path.with_name("model.safetensors")
+    tensors = open_tensors(file)
+    for name in tensors:
+        if name not in shapes:
+            raise ValueError(f"{file}: tensor {name} is left over; expected {choices(shapes)}")
+    found = []
+    for name, shape in shapes.items():
+        if name not in tensors:
+            raise ValueError(f"{file}: tensor {name} is missing; expected shape {shape}")
+        tensor = tensors[name]
+        if tensor.shape != shape:
+            raise ValueError(f"{file}: tensor {name} has shape {tensor.shape}; expected {shape}")
+        if not isinstance(tensor, QuantizedArray) and not dtypes.is_float(tensor.dtype):
+            raise ValueError(f"{file}: tensor {name} has dtype {tensor.dtype}; expected a floating-point type")
+        found.append(np.array(dequantize(tensor) if isinstance(tensor, QuantizedArray) else ops.cast(tensor, F32)))
+    return found
