@@ -164,8 +164,8 @@ cdef extern from "library/operation.h" nogil:
         MP_DONE, MP_NO_MEMORY, MP_NO_ROW, MP_UNSEEN
 
     ctypedef enum mp_operation_number:
-        MP_OPERATION_TAKEN_ROWS
         MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
+        MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROW_SUMS, MP_OPERATION_TAKEN_ROWS
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
         MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
 
@@ -266,7 +266,7 @@ cdef extern from "library/array_cast.h" nogil:
 
 cdef extern from "library/rows.h" nogil:
     ctypedef enum mp_row_operation:
-        MP_SOFTMAX, MP_LAYER_NORM, MP_ACTIVATE, MP_RMS_NORM
+        MP_SOFTMAX, MP_LAYER_NORM, MP_ACTIVATE, MP_RMS_NORM, MP_LOG_SOFTMAX
 
     ctypedef struct mp_mask:
         const uint8_t *keep
@@ -286,6 +286,30 @@ cdef extern from "library/rows.h" nogil:
         const float *beta
         mp_activation activation
         mp_mask mask
+
+cdef extern from "library/row_gradients.h" nogil:
+    ctypedef enum mp_row_gradient_of:
+        MP_SOFTMAX_GRADIENT, MP_LOG_SOFTMAX_GRADIENT, MP_LAYER_NORM_GRADIENT, MP_RMS_NORM_GRADIENT
+
+    ctypedef struct mp_row_gradient:
+        mp_row_gradient_of what
+        int format, size, out_format, out_size
+        Py_ssize_t rows, length
+        const char *x
+        const char *residual
+        const char *d
+        const float *gamma
+        char *out
+        float *shares
+        float scale, epsilon
+
+cdef extern from "library/row_sums.h" nogil:
+    ctypedef struct mp_row_sums:
+        int format, size
+        const char *x
+        const float *before
+        float *out
+        Py_ssize_t rows, columns
 
 cdef extern from "library/elementwise.h" nogil:
     enum:

@@ -1,7 +1,7 @@
-"""Operations on rows: softmax, layer norm, RMS norm, activations.
+"""Operations on rows: softmax, layer norm, RMS norm, activations, and gradients.
 
-Elements are widened to float32, computed in float32 and rounded once; library/rows.c does the work. `x` and `out` have
-the format `fmt`.
+Elements are widened to float32, computed in float32 and rounded once; library/rows.c and library/row_gradients.c do the
+work. `x` and `out` have the format `fmt`.
 """
 
 cimport numpy as cnp
@@ -11,14 +11,15 @@ from libc.string cimport memset
 
 from mp_core.core.header cimport mp_activation, mp_active, mp_kernels
 from mp_core.core.library cimport (
-    MP_ACTIVATE, MP_LAYER_NORM, MP_NO_ARITHMETIC, MP_OPERATION_ROWS, MP_RMS_NORM, MP_SOFTMAX, mp_cost, mp_recorder,
-    mp_row_call, mp_row_operation,
+    MP_ACTIVATE, MP_LAYER_NORM, MP_LAYER_NORM_GRADIENT, MP_LOG_SOFTMAX, MP_LOG_SOFTMAX_GRADIENT, MP_NO_ARITHMETIC,
+    MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROWS, MP_RMS_NORM, MP_RMS_NORM_GRADIENT, MP_SOFTMAX, MP_SOFTMAX_GRADIENT,
+    mp_cost, mp_recorder, mp_row_call, mp_row_gradient, mp_row_operation,
 )
-from mp_core.core.recording cimport run_operation
+from mp_core.core.recording cimport recording, run_operation
 
 cnp.import_array()
 
-cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm")  # by mp_row_operation
+cdef tuple NAMES = ("softmax", "layer norm", "activation", "RMS norm", "log softmax")  # by mp_row_operation
 
 
 cdef void describe(mp_row_call *r, mp_row_operation what, int fmt, cnp.ndarray x, cnp.ndarray out,
@@ -56,6 +57,13 @@ def softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float sca
     run(&r, out)
 
 
+def log_softmax(int fmt, cnp.ndarray x not None, cnp.ndarray out not None):
+    """out = x - log(sum(exp(x))) over the last axis; C-contiguous."""
+    cdef mp_row_call r
+    describe(&r, MP_LOG_SOFTMAX, fmt, x, out, last_length(x))
+    run(&r, out)
+
+
 def layer_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float epsilon, cnp.ndarray gamma=None,
                cnp.ndarray beta=None, cnp.ndarray residual=None):
     """Layer norm of x + residual over the last axis; C-contiguous, `residual` of x's dtype, gamma and beta float32."""
@@ -79,6 +87,51 @@ def rms_norm(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float ep
     if gamma is not None:
         r.gamma = <const float *>cnp.PyArray_DATA(gamma)
     run(&r, out)
+
+
+cdef void describe_gradient(mp_row_gradient *g, tuple formats, cnp.ndarray x, cnp.ndarray d, cnp.ndarray out) noexcept:
+    """Describe the gradients of rows; x, d and out have one shape and are C-contiguous."""
+    memset(g, 0, sizeof(g[0]))
+    g.format, g.out_format = formats
+    g.size, g.out_size = <int>cnp.PyArray_ITEMSIZE(x), <int>cnp.PyArray_ITEMSIZE(out)
+    g.length = last_length(x)
+    g.rows = cnp.PyArray_SIZE(x) // g.length
+    g.x, g.d, g.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(d), cnp.PyArray_BYTES(out)
+
+
+cdef int run_gradient(mp_row_gradient *g, cnp.ndarray out) except -1:
+    run_operation(MP_OPERATION_ROW_GRADIENTS, g, "gradient of rows", out,
+                  mp_cost(g.rows, 0, MP_NO_ARITHMETIC, g.rows * g.length * (2 * g.size + g.out_size)))
+    return 0
+
+
+def softmax_gradient(tuple formats not None, cnp.ndarray y not None, cnp.ndarray d not None, cnp.ndarray out not None,
+                     float scale, bint is_log=False):
+    """The gradient of a softmax, or of its logarithm, y; formats: of y and d, and of out. No length is 0."""
+    cdef mp_row_gradient g
+    describe_gradient(&g, formats, y, d, out)
+    g.what, g.scale = MP_LOG_SOFTMAX_GRADIENT if is_log else MP_SOFTMAX_GRADIENT, scale
+    run_gradient(&g, out)
+
+
+def norm_gradient(tuple formats not None, tuple arrays not None, cnp.ndarray gamma, float epsilon, bint is_centred):
+    """The gradient of a layer norm, or of an RMS norm; arrays: x, residual or None, d, out, shares or None.
+
+    formats: of x, residual and d, and of out; `shares`, d times the normalized elements, and gamma are float32.
+    """
+    cdef mp_row_gradient g
+    cdef cnp.ndarray residual = arrays[1], out = arrays[3], shares = arrays[4]
+    describe_gradient(&g, formats, arrays[0], arrays[2], out)
+    g.what, g.epsilon = MP_LAYER_NORM_GRADIENT if is_centred else MP_RMS_NORM_GRADIENT, epsilon
+    if residual is not None:
+        g.residual = cnp.PyArray_BYTES(residual)
+    if gamma is not None:
+        g.gamma = <const float *>cnp.PyArray_DATA(gamma)
+    if shares is not None:
+        g.shares = <float *>cnp.PyArray_DATA(shares)
+        if mp_recorder()[0] != NULL:
+            recording().add_buffer(shares)
+    run_gradient(&g, out)
 
 
 def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):

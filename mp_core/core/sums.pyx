@@ -1,4 +1,4 @@
-"""Sums over the middle axis of an array, by library/sums.c."""
+"""Sums over the middle axis of an array, by library/sums.c, and over rows in blocks, by library/row_sums.c."""
 
 cimport numpy as cnp
 from libc.string cimport memset
@@ -6,10 +6,10 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport mp_active
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_OPERATION_SUMS, MP_OPERATION_SUMS_JOIN, MP_SUMS_WORK, mp_cost, mp_lanes_of_sums, mp_recorder,
-    mp_run_sums, mp_sum_call,
+    MP_NO_ARITHMETIC, MP_OPERATION_ROW_SUMS, MP_OPERATION_SUMS, MP_OPERATION_SUMS_JOIN, MP_SUMS_WORK, mp_cost,
+    mp_lanes_of_sums, mp_recorder, mp_row_sums, mp_run_sums, mp_sum_call,
 )
-from mp_core.core.recording cimport Tape, recording
+from mp_core.core.recording cimport Tape, recording, run_operation
 
 cnp.import_array()
 
@@ -24,6 +24,22 @@ cdef int note(const mp_sum_call *s, cnp.ndarray out, cnp.ndarray lanes) except -
     if s.lanes != NULL:
         tape.note(MP_OPERATION_SUMS_JOIN, s, "sums of blocks", out, cost)
     return 0
+
+
+def row_sums(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, cnp.ndarray before=None):
+    """out[column] = before[column] + the sum of x[row][column] over rows, in K blocks; no length is 0.
+
+    All are C-contiguous; `x` has the format `fmt`, the others are float32, and `before` may be `out`.
+    """
+    cdef mp_row_sums s
+    memset(&s, 0, sizeof(s))
+    s.format, s.size = fmt, <int>cnp.PyArray_ITEMSIZE(x)
+    s.x, s.out = cnp.PyArray_BYTES(x), <float *>cnp.PyArray_DATA(out)
+    s.rows, s.columns = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1)
+    if before is not None:
+        s.before = <const float *>cnp.PyArray_DATA(before)
+    run_operation(MP_OPERATION_ROW_SUMS, &s, "sums of rows", out,
+                  mp_cost(s.rows, 0, MP_NO_ARITHMETIC, cnp.PyArray_NBYTES(x)))
 
 
 def sum_middle(int fmt, cnp.ndarray x not None, cnp.ndarray out not None, float divisor):

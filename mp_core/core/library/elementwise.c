@@ -99,8 +99,8 @@ static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t 
     }
     float *const to = e->out_format == MP_F32 ? (float *)out : buffer[0].at;
     if (masked) choose(at[0], e->operand[0].stride[e->axes - 1], x, y, n, to);
-    else if (operands == 1) apply(e->function, x, n, to);
-    else e->kernels->rows->combine[e->function](x, y, n, to);
+    else if ((int)e->function < MP_KERNEL_FUNCTIONS) e->kernels->rows->functions[e->function](x, y, n, to);
+    else apply(e->function, x, n, to);
     if (e->out_format != MP_F32) e->kernels->casts->narrow[e->out_format](to, out, n, 0);
 }
 

@@ -21,6 +21,15 @@ typedef enum {
 #include "library/elementwise.def"
 } mp_elementwise_function;
 
+/* How many are functions of kernels: the first ones. */
+enum {
+    MP_KERNEL_FUNCTIONS = 0
+#define MP_ARITHMETIC(NAME, WORD, FUNCTION) + 1
+#define MP_BINARY(NAME, WORD, FUNCTION) + 1
+#define MP_UNARY(NAME, WORD, FUNCTION) + 1
+#include "functions.def"
+};
+
 /* Their names, then NULL, and how many operands they have. */
 static const char *const mp_elementwise_names[] = {
 #define MP_ELEMENTWISE(NAME, WORD, OPERANDS) WORD,

@@ -7,6 +7,8 @@
 #include "library/noted_product.h"
 #include "library/pooling.h"
 #include "library/rotary.h"
+#include "library/row_gradients.h"
+#include "library/row_sums.h"
 #include "library/rows.h"
 #include "library/runtime.h"
 #include "library/sums.h"

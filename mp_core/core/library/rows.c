@@ -56,6 +56,7 @@ void mp_run_rows(void *call, ptrdiff_t task) {
         switch (r->what) {
         case MP_SOFTMAX: run_softmax(r, &b, row); break;
         case MP_ACTIVATE: run_activation(r, &b); break;
+        case MP_LOG_SOFTMAX: r->kernels->rows->log_softmax(&b); break;
         case MP_RMS_NORM: r->kernels->rows->rms_norm(&b, r->gamma, r->epsilon); break;
         case MP_LAYER_NORM:
             r->kernels->rows->layer_norm(&b, r->residual ? r->residual + at : NULL, r->gamma, r->beta, r->epsilon);

@@ -41,7 +41,7 @@ static int sort_rows(const mp_taken_rows *s, int32_t *begins, int32_t *order) {
 }
 
 static void add(const mp_taken_rows *s, const float *x, ptrdiff_t n, float *sum) {
-    s->kernels->rows->combine[MP_ADD](sum, x, n, sum);
+    s->kernels->rows->functions[MP_ADD](sum, x, n, sum);
 }
 
 /* Sum `count` rows of x from column `first` on to `out`. `work` has room for two rows of n elements. */

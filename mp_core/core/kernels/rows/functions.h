@@ -48,23 +48,32 @@ V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
  * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
  * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
  * bits. */
-MP_OUTLINED vf32 gelu_f32(vf32 x) {
-    const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
+V vf32 numerator_of_tail(vf32 u) {
     vf32 a = set_f32(0x1.0dc450p-8f);
     a = fma_f32(a, u, set_f32(0x1.4cde20p-5f));
     a = fma_f32(a, u, set_f32(0x1.77440ap-3f));
     a = fma_f32(a, u, set_f32(0x1.c0d064p-2f));
-    a = fma_f32(a, u, set_f32(0.5f));
+    return fma_f32(a, u, set_f32(0.5f));
+}
+V vf32 denominator_of_tail(vf32 u) {
     vf32 b = set_f32(0x1.521944p-7f);
     b = fma_f32(b, u, set_f32(0x1.a136d2p-4f));
     b = fma_f32(b, u, set_f32(0x1.e0bcfcp-2f));
     b = fma_f32(b, u, set_f32(0x1.33d742p+0f));
     b = fma_f32(b, u, set_f32(0x1.acaa62p+0f));
-    b = fma_f32(b, u, set_f32(1.0f));
+    return fma_f32(b, u, set_f32(1.0f));
+}
+/* e^(-u^2 / 2) = 2^n times what is returned. */
+V vf32 exponential_of_gelu(vf32 u, vu32 *n) {
     const vf32 half = mul_f32(u, set_f32(-0.5f)), exponent = mul_f32(half, u), rest = fma_f32(half, u, minus(exponent));
-    const vu32 n = exponent_of(exponent);
-    const vf32 e = exp_near_0(add_f32(remainder_of(exponent, n), rest));
-    return sub_f32(relu_f32(x), times_power_of_2(div_f32(mul_f32(mul_f32(u, e), a), b), n));
+    *n = exponent_of(exponent);
+    return exp_near_0(add_f32(remainder_of(exponent, *n), rest));
+}
+MP_OUTLINED vf32 gelu_f32(vf32 x) {
+    const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
+    vu32 n;
+    const vf32 e = exponential_of_gelu(u, &n), tail = mul_f32(mul_f32(u, e), numerator_of_tail(u));
+    return sub_f32(relu_f32(x), times_power_of_2(div_f32(tail, denominator_of_tail(u)), n));
 }
 
 /* 1 / (1 + e^-x), for negative x as e^x / (1 + e^x): e^-|x| never overflows. */
@@ -92,16 +101,21 @@ MP_OUTLINED vf32 silu_f32(vf32 x) {
 /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 = x sigmoid(w), w = x (c1 + c2 x^2). As exp turns the absolute
  * error of w into a relative one, x^2, q = c1 + c2 x^2 and w are carried in two parts, c1 and c2 too; c1 is cut to 19
  * bits behind the point, so that c1 - q is exact. */
-MP_OUTLINED vf32 gelu_tanh_f32(vf32 x) {
+V vf32 remainder_of_gelu_tanh(vf32 u, vu32 *n) {
     const vf32 c1 = set_f32(0x1.98846p+0f), c2 = set_f32(0x1.2444f2p-4f);
-    const vf32 u = min_f32(set_f32(11.02f), magnitude_of(x));
     const vf32 square = mul_f32(u, u), square_rest = fma_f32(u, u, minus(square));
     const vf32 constants_rest = fma_f32(square, set_f32(0x1.49b16ap-29f), set_f32(-0x1.985794p-21f));
     const vf32 q = fma_f32(c2, square, c1);
     const vf32 q_rest = add_f32(fma_f32(c2, square, sub_f32(c1, q)), fma_f32(c2, square_rest, constants_rest));
     const vf32 below = minus(u), w = mul_f32(below, q), w_rest = fma_f32(below, q_rest, fma_f32(below, q, minus(w)));
-    const vu32 n = exponent_of(w);
-    return gated_f32(x, below, add_f32(remainder_of(w, n), w_rest), n);
+    *n = exponent_of(w);
+    return add_f32(remainder_of(w, *n), w_rest);
+}
+MP_OUTLINED vf32 gelu_tanh_f32(vf32 x) {
+    const vf32 u = min_f32(set_f32(11.02f), magnitude_of(x));
+    vu32 n;
+    const vf32 r = remainder_of_gelu_tanh(u, &n);
+    return gated_f32(x, minus(u), r, n);
 }
 
 /* tanh |x| = -m / (2 + m), m = e^(-2|x|) - 1 = 2^n (e^r - 1) + (2^n - 1), without cancellation; 1 from |x| = 10 on. The
@@ -138,12 +152,21 @@ MP_OUTLINED vf32 softplus_f32(vf32 x) {
     return add_f32(relu_f32(x), mul_f32(u, mul_f32(add_f32(half, half), p)));
 }
 
-/* e^x = 2^n y for all x: only the product with the second half of the power rounds, or is infinite. */
-MP_OUTLINED vf32 exponential_f32(vf32 x) {
-    const vf32 bounded = min_f32(set_f32(89.0f), max_f32(set_f32(-113.0f), x)); /* NaN stays */
-    const vu32 n = exponent_of(bounded), half = sar_u32(n, 1), rest = sub_u32(n, half), bias = set_u32(127);
-    const vf32 y = mul_f32(exp_near_0(remainder_of(bounded, n)), as_f32(shl_u32(add_u32(half, bias), 23)));
+/* The bounds between which e^x is neither 0 nor infinite; NaN stays. */
+V vf32 bounded_exponent(vf32 x) { return min_f32(set_f32(89.0f), max_f32(set_f32(-113.0f), x)); }
+
+/* 2^n e^r: only the product with the second half of the power rounds, or is infinite. */
+V vf32 exponential_of(vf32 r, vu32 n) {
+    const vu32 half = sar_u32(n, 1), rest = sub_u32(n, half), bias = set_u32(127);
+    const vf32 y = mul_f32(exp_near_0(r), as_f32(shl_u32(add_u32(half, bias), 23)));
     return mul_f32(y, as_f32(shl_u32(add_u32(rest, bias), 23)));
+}
+
+/* e^x for all x. */
+MP_OUTLINED vf32 exponential_f32(vf32 x) {
+    const vf32 bounded = bounded_exponent(x);
+    const vu32 n = exponent_of(bounded);
+    return exponential_of(remainder_of(bounded, n), n);
 }
 
 /* The activation of one vector. Not inlined: it serves the last, partial vector of rows only. */

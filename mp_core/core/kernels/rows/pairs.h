@@ -1,35 +1,33 @@
-/* Two rows element by element, and vectors that turn with their positions. */
+/* Functions of one or two rows, element by element, and vectors that turn with their positions. */
 
 /* The smaller and the larger number of two; NaN where one of them is NaN. If both are equal, their bits differ only in the
  * sign of zeros, of which the smaller one is -0. */
 V vf32 smaller_f32(vf32 x, vf32 y) { return as_f32(or_u32(as_u32(min_f32(x, y)), as_u32(min_f32(y, x)))); }
 V vf32 larger_f32(vf32 x, vf32 y) { return minus(smaller_f32(minus(x), minus(y))); }
 
-#define COMBINE(I, N) write_row(MP_F32, out, I, COMBINED(read_row(MP_F32, x, I, N), read_row(MP_F32, y, I, N)), N)
-#define ROWS_COMBINED(NAME)                                                      \
-    static void NAME(const float *x, const float *y, ptrdiff_t n, float *out) { \
-        ptrdiff_t i = 0;                                                         \
-        FOR_VECTORS(i, n, COMBINE)                                               \
+/* The functions of kernels/functions.def, over rows. */
+#define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \
+    static void NAME##_of_rows(const float *x, const float *y, ptrdiff_t n, float *out) {                       \
+        ptrdiff_t i = 0;                                                                                        \
+        for (; i + MP_LANES <= n; i += MP_LANES) store_f32(out + i, FUNCTION(load_f32(x + i), load_f32(y + i))); \
+        if (i < n) storen_f32(out + i, FUNCTION(loadn_f32(x + i, n - i), loadn_f32(y + i, n - i)), n - i);      \
     }
-
-#define COMBINED add_f32
-ROWS_COMBINED(add_rows)
-#undef COMBINED
-#define COMBINED mul_f32
-ROWS_COMBINED(multiply_rows)
-#undef COMBINED
-#define COMBINED sub_f32
-ROWS_COMBINED(subtract_rows)
-#undef COMBINED
-#define COMBINED div_f32
-ROWS_COMBINED(divide_rows)
-#undef COMBINED
-#define COMBINED larger_f32
-ROWS_COMBINED(larger_rows)
-#undef COMBINED
-#define COMBINED smaller_f32
-ROWS_COMBINED(smaller_rows)
-#undef COMBINED
+#define MP_BINARY(NAME, WORD, FUNCTION)                                                                         \
+    static void NAME##_of_rows(const float *x, const float *y, ptrdiff_t n, float *out) {                       \
+        for (ptrdiff_t i = 0; i < n; i += MP_LANES) {                                                           \
+            const ptrdiff_t m = at_most(n - i, MP_LANES);                                                       \
+            write_row(MP_F32, out, i, FUNCTION(read_row(MP_F32, x, i, m), read_row(MP_F32, y, i, m)), m);       \
+        }                                                                                                       \
+    }
+#define MP_UNARY(NAME, WORD, FUNCTION)                                                                          \
+    static void NAME##_of_rows(const float *x, const float *y, ptrdiff_t n, float *out) {                       \
+        (void)y;                                                                                                \
+        for (ptrdiff_t i = 0; i < n; i += MP_LANES) {                                                           \
+            const ptrdiff_t m = at_most(n - i, MP_LANES);                                                       \
+            write_row(MP_F32, out, i, FUNCTION(read_row(MP_F32, x, i, m)), m);                                  \
+        }                                                                                                       \
+    }
+#include "functions.def"
 
 /* The two halves a, b of each vector become a cos - b sin and b cos + a sin: products are rounded before they are added. */
 static void turn(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out) {

@@ -5,6 +5,8 @@
 
 #include "casts/conversions.h"
 #include "rows/functions.h"
+#include "rows/logarithms.h"
+#include "rows/derivatives.h"
 #include "rows/sums.h"
 
 /* The 0 < n <= 16 elements of a row from element i on; in the other lanes 0. n is mostly a constant, and `format`
@@ -55,19 +57,31 @@ V void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
 #include "rows/pairs.h"
 #include "rows/reductions.h"
 #include "rows/softmax.h"
+#include "rows/gradients.h"
 
 static void activate_row(mp_activation activation, const float *x, ptrdiff_t n, float *out) {
     activate(activation, (float *)x, n, 1, n, (result_rows){MP_F32, out, n}); /* x stays: the result is f32 */
 }
 
+static mp_row_function *const functions_of_rows[] = {
+#define MP_ARITHMETIC(NAME, WORD, FUNCTION) NAME##_of_rows,
+#define MP_BINARY(NAME, WORD, FUNCTION) NAME##_of_rows,
+#define MP_UNARY(NAME, WORD, FUNCTION) NAME##_of_rows,
+#include "functions.def"
+};
+
 extern const mp_rows MP_EXPORTED(rows);
 const mp_rows MP_EXPORTED(rows) = {
     .softmax = softmax,
+    .log_softmax = log_softmax,
     .layer_norm = layer_norm,
     .rms_norm = rms_norm,
     .activate = activate_row,
-    .combine = {add_rows, multiply_rows, subtract_rows, divide_rows, larger_rows, smaller_rows},
+    .functions = functions_of_rows,
     .turn = turn,
+    .softmax_gradient = softmax_gradient,
+    .log_softmax_gradient = log_softmax_gradient,
+    .norm_gradient = norm_gradient,
     .sum_blocks = sum_blocks,
     .sum_columns = sum_columns,
 };

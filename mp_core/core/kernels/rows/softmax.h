@@ -22,9 +22,9 @@ V float scale_scores(mp_format format, const void *x, const uint8_t *keep, float
     return max_lanes(top);
 }
 
-/* e^(x - largest), in place; return 1 / their sum. */
-V float exponentials(float *x, float largest, ptrdiff_t n) {
-    const vf32 peak = set_f32(largest > -INFINITY ? largest : 0.0f); /* -Inf - -Inf would be NaN */
+/* The sum of e^(x - peak); with `keep`, x becomes these exponentials. */
+V float sum_of_exponentials(float *x, float largest, ptrdiff_t n, const int keep) {
+    const vf32 peak = set_f32(largest);
     row_sum sum;
     start_sum(&sum, n);
     for (ptrdiff_t i = 0; i < n;) {
@@ -33,13 +33,18 @@ V float exponentials(float *x, float largest, ptrdiff_t n) {
 #define EXPONENTIALS(I, N)                                                      \
     do {                                                                        \
         const vf32 e = exp_f32(sub_f32(read_row(MP_F32, x, I, N), peak));       \
-        write_row(MP_F32, x, I, e, N);                                          \
+        if (keep) write_row(MP_F32, x, I, e, N);                                \
         total = add_f32(total, first_of(N, e, set_f32(0.0f)));                  \
     } while (0)
         FOR_VECTORS(i, end, EXPONENTIALS)
         add_block(&sum, total);
     }
-    return 1.0f / sum_of_blocks(&sum);
+    return sum_of_blocks(&sum);
+}
+
+/* e^(x - largest), in place; return 1 / their sum. -Inf - -Inf would be NaN. */
+V float exponentials(float *x, float largest, ptrdiff_t n) {
+    return 1.0f / sum_of_exponentials(x, largest > -INFINITY ? largest : 0.0f, n, 1);
 }
 
 V void divide(mp_format format, const float *x, const uint8_t *keep, float inverse, ptrdiff_t n, void *out) {
@@ -83,5 +88,25 @@ static void softmax(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_s
         }
         for (ptrdiff_t i = 0; i < rows; i++) number[i] = exponentials(row_of_work(b, first + i), number[i], b->n);
         for (ptrdiff_t i = 0; i < rows; i++) divide_row(b, first + i, kept[i], number[i]);
+    }
+}
+
+/* x - largest, in place; return the logarithm of the sum of their exponentials. */
+V float shift_scores(float *x, float largest, ptrdiff_t n) {
+    const vf32 peak = set_f32(largest);
+    ptrdiff_t i = 0;
+#define SHIFT_SCORES(I, N) write_row(MP_F32, x, I, sub_f32(read_row(MP_F32, x, I, N), peak), N)
+    FOR_VECTORS(i, n, SHIFT_SCORES)
+    float total[MP_LANES];
+    store_f32(total, log_f32(set_f32(sum_of_exponentials(x, 0.0f, n, 0))));
+    return total[0];
+}
+
+/* (x - largest) - log(the sum of e^(x - largest)). NaN or +Inf in a row, or -Inf in all of it, makes it NaN. */
+static void log_softmax(const mp_row_block *b) {
+    for (ptrdiff_t row = 0; row < b->rows; row++) {
+        float *const y = row_of_work(b, row);
+        const float largest = scale_row_of_scores(b, row, NULL, 1.0f);
+        scale_row(b, row, y, shift_scores(y, largest, b->n), 1.0f, NULL, NULL);
     }
 }

@@ -12,22 +12,39 @@ typedef struct {
     void *out;
 } mp_row_block;
 
+/* A row of a norm of x, whose result had the gradient d. */
+typedef struct {
+    const float *x, *d, *gamma; /* gamma: NULL or the scale of the norm */
+    ptrdiff_t n;
+    float epsilon;
+    int is_centred;             /* 1: layer_norm, 0: rms_norm */
+    float *out, *shares;        /* the gradient of x; d times the normalized x, whose sums over rows are those of gamma */
+} mp_norm_row;
+
+/* A function of n elements of x, and of y if it has two operands. `out` may be an operand. */
+typedef void mp_row_function(const float *x, const float *y, ptrdiff_t n, float *out);
+
 static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
 
 /* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma and beta may be NULL; residual too, or it has the format and stride of x. combine: x + y, x * y, x - y, x / y, the
- * larger, the smaller; as in activate, out may be an operand. turn: rotate `vectors` vectors of 2 * `half` elements each,
- * one behind the other (rotary positions); `angles` has `half` cosines, then `half` sines. sum_blocks: the lanes of blocks
- * of n elements, `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride`
- * bytes apart, to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
+ * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. functions: those
+ * of functions.def, in its order. turn: rotate `vectors` vectors of 2 * `half` elements each, one behind the other (rotary
+ * positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: of one row, whose
+ * result was y and had the gradient d; out may be d. sum_blocks: the lanes of blocks of n elements, `stride` bytes apart, to
+ * lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart, to lanes[16][n]. A block has
+ * at most MP_BLOCK_ROW elements. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
+    void (*log_softmax)(const mp_row_block *b);
     void (*layer_norm)(const mp_row_block *b, const void *residual, const float *gamma, const float *beta,
                        float epsilon);
     void (*rms_norm)(const mp_row_block *b, const float *gamma, float epsilon);
     void (*activate)(mp_activation activation, const float *x, ptrdiff_t n, float *out);
-    void (*combine[6])(const float *x, const float *y, ptrdiff_t n, float *out);
+    mp_row_function *const *functions;
     void (*turn)(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out);
+    void (*softmax_gradient)(const float *y, const float *d, ptrdiff_t n, float scale, float *out);
+    void (*log_softmax_gradient)(const float *y, const float *d, ptrdiff_t n, float *out);
+    void (*norm_gradient)(const mp_norm_row *r);
     void (*sum_blocks)(mp_format format, const void *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n, float *lanes);
     void (*sum_columns)(mp_format format, const void *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *lanes);
 } mp_rows;

@@ -1,0 +1,53 @@
+/* The gradients of activations: d f'(x), made of the same polynomials as the activations in functions.h. Where the
+ * result y of the activation says enough, it is the second operand instead of x. */
+
+/* d where y > 0, else 0: y is the result, or what was before the activation. 0 at NaN. */
+V vf32 relu_gradient_f32(vf32 d, vf32 y) { return select_f32(lt_f32(set_f32(0.0f), y), d, set_f32(0.0f)); }
+V vf32 relu6_gradient_f32(vf32 d, vf32 y) {
+    return select_f32(lt_f32(y, set_f32(6.0f)), relu_gradient_f32(d, y), set_f32(0.0f));
+}
+
+V vf32 sigmoid_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, y)); }
+V vf32 tanh_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, set_f32(1.0f))); }
+
+/* e^x = y + 1 where y < 0, else 1. */
+V vf32 elu_gradient_f32(vf32 d, vf32 y) {
+    return mul_f32(d, add_f32(set_f32(1.0f), min_f32(set_f32(0.0f), y))); /* NaN stays */
+}
+
+/* sigmoid(x) = 1 - e^-y. */
+MP_OUTLINED vf32 softplus_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, minus(elu_f32(minus(y)))); }
+
+/* Phi(x) + x phi(x). With Q, A and B as in gelu_f32, that is g = e^(-u^2 / 2) (A(u) / B(u) - u / sqrt(2 pi)) at x = -u,
+ * and 1 - g at u. */
+MP_OUTLINED vf32 gelu_gradient_f32(vf32 d, vf32 x) {
+    const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
+    vu32 n;
+    const vf32 e = exponential_of_gelu(u, &n), tail = div_f32(numerator_of_tail(u), denominator_of_tail(u));
+    const vf32 g = times_power_of_2(mul_f32(e, fma_f32(minus(u), set_f32(0x1.988454p-2f), tail)), n);
+    return mul_f32(d, select_f32(lt_f32(x, set_f32(0.0f)), g, sub_f32(set_f32(1.0f), g)));
+}
+
+/* The derivative of x sigmoid(w): s (1 + x w' (1 - s)), s = sigmoid(w). w has the sign of x, and e^-|w| = 2^n e^r. */
+MP_OUTLINED vf32 gated_derivative_f32(vf32 x, vf32 rise /* x w' */, vf32 r, vu32 n) {
+    const vf32 one = set_f32(1.0f), e = times_power_of_2(exp_near_0(r), n), share = div_f32(one, add_f32(one, e));
+    const vmask below = lt_f32(x, set_f32(0.0f));
+    const vf32 other = mul_f32(share, e), s = select_f32(below, other, share), left = select_f32(below, share, other);
+    return fma_f32(mul_f32(s, rise), left, s);
+}
+
+MP_OUTLINED vf32 silu_gradient_f32(vf32 d, vf32 x) {
+    const vf32 bounded = min_f32(set_f32(113.0f), max_f32(set_f32(-113.0f), x)), w = minus(magnitude_of(bounded));
+    const vu32 n = exponent_of(w);
+    return mul_f32(d, gated_derivative_f32(bounded, bounded, remainder_of(w, n), n));
+}
+
+/* x w' = x (c1 + 3 c2 x^2), c1 and c2 as in gelu_tanh_f32. */
+MP_OUTLINED vf32 gelu_tanh_gradient_f32(vf32 d, vf32 x) {
+    const vf32 u = min_f32(set_f32(11.02f), magnitude_of(x)), square = mul_f32(u, u);
+    const vf32 slope = fma_f32(set_f32(0x1.b6676cp-3f), square, set_f32(0x1.988454p+0f));
+    const vf32 rise = mul_f32(select_f32(lt_f32(x, set_f32(0.0f)), minus(u), u), slope);
+    vu32 n;
+    const vf32 r = remainder_of_gelu_tanh(u, &n);
+    return mul_f32(d, gated_derivative_f32(x, rise, r, n));
+}
