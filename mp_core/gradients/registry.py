@@ -42,6 +42,9 @@ RULES: dict[Callable[..., Any], Rule] = {}
 MODULES = (
     "mp_core.gradients.products",
     "mp_core.gradients.lookup",
+    "mp_core.gradients.elementwise",
+    "mp_core.gradients.rows",
+    "mp_core.gradients.sums",
 )  # fmt: skip
 """The modules that add rules, which are imported when a rule is looked up."""
 

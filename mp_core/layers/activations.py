@@ -118,12 +118,7 @@ def log_sigmoid(x: Array) -> Array:
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
     """Return the logarithm of the softmax over an axis."""
-
-    def logarithm(x: Array) -> Any:
-        lower = x - x.max(axis=axis, keepdims=True)
-        return lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True))
-
-    return rounded(logarithm, x)
+    return ops.log_softmax(x, axis=axis)
 
 
 def mish(x: Array) -> Array:

@@ -1,8 +1,9 @@
 """Functions of the elements of arrays, which recordings see where NumPy's own are called or an operator is.
 
-In float32, float16 and bfloat16 they have the bits of NumPy and ml_dtypes: elements are widened to float32, computed in
-float32 and rounded once, which for these functions gives the same as rounding the exact result once. (The sign of a
-zero is that of IEEE 754: the larger of two zeros is +0, the smaller -0. In NumPy it depends on the processor.)
+In float32, float16 and bfloat16 those that stand for NumPy's (:data:`SEEN`) have the bits of NumPy and ml_dtypes:
+elements are widened to float32, computed in float32 and rounded once, which for these functions gives the same as
+rounding the exact result once. (The sign of a zero is that of IEEE 754: the larger of two zeros is +0, the smaller -0.
+In NumPy it depends on the processor.)
 """
 
 from collections.abc import Sequence
@@ -22,10 +23,8 @@ __all__ = ["combined", "compared", "computed", "concatenated", "where"]
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
     """Return a function of two float arrays, an activation of the first one before that, rounded to `dtype`."""
-    if dtype is F64:
-        x = x if activation is None else float64.ACTIVATIONS[activation](cast(x, F64))
-        with np.errstate(all="ignore"):
-            return np.asarray(getattr(np, name)(x, y, dtype=F64))
+    if dtype is F64 and activation is not None:
+        x = float64.ACTIVATIONS[activation](cast(x, F64))
     return _run(name, (x, y), dtype, ACTIVATIONS[activation])
 
 
@@ -37,10 +36,10 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
     Parameters
     ----------
     name : str
-        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square" or "sqrt".
+        A row of library/elementwise.def that gives floats: "add", "subtract", "sqrt", "log", ...
     *operands : array
     dtype : dtype
-        That of the result: float32, float16 or bfloat16, and at least as wide as the operands. float64 is NumPy's.
+        That of the result, a float; float64 goes through NumPy, which must have a function of the name.
 
     Returns
     -------
@@ -56,7 +55,7 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
     >>> computed("maximum", np.array([1, 2], np.float32), np.float32([1.5]), dtype=np.dtype(np.float32))
     array([1.5, 2. ], dtype=float32)
     """
-    return _run(name, operands, dtype)
+    return _run(name, operands, np.dtype(dtype))
 
 
 @recordable
@@ -70,7 +69,7 @@ def compared(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
         "less", "less_equal", "greater", "greater_equal", "equal" or "not_equal".
     *operands : array
     dtype : dtype
-        float32, float16 or bfloat16, the common type of the operands.
+        A float, the common type of the operands.
 
     Examples
     --------
@@ -98,7 +97,7 @@ def where(mask: Array, *operands: Array, dtype: np.dtype[Any]) -> Array:
     >>> where(np.array([True, False]), np.array([1, 2], np.float32), np.float32([0]), dtype=np.dtype(np.float32))
     array([1., 0.], dtype=float32)
     """
-    return _run("where", [mask, *operands], dtype)
+    return _run("where", [mask, *operands], np.dtype(dtype))
 
 
 @recordable
@@ -119,9 +118,10 @@ def concatenated(*arrays: Array, axis: int) -> Array:
 
 
 def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: int = 0) -> Array:
-    if any(x.dtype == F64 for x in arrays):  # no plan has them
+    if dtype is F64 or any(x.dtype == F64 for x in arrays):  # no plan has them
+        wide = [x if x.dtype == np.bool_ else cast(x, F64) for x in arrays]
         with np.errstate(all="ignore"):
-            return np.asarray(getattr(np, name)(*arrays), dtype)
+            return np.asarray(getattr(np, name)(*wide), dtype)
     shape = _common_shape(arrays)
     out = np.empty(shape or (1,), dtype)
     if out.size:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast, contiguous, imported_all
-from mp_core.arrays.recorded import constant, recordable
+from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
 from mp_core.dtypes import result_type
@@ -14,10 +14,11 @@ from mp_core.ops.attention import checked_offsets, with_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
 
-__all__ = ["add", "gate", "multiply", "ragged_rotary", "rotary"]
+__all__ = ["add", "divide", "gate", "maximum", "minimum", "multiply", "operands", "ragged_rotary", "rotary", "subtract"]
 
 
 @recordable
+@with_numbers
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Return ``x + y``, added in float32 and rounded once.
 
@@ -49,6 +50,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 @recordable
+@with_numbers
 def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     """Return ``x * y``, element by element: multiplied in float32 and rounded once.
 
@@ -76,6 +78,119 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 @recordable
+@with_numbers
+def subtract(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return ``x - y``, subtracted in float32 and rounded once.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> subtract(1.0, np.array([1, 2], np.float16))
+    array([ 0., -1.], dtype=float16)
+    """
+    return _combined("subtract", x, y)
+
+
+@recordable
+@with_numbers
+def divide(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return ``x / y``, divided in float32 and rounded once; infinities and NaN are those of IEEE 754.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> divide(np.array([1, 3], np.float32), 2)
+    array([0.5, 1.5], dtype=float32)
+    """
+    return _combined("divide", x, y)
+
+
+@recordable
+@with_numbers
+def maximum(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return the larger of two elements: NaN where one is NaN, +0 of two zeros.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> maximum(np.array([-1, 2], np.float32), 0)
+    array([0., 2.], dtype=float32)
+    """
+    return _combined("maximum", x, y)
+
+
+@recordable
+@with_numbers
+def minimum(x: ArrayLike, y: ArrayLike) -> Array:
+    """Return the smaller of two elements: NaN where one is NaN, -0 of two zeros.
+
+    Parameters
+    ----------
+    x, y : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> minimum(np.array([-1, 2], np.float32), 0)
+    array([-1.,  0.], dtype=float32)
+    """
+    return _combined("minimum", x, y)
+
+
+@recordable
+@with_numbers
 def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     """Return ``activation(x) * y``, in float32 and rounded once: what a perceptron with a gate computes.
 
@@ -109,7 +224,7 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
 
 
 def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None = None) -> Array:
-    x, y = _operands(*imported_all(("x", "y"), x, y))
+    x, y = operands(*imported_all(("x", "y"), x, y))
     try:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
@@ -117,7 +232,7 @@ def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None 
     return combined(function, x, y, result_type(x.dtype, y.dtype), activation)
 
 
-def _operands(x: Any, y: Any) -> tuple[Array, Array]:
+def operands(x: Any, y: Any) -> tuple[Array, Array]:
     """Return both as arrays of float types; a number of Python beside an array gets its type."""
     if type(x) in _NUMBERS and type(y) not in _NUMBERS:
         y = as_float(y, "y")

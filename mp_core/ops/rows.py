@@ -23,7 +23,7 @@ from mp_core.arrays import (
     imported_out,
     may_overlap,
 )
-from mp_core.arrays.recorded import recordable
+from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copied, copy_into
 from mp_core.products import float64
@@ -35,6 +35,7 @@ __all__ = [
     "checked_scale",
     "gelu",
     "layer_norm",
+    "log_softmax",
     "relu",
     "relu6",
     "rms_norm",
@@ -110,6 +111,44 @@ def softmax(
     if work is not view:
         copy_into(view, work)
     return result if out is None else out
+
+
+@recordable
+def log_softmax(x: ArrayLike, *, axis: int = -1) -> Array:
+    """Return the logarithm of the softmax: `x` less the largest, less the logarithm of the sum of their exponentials.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape with at least one axis.
+    axis : int
+        The axis along which the exponentials of the result sum to 1.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`, computed in float32. A row with NaN or +Inf, or of -Inf alone, is NaN.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `axis` no integer.
+    ValueError
+        `axis` is out of range.
+
+    Examples
+    --------
+    >>> log_softmax(np.array([0.0, 0.0, -1000.0], np.float32))
+    array([-6.931472e-01, -6.931472e-01, -1.000693e+03], dtype=float32)
+    """
+    x = as_float(x)
+    axis = axis_of(integer(axis, "axis"), x.ndim)
+    if x.size == 0 or x.dtype is F64:
+        return x.copy() if x.size == 0 else float64.log_softmax(x, axis)
+    rows = contiguous(np.moveaxis(x, axis, -1))
+    out = np.empty(rows.shape, x.dtype)
+    _pointwise.log_softmax(FORMATS[x.dtype], rows, out)
+    return out if axis == x.ndim - 1 else contiguous(np.moveaxis(out, -1, axis))
 
 
 @recordable
@@ -500,6 +539,7 @@ def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
 
 
 @recordable
+@with_numbers
 def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
     held = imported_out(out)

@@ -9,7 +9,7 @@ import numpy as np
 from mp_core.arrays import F64, Array, cast
 from mp_core.core import pointwise as _pointwise
 
-__all__ = ["ACTIVATIONS", "layer_norm", "rms_norm", "softmax"]
+__all__ = ["ACTIVATIONS", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
@@ -20,6 +20,14 @@ def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
         e: Array = np.exp(y - np.where(peak == -np.inf, 0.0, peak))
         e /= e.sum(axis=axis, keepdims=True)
     return e if keep is None else np.where(keep, e, 0.0)
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    """Return the logarithm of the softmax."""
+    with np.errstate(all="ignore"):
+        lower = x - x.max(axis=axis, keepdims=True)
+        result: Array = lower - np.log(np.exp(lower).sum(axis=axis, keepdims=True))
+    return result
 
 
 def layer_norm(x: Array, gamma: Any, beta: Any, epsilon: float) -> Array:

@@ -1,0 +1,442 @@
+"""Functions of one array: of its elements, by fixed polynomials, and the largest along axes.
+
+They give the same bits on every instruction set, and those that several operations make up are recorded as these.
+"""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mp_core.arrays import F32, F64, Array, as_float, as_mask, cast
+from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.dtypes import is_float, result_type
+from mp_core.ops import elementwise
+from mp_core.ops.pairs import divide, maximum, minimum, operands
+from mp_core.ops.rows import activate
+from mp_core.ops.sums import sum as sum_of
+from mp_core.utilities.arguments import axes_of, axis_of, number
+
+__all__ = ["absolute", "clip", "exp", "function_of", "log", "log1p", "max", "min", "negative", "normalize", "power",
+           "softplus", "sqrt", "square", "where"]  # fmt: skip
+
+
+@recordable
+@with_numbers
+def function_of(name: str, x: ArrayLike) -> Array:
+    """Return the function of that name, a row of library/elementwise.def, of each element; in the type of `x`."""
+    x = as_float(x)
+    return elementwise.computed(name, x, dtype=x.dtype)
+
+
+def exp(x: ArrayLike) -> Array:
+    """Return e to the power of `x`, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> exp(np.array([-200.0, 0.0, 1.0], np.float32))
+    array([0.       , 1.       , 2.7182817], dtype=float32)
+    """
+    return activate("exponential", x)
+
+
+def softplus(x: ArrayLike) -> Array:
+    """Return ``log(1 + exp(x))``, in the type of `x`, without overflow.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> softplus(np.array([-1.0, 1000.0], np.float32))
+    array([3.1326169e-01, 1.0000000e+03], dtype=float32)
+    """
+    return activate("softplus", x)
+
+
+def log(x: ArrayLike) -> Array:
+    """Return the natural logarithm, in the type of `x`; -Inf at 0, NaN below.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> log(np.array([0.0, 1.0, 10.0], np.float32))
+    array([     -inf, 0.       , 2.3025851], dtype=float32)
+    """
+    return function_of("log", x)
+
+
+def log1p(x: ArrayLike) -> Array:
+    """Return ``log(1 + x)``, in the type of `x`, precise also near 0; -Inf at -1, NaN below.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> log1p(np.array([-1.0, 1e-10, 1.0], np.float32))
+    array([      -inf, 1.0000000e-10, 6.9314718e-01], dtype=float32)
+    """
+    return function_of("log1p", x)
+
+
+def sqrt(x: ArrayLike) -> Array:
+    """Return the square root, in the type of `x`, correctly rounded; NaN below 0.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> sqrt(np.array([4.0, 2.0], np.float32))
+    array([2.       , 1.4142135], dtype=float32)
+    """
+    return function_of("sqrt", x)
+
+
+def square(x: ArrayLike) -> Array:
+    """Return ``x * x``, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> square(np.array([-3.0, 0.5], np.float32))
+    array([9.  , 0.25], dtype=float32)
+    """
+    return function_of("square", x)
+
+
+def absolute(x: ArrayLike) -> Array:
+    """Return the magnitude of each element, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> absolute(np.array([-3.0, 0.5], np.float32))
+    array([3. , 0.5], dtype=float32)
+    """
+    return function_of("absolute", x)
+
+
+def negative(x: ArrayLike) -> Array:
+    """Return ``-x``, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+
+    Examples
+    --------
+    >>> negative(np.array([-3.0, 0.5], np.float32))
+    array([ 3. , -0.5], dtype=float32)
+    """
+    return function_of("negative", x)
+
+
+@recordable
+@with_numbers
+def power(x: ArrayLike, exponent: float) -> Array:
+    """Return `x` to the power of a number, in the type of `x`.
+
+    Parameters
+    ----------
+    x : array-like
+        As in :func:`exp`.
+    exponent : float
+        Finite; rounded to float32 (of float64 `x`: as it is).
+
+    Returns
+    -------
+    ndarray
+        The shape of `x`. Of a negative, finite element NaN, unless `exponent` is an integer; 1 everywhere if it is 0.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric.
+    ValueError
+        `exponent` is no finite number.
+
+    Examples
+    --------
+    >>> power(np.array([4.0, -2.0], np.float32), 3)
+    array([64., -8.], dtype=float32)
+    """
+    exponent = number(exponent, "exponent")
+    if not isfinite(exponent):
+        raise ValueError(f"`exponent` must be finite; received {exponent}")
+    x = as_float(x)
+    other = constant(np.full(1, exponent, F64 if x.dtype is F64 else F32))
+    return elementwise.computed("power", x, other, dtype=x.dtype)
+
+
+@recordable
+@with_numbers
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
+    """Return the elements of `x` where a condition is true, those of `y` elsewhere.
+
+    Parameters
+    ----------
+    condition : array-like of bool or integers 0 and 1
+    x, y : array-like
+        Float, of shapes that broadcast against each other and `condition`; integers become float32. A number of Python
+        takes the type of the other operand.
+
+    Returns
+    -------
+    ndarray
+        In the type that `x` and `y` have in common.
+
+    Raises
+    ------
+    TypeError
+        An operand is not numeric, or `condition` is neither bool nor integer.
+    ValueError
+        The shapes do not broadcast, or `condition` has other numbers than 0 and 1.
+
+    Examples
+    --------
+    >>> where([True, False], np.array([1, 2], np.float32), 0)
+    array([1., 0.], dtype=float32)
+    """
+    x, y = operands(x, y)
+    return elementwise.where(as_mask(condition), x, y, dtype=result_type(x.dtype, y.dtype))
+
+
+def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """Return `x` with elements below `low` or above `high` replaced by these: ``minimum(maximum(x, low), high)``.
+
+    Parameters
+    ----------
+    x, low, high : array-like
+        As in :func:`add`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`add`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`add`.
+
+    Examples
+    --------
+    >>> clip(np.array([-2.0, 0.5, 2.0], np.float32), 0, 1)
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return minimum(maximum(x, low), high)
+
+
+def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
+    """Return `x` divided by its Euclidean length along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape with at least one axis. float16 and bfloat16 are computed in float32 and rounded at the end.
+    axis : int
+        The axis along which the squares are summed.
+    epsilon : float
+        The least sum of squares.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `axis` no integer.
+    ValueError
+        `axis` is out of range.
+
+    Examples
+    --------
+    >>> normalize(np.array([[3.0, 4.0]], np.float32))
+    array([[0.6, 0.8]], dtype=float32)
+    """
+    x = x if hasattr(x, "dtype") else as_float(x)
+    wide = x if x.dtype == F64 else cast(x, F32)
+    length = sqrt(maximum(sum_of(square(wide), axis, keepdims=True), epsilon))
+    return cast(divide(wide, length), x.dtype)
+
+
+def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
+    """Return the largest element along axes; NaN where there is one.
+
+    Parameters
+    ----------
+    x : array-like
+        Float, any shape; integers become float32.
+    axis : int or sequence of int, optional
+        The axes along which the largest is looked for. None: all of them.
+    keepdims : bool
+        Keep these axes, with length 1.
+
+    Returns
+    -------
+    ndarray
+        In the type of `x`. Equal largest elements share the gradient.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `axis` no integers.
+    ValueError
+        `axis` is out of range, or the length of one of these axes is 0.
+
+    Examples
+    --------
+    >>> max(np.array([[1, 5, 3], [6, 2, 4]], np.float32), 1)
+    array([5., 6.], dtype=float32)
+    """
+    return _extreme(maximum, x, axis, keepdims)
+
+
+def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Array:
+    """Return the smallest element along axes; NaN where there is one.
+
+    Parameters
+    ----------
+    x, axis, keepdims
+        As in :func:`max`.
+
+    Returns
+    -------
+    ndarray
+        As of :func:`max`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max`.
+
+    Examples
+    --------
+    >>> min(np.array([[1, 5, 3], [6, 2, 4]], np.float32), 1)
+    array([1., 2.], dtype=float32)
+    """
+    return _extreme(minimum, x, axis, keepdims)
+
+
+def _extreme(choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: bool) -> Array:
+    """Halve each axis by choosing between its halves, until one element is left."""
+    x = x if isinstance(x, np.ndarray) and is_float(x.dtype) else as_float(x)
+    axes = range(x.ndim) if axis is None else [axis_of(each, x.ndim) for each in axes_of(axis)]
+    shape = tuple(1 if place in axes else length for place, length in enumerate(x.shape))
+    for place in axes:
+        if x.shape[place] == 0:
+            raise ValueError(f"axis {place} of `x` must have elements; received shape {x.shape}")
+        while (n := x.shape[place]) > 1:
+            before, half = (slice(None),) * place, (n + 1) // 2  # of an odd number, both halves have the middle one
+            x = choose(x[(*before, slice(half))], x[(*before, slice(n - half, n))])
+    return x if keepdims else x.reshape(tuple(length for place, length in enumerate(shape) if place not in axes))
