@@ -10,7 +10,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     quantization       quantize, dequantize, QuantizedArray, quantizers
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans, gradients   compile, value_and_grad, grad, custom_gradient
-    training           Input, Sequential, Functional, Model, KerasTensor, optimizers
+    training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mp_core import (
         autocast,
-        callbacks,
         checkpoint,
         config,
         dtype_policies,
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
         interop,
         layers,
         loss_scale,
+        losses,
+        metrics,
         mixed_precision,
         models,
         ops,
@@ -89,7 +90,6 @@ if sys.platform == "win32":  # has no paths in modules that lead to the library 
 _MODULES = (
     "autocast",
     "benchmark",
-    "callbacks",
     "checkpoint",
     "config",
     "core",
@@ -100,6 +100,8 @@ _MODULES = (
     "interop",
     "layers",
     "loss_scale",
+    "losses",
+    "metrics",
     "mixed_precision",
     "models",
     "ops",
@@ -170,7 +172,6 @@ __all__ = [
     "add",
     "autocast",
     "calibrate",
-    "callbacks",
     "cast",
     "checkpoint",
     "choose_policy",
@@ -191,8 +192,10 @@ __all__ = [
     "layer_norm",
     "layers",
     "loss_scale",
+    "losses",
     "matmul",
     "mean",
+    "metrics",
     "mixed_precision",
     "models",
     "multiply",

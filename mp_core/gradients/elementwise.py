@@ -276,5 +276,5 @@ def _(d: Array, out: Array, condition: Any, x: Any, y: Any) -> dict[str, Any]:
 
 
 @gradient_of(activate)
-def _(d: Array, y: Array, name: str, x: Any) -> dict[str, Any]:
+def _(d: Array, y: Array, name: str, x: Any, out: None = None) -> dict[str, Any]:
     return {"x": lambda dtype: activation_gradient(name, d, y if name in FROM_RESULT else _operand(x, y), dtype)}

@@ -1,0 +1,87 @@
+"""Arguments of losses and metrics: floats of one type, and shapes that fit."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, F64, Array, asarray
+
+__all__ = ["EPSILON", "fitted", "floats", "largest", "one_hot", "same_rank", "smoothed"]
+
+EPSILON = 1e-7
+"""What keeps logarithms and quotients finite: Keras' default."""
+
+
+def floats(x: Any, argument: str) -> Array:
+    """Return an array of float32; one of float64 stays as it is, and Python's numbers count as float32."""
+    if not (hasattr(x, "dtype") and hasattr(x, "shape")):
+        return ops.cast(asarray(x, argument), F32)
+    wide = x.dtype in (F32, F64) and x.dtype.isnative
+    return x if wide else ops.cast(x, F64 if x.dtype == F64 else F32)
+
+
+def fitted(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
+    """Return targets and outputs as floats of one type, of one number of axes.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast against each other.
+    """
+    y_true, y_pred = same_rank(floats(y_true, "y_true"), floats(y_pred, "y_pred"))
+    if y_true.dtype != y_pred.dtype:
+        y_true = ops.cast(y_true, y_pred.dtype)
+    try:
+        np.broadcast_shapes(y_true.shape, y_pred.shape)
+    except ValueError:
+        raise ValueError(
+            f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}"
+        ) from None
+    return y_true, y_pred
+
+
+def same_rank(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return two arrays of which one had an axis of length 1 more at its end, as (n, 1) beside (n,)."""
+    if x.ndim == y.ndim + 1 and x.shape[-1] == 1:
+        return (x, y[..., None]) if y.ndim == 1 else (x.reshape(x.shape[:-1]), y)
+    if y.ndim == x.ndim + 1 and y.shape[-1] == 1:
+        return (x[..., None], y) if x.ndim == 1 else (x, y.reshape(y.shape[:-1]))
+    return x, y
+
+
+def smoothed(y_true: Array, label_smoothing: float, share: float) -> Array:
+    """Return targets of which `label_smoothing` is taken, and `share` of that given to each class."""
+    return y_true * (1.0 - label_smoothing) + label_smoothing * share if label_smoothing else y_true
+
+
+def one_hot(indices: Array, classes: int) -> Array:
+    """Return rows of zeros with a 1 at each index, in float32: an axis more.
+
+    Raises
+    ------
+    IndexError
+        An index is not in the range from 0 to `classes` - 1.
+    """
+    return ops.take_rows(_identity(classes), indices, F32)
+
+
+def largest(x: Array) -> Array:
+    """Return the largest element along the last axis, by the maximum of two halves, again and again."""
+    while x.shape[-1] > 1:
+        rest = (x.shape[-1] + 1) // 2  # the halves share an element if their length is odd
+        x = ops.maximum(x[..., :rest], x[..., -rest:])
+    return x[..., 0]
+
+
+def _identity(classes: int) -> Array:
+    found = _IDENTITIES.get(classes)
+    if found is None:
+        found = np.eye(classes, dtype=np.float32)
+        found.flags.writeable = False
+        if classes <= 1024:
+            _IDENTITIES[classes] = found
+    return found
+
+
+_IDENTITIES: dict[int, Array] = {}

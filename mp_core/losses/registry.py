@@ -1,0 +1,108 @@
+"""Losses by name, and their configurations."""
+
+from typing import Any
+
+from mp_core.dtype_policies.lookup import class_and_config, known_classes, named_function
+from mp_core.losses import classes, classification, overlap, regression
+from mp_core.losses.loss import Loss
+
+__all__ = ["CLASSES", "FUNCTIONS", "deserialize", "get", "serialize"]
+
+CLASSES: dict[str, Any] = {name: getattr(classes, name) for name in classes.__all__}
+"""Name -> class."""
+
+FUNCTIONS: dict[str, Any] = {
+    name: getattr(module, name)
+    for module in (regression, classification, overlap)
+    for name in module.__all__
+    if name != "indices"
+}
+"""Name -> function, Keras' short names too."""
+
+FUNCTIONS |= {
+    short: FUNCTIONS[name]
+    for name, shorts in {
+        "mean_squared_error": ("mse", "MSE"),
+        "mean_absolute_error": ("mae", "MAE"),
+        "mean_absolute_percentage_error": ("mape", "MAPE"),
+        "mean_squared_logarithmic_error": ("msle", "MSLE"),
+        "kl_divergence": ("kld", "KLD", "kullback_leibler_divergence"),
+        "log_cosh": ("logcosh",),
+        "binary_crossentropy": ("bce", "BCE"),
+        "binary_focal_crossentropy": ("bfce", "BFCE"),
+    }.items()
+    for short in shorts
+}
+
+
+def serialize(loss: Any) -> Any:
+    """Return the class name and the configuration of a loss, as Keras writes them; of a function its name.
+
+    Raises
+    ------
+    TypeError
+        `loss` is no loss and no function.
+
+    Examples
+    --------
+    >>> serialize(classes.Huber(0.5))["config"]["delta"]
+    0.5
+    """
+    if not isinstance(loss, Loss):
+        name = getattr(loss, "__name__", None)
+        if not callable(loss) or name is None:
+            raise TypeError(f"`loss` must be a Loss or a function; received {loss!r}")
+        return name
+    kind = type(loss)
+    own = CLASSES.get(kind.__name__) is kind
+    return {
+        "module": "keras.losses" if own else None,
+        "class_name": kind.__name__,
+        "config": loss.get_config(),
+        "registered_name": None if own else kind.__name__,
+    }
+
+
+def deserialize(name: Any, custom_objects: dict[str, Any] | None = None) -> Any:
+    """Return the loss of a :func:`serialize` dictionary, or the class or function of a name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It names no loss; its arguments are not those of the class.
+
+    Examples
+    --------
+    >>> deserialize("mse").__name__
+    'mean_squared_error'
+    """
+    name = named_function(name)
+    if callable(name):
+        return name
+    objects = {**FUNCTIONS, **(custom_objects or {})}
+    if isinstance(name, str):
+        if name in objects:
+            return objects[name]
+        name = {"class_name": name, "config": {}}
+    found, own = class_and_config(name, known_classes(Loss, CLASSES, custom_objects), "loss")
+    return found.from_config(own)
+
+
+def get(identifier: Any) -> Any:
+    """Return the loss of a name such as ``"mse"``, of a dictionary, a loss or function itself, or None for None.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+
+    Examples
+    --------
+    >>> get("BinaryCrossentropy").from_logits
+    False
+    """
+    if identifier is None or (callable(identifier) and not isinstance(identifier, type)):
+        return identifier
+    if isinstance(identifier, str | dict):
+        return deserialize(identifier)
+    raise ValueError(f"Could not interpret loss identifier: {identifier!r}")

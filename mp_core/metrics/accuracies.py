@@ -1,0 +1,256 @@
+"""How many outputs are right."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core.arrays import Array, asarray, cast
+from mp_core.losses.arrays import same_rank
+from mp_core.metrics.metric import FunctionMetric
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = [
+    "Accuracy",
+    "BinaryAccuracy",
+    "CategoricalAccuracy",
+    "SparseCategoricalAccuracy",
+    "SparseTopKCategoricalAccuracy",
+    "TopKCategoricalAccuracy",
+    "accuracy",
+    "binary_accuracy",
+    "categorical_accuracy",
+    "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy",
+    "top_k_categorical_accuracy",
+]
+
+
+def _arrays(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
+    """Return targets and outputs as arrays of numbers that NumPy compares."""
+    y_true, y_pred = asarray(y_true, "y_true"), asarray(y_pred, "y_pred")
+    return tuple(x if x.dtype.kind in "biuf" else cast(x, "float32") for x in (y_true, y_pred))  # type: ignore[return-value]
+
+
+def accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where an output equals its target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        Of one shape; one may have an axis of length 1 more at its end.
+
+    Examples
+    --------
+    >>> accuracy([1, 2, 3], [1, 0, 3])
+    array([1., 0., 1.], dtype=float32)
+    """
+    y_true, y_pred = same_rank(*_arrays(y_true, y_pred))
+    return _ones(y_true == y_pred)
+
+
+def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
+    """Return 1 where an output is above `threshold` as its target of 0 or 1 says, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`accuracy`.
+    threshold : float
+
+    Examples
+    --------
+    >>> binary_accuracy([1, 0], [0.75, 0.75])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = same_rank(*_arrays(y_true, y_pred))
+    return _ones(y_true == (y_pred > threshold))
+
+
+def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where the largest output is where the largest target is, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        One-hot targets and outputs along the last axis.
+
+    Examples
+    --------
+    >>> categorical_accuracy([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    return _ones(y_true.argmax(-1) == y_pred.argmax(-1))
+
+
+def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
+    """Return 1 where the largest output is the class of the target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true : array-like
+        Classes; an axis of length 1 may take the place of that of the outputs.
+    y_pred : array-like
+        Outputs along the last axis.
+
+    Examples
+    --------
+    >>> sparse_categorical_accuracy([1, 0], [[0.25, 0.75], [0.25, 0.75]])
+    array([1., 0.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    return _ones(_classes(y_true, y_pred) == y_pred.argmax(-1))
+
+
+def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
+    """Return 1 where fewer than `k` outputs are larger than that of the largest target, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`categorical_accuracy`.
+    k : int
+
+    Examples
+    --------
+    >>> top_k_categorical_accuracy([[0, 0, 1]], [[0.5, 0.2, 0.3]], k=2)
+    array([1.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    return _in_top_k(y_true.argmax(-1), y_pred, k)
+
+
+def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
+    """Return 1 where fewer than `k` outputs are larger than that of the target's class, else 0, in float32.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        As in :func:`sparse_categorical_accuracy`.
+    k : int
+    from_sorted_ids : bool
+        Whether outputs are classes, the best ones first, of which the first `k` count.
+
+    Examples
+    --------
+    >>> sparse_top_k_categorical_accuracy([2], [[0.5, 0.2, 0.3]], k=2)
+    array([1.], dtype=float32)
+    """
+    y_true, y_pred = _arrays(y_true, y_pred)
+    classes = _classes(y_true, y_pred)
+    if from_sorted_ids:
+        return _ones((classes[..., None] == y_pred[..., : positive_integer(k, "k")]).any(-1))
+    return _in_top_k(classes, y_pred, k)
+
+
+def _classes(y_true: Array, y_pred: Array) -> Array:
+    if y_true.ndim == y_pred.ndim and y_true.shape[-1:] == (1,):
+        y_true = y_true[..., 0]
+    if y_true.shape != y_pred.shape[:-1]:
+        raise ValueError(
+            f"`y_true` must have the shape of `y_pred` without the last axis, {y_pred.shape[:-1]}; received "
+            f"{y_true.shape}"
+        )
+    return y_true
+
+
+def _in_top_k(classes: Array, y_pred: Array, k: int) -> Array:
+    """Whether fewer than k outputs are larger; a target that is no class, or an output that is not finite, is wrong."""
+    positive_integer(k, "k")
+    exists = (classes >= 0) & (classes < y_pred.shape[-1])
+    at = np.where(exists, classes, 0).astype(np.int64)[..., None]
+    own = np.take_along_axis(y_pred, at, -1)
+    return _ones(exists & np.isfinite(own[..., 0]) & ((y_pred > own).sum(-1) < k))
+
+
+def _ones(x: Any) -> Array:
+    return np.asarray(x, np.float32)
+
+
+class Accuracy(FunctionMetric):
+    """The share of outputs that equal their target: :func:`accuracy`.
+
+    Parameters
+    ----------
+    name, dtype
+        Those of :class:`Metric`.
+    """
+
+    function = staticmethod(accuracy)
+
+
+class BinaryAccuracy(FunctionMetric):
+    """The share of right outputs of two classes: :func:`binary_accuracy`.
+
+    Parameters
+    ----------
+    name, dtype
+        Those of :class:`Metric`.
+    threshold : float
+    """
+
+    function = staticmethod(binary_accuracy)
+    own: ClassVar[dict[str, Any]] = {"threshold": 0.5}
+
+
+class CategoricalAccuracy(FunctionMetric):
+    """The share of right outputs of one-hot targets: :func:`categorical_accuracy`.
+
+    Parameters
+    ----------
+    name, dtype
+        Those of :class:`Metric`.
+    """
+
+    function = staticmethod(categorical_accuracy)
+
+
+class SparseCategoricalAccuracy(FunctionMetric):
+    """The share of right outputs of targets that are classes: :func:`sparse_categorical_accuracy`.
+
+    Parameters
+    ----------
+    name, dtype
+        Those of :class:`Metric`.
+    """
+
+    function = staticmethod(sparse_categorical_accuracy)
+
+
+class TopKCategoricalAccuracy(FunctionMetric):
+    """The share of one-hot targets among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
+
+    Parameters
+    ----------
+    k : int
+    name, dtype
+        Those of :class:`Metric`.
+    """
+
+    function = staticmethod(top_k_categorical_accuracy)
+    own: ClassVar[dict[str, Any]] = {"k": 5}
+    order = ("k", "name", "dtype")
+
+
+class SparseTopKCategoricalAccuracy(FunctionMetric):
+    """The share of classes among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
+
+    Parameters
+    ----------
+    k : int
+    name, dtype
+        Those of :class:`Metric`.
+    from_sorted_ids : bool
+        Whether outputs are classes, the best ones first.
+    """
+
+    function = staticmethod(sparse_top_k_categorical_accuracy)
+    own: ClassVar[dict[str, Any]] = {"k": 5, "from_sorted_ids": False}
+    order = ("k", "name", "dtype", "from_sorted_ids")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        if not self.arguments["from_sorted_ids"]:
+            del config["from_sorted_ids"]
+        return config
