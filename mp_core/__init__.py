@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mp_core import (
         autocast,
+        callbacks,
         checkpoint,
         config,
         dtype_policies,
@@ -90,6 +91,7 @@ if sys.platform == "win32":  # has no paths in modules that lead to the library 
 _MODULES = (
     "autocast",
     "benchmark",
+    "callbacks",
     "checkpoint",
     "config",
     "core",
@@ -172,6 +174,7 @@ __all__ = [
     "add",
     "autocast",
     "calibrate",
+    "callbacks",
     "cast",
     "checkpoint",
     "choose_policy",

@@ -39,6 +39,13 @@ ARCHITECTURES = {
         "ModernBert",
         {"local_attention": 8, **{f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "cls", "sep")}},
     ),
+    "electra": ("Electra", {"embedding_size": 16}),
+    "electra as wide everywhere": ("Electra", {"embedding_size": 32}),
+    "albert": ("Albert", {"embedding_size": 16, "num_hidden_layers": 3}),
+    "eurobert": (
+        "EuroBert",
+        {"num_key_value_heads": 2, **{f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "mask")}},
+    ),
     "nomic_bert": ("NomicBert", {"pad_token_id": 1}),
     "gte": ("Gte", {}),
     "gte without types": ("Gte", {"type_vocab_size": 0}),
@@ -50,6 +57,11 @@ ARCHITECTURES = {
     "embeddinggemma": ("Gemma3Text", _GEMMA | {"use_bidirectional_attention": True}),
 }
 """Name -> how the names of its classes begin, and settings beside the sizes."""
+
+SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start in {
+    "Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "ModernBert", "Electra",
+}]  # fmt: skip
+"""Those whose heads for scores mp_core has."""
 
 
 def library():

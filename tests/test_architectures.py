@@ -158,7 +158,7 @@ def test_names_of_old_files_are_understood_and_their_buffers_ignored(tmp_path):
 @pytest.mark.parametrize(
     ("name", "entries", "message"),
     [
-        ("bert", {"model_type": "electra"}, "model_type is 'electra'; expected 'bert' or 'roberta' or"),
+        ("bert", {"model_type": "gpt2"}, "model_type is 'gpt2'; expected 'bert' or 'roberta' or"),
         ("bert", {"model_type": ["bert"]}, r"model_type is \['bert'\]; expected 'bert' or"),
         ("roberta", {"position_embedding_type": "relative_key"}, "expected 'absolute'"),
         ("roberta", {"is_decoder": True}, "is_decoder is True; expected False"),

@@ -70,3 +70,19 @@ def test_elements_are_read_after_the_block_and_not_in_it():
             np.exp(y)
     assert float(y[0, 0]) == 4 and y.item() == 4 and np.exp(y) > 54 and str(y) == "[[4.]]" and y + 1 == 5
     assert tape.gradient(y, w).tolist() == [[4]]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_minimize_scales_the_loss_on_its_way_back(scale):
+    w = mp.AutoCastVariable(np.float32([[2.0]]))
+    optimizer = mp.tf_keras.mixed_precision.LossScaleOptimizer(
+        mp.optimizers.SGD(0.25), dynamic=False, initial_scale=scale
+    )
+    optimizer.minimize(lambda: mp.matmul(w, w), [w])
+    assert w.numpy() == 1
+    with GradientTape() as tape:
+        loss = mp.matmul(w, w)
+    optimizer.minimize(loss, lambda: [w], tape=tape, grad_loss=np.float32([[2.0]]))
+    assert w.numpy() == 0
+    with pytest.raises(ValueError, match="`tape` is required"):
+        optimizer.minimize(loss, [w])

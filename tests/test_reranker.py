@@ -63,7 +63,7 @@ def logits(network, folder, pairs, limit=30):
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+@pytest.mark.parametrize("name", random_models.SCORED)
 def test_scores_are_those_of_transformers(tmp_path, name, labels):
     network = written(tmp_path, name, labels)
     expected = logits(network, tmp_path, PAIRS)
@@ -242,7 +242,7 @@ def test_more_types_of_tokens_than_the_network_has_are_refused(tmp_path):
         Reranker.from_folder(tmp_path)
 
 
-@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+@pytest.mark.parametrize("name", random_models.SCORED)
 def test_a_folder_without_a_head_is_refused_by_the_name_of_its_tensor(tmp_path, name):
     network = written(tmp_path, name)
     path, start = tmp_path / "model.safetensors", f"{network.base_model_prefix}."

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array
+from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.memory import is_shared
 from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
-from mp_core.forms.products import Inputs, packed, product_of
+from mp_core.forms.products import Inputs, as_recorded, packed, product_of
 from mp_core.loss_scaling import all_finite
 from mp_core.quantization import QuantizedArray
 from mp_core.utilities.arguments import state_of
@@ -276,6 +277,8 @@ class Form:
 
         def widen(_: Array) -> Array:
             vector = self.read_bias(bias).reshape(-1)
+            if is_recorded(vector):
+                return as_recorded(vector, F32)
             return vector if vector.dtype.name == "float64" else ops.cast(vector, "float32")
 
         return bias.derived((self.rounds_bias, bias.dtype), widen)

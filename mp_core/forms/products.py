@@ -73,8 +73,13 @@ def product_of(lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bo
 def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:
     """Return floats as rows of `dtype` are multiplied by them: float64 and recorded ones as they are, others packed."""
     if is_recorded(matrix):
-        return ops.cast(matrix, dtype)
+        return as_recorded(matrix, dtype)
     return ops.pack(matrix, dtype=dtype) if dtypes.name_of(dtype) in dtypes.WIDE else ops.cast(matrix, dtype)
+
+
+def as_recorded(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a recorded array in a type: itself if it has it, since nobody can write to it."""
+    return x if x.dtype == dtype else ops.cast(x, dtype)
 
 
 def _weight_only(lines: QuantizedArray | Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core.arrays.recorded import HOLDING, Held, Recorded, Recording
 from mp_core.dtypes import is_float
+from mp_core.gradients.products import WHOLE
 
 __all__ = ["EagerRecording", "TapeRecording"]
 
@@ -25,6 +26,8 @@ class EagerRecording(Recording):
 
     def wrapped(self, x: Any, name: str) -> Any:
         """Return a result as a recorded array; what is new is a buffer."""
+        if isinstance(x, np.generic):
+            x = np.asarray(x)
         if not isinstance(x, np.ndarray) or x.size == 0:
             return x
         if self.tape.find(x.__array_interface__["data"][0]) is None:
@@ -49,7 +52,7 @@ class TapeRecording(EagerRecording):
         super().__init__()
         self.variables: dict[int, Any] = {}
         self._watches = watches_variables
-        self.noted = []
+        self.noted, self.whole = [], WHOLE
         HOLDING[id(self)] = self
 
     def held(self, variable: Any) -> Held | None:

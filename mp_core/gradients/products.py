@@ -11,25 +11,27 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import F32, F64, Array, cast
+from mp_core.arrays import F32, F64, cast
 from mp_core.arrays.conversion import cast_any
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
+from mp_core.dtypes import parse as parse_dtype
+from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.gradients.registry import Added, gradient_of
+from mp_core.gradients.sums import sum_rows
 from mp_core.ops import PackedMatrix, dynamic_matmul, matmul
 from mp_core.ops.contraction import einsum, parse
-from mp_core.ops.elementwise import compared, where
 from mp_core.ops.rows import activate
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["WHOLE", "sum_of_rows"]
+__all__ = ["WHOLE"]
 
 
 # ---- casts and copies
 
 
 @gradient_of(cast_any)
-def _(d: Any, result: Any, x: Any, dtype: Any, to: Any = None, saturate: Any = False) -> dict[str, Any]:
+def _(d: Any, result: Any, x: Any, dtype: Any, saturate: Any = False) -> dict[str, Any]:
     return {"x": d}
 
 
@@ -46,7 +48,7 @@ def _(
     d: Any, result: Any, a: Any, b: Any, *,
     out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    inner = d if activation is None else _below_relu(d, result)  # others are steps of their own
+    inner = _inner(d, result, activation)
     return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
 
 
@@ -55,18 +57,17 @@ def _(
     d: Any, result: Any, a: Any, b: Any, *,
     scale: Any = None, out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    inner = d if activation is None else _below_relu(d, result)
+    inner = _inner(d, result, activation)
     return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
 
 
-def _below_relu(d: Any, result: Any) -> Any:
-    """Return the gradient of what `relu` was applied to."""
-    is_positive = compared("greater", result, np.zeros(1, result.dtype), dtype=result.dtype)
-    return where(is_positive, d, np.zeros(1, d.dtype), dtype=d.dtype)
+def _inner(d: Any, result: Any, activation: Any) -> Any:
+    """Return the gradient of what the activation of a product was applied to, by its result."""
+    return d if activation is None else activation_gradient(activation, d, result, d.dtype)
 
 
 def _bias(d: Any) -> Any:
-    return lambda dtype: sum_of_rows(d.reshape(-1, d.shape[-1]), dtype)
+    return lambda dtype: sum_rows(d, dtype=dtype)
 
 
 def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
@@ -114,27 +115,6 @@ def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
     return cast(floats, F64) if dtype is F64 else ops.pack(floats, dtype=dtype)
 
 
-@functools.lru_cache(maxsize=32)
-def _ones(rows: int, dtype: np.dtype[Any]) -> Array:
-    ones = np.ones((1, rows), dtype)
-    ones.flags.writeable = False
-    return ones
-
-
-def sum_of_rows(x: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the sum of the rows of a matrix: the product of a row of ones with it, in the order of its sums.
-
-    Rows are added one by one in blocks of K as products have them, so that the gradients of a kernel and of a bias have
-    one order.
-
-    Examples
-    --------
-    >>> sum_of_rows(np.float32([[1, 2], [3, 4]]), np.dtype(np.float32))
-    array([4., 6.], dtype=float32)
-    """
-    return matmul(_ones(len(x), x.dtype), x, out_dtype=dtype).reshape(-1)
-
-
 # ---- einsum
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -165,13 +145,17 @@ def _(d: Any, result: Any, equation: str, a: Any, b: Any, *, out_dtype: Any = No
 
 # ---- with the argument of the activation
 
+_BY_ROUNDED_RESULT = {"relu", "relu6"}
+"""The activations whose derivative follows from their result after it was rounded to 16 bits."""
+
 
 def _split(function: Any, a: Any, b: Any, activation: Any, residual: Any, out_dtype: Any, arguments: Any) -> Any:
     """Return a product with an activation in two steps, or None where the result alone gives the derivative."""
-    if activation is None or (activation == "relu" and residual is None):
+    dtype = np.dtype(parse_dtype(out_dtype)) if out_dtype is not None else _type_of(a, b)
+    wide = F64 if dtype == F64 else F32
+    by_result = FROM_RESULT if dtype == wide else _BY_ROUNDED_RESULT
+    if activation is None or (activation in by_result and residual is None):
         return None
-    dtype = out_dtype if out_dtype is not None else _type_of(a, b)
-    wide = F64 if np.dtype(dtype) == F64 else F32
     inner = function(a, b, out_dtype=wide, **arguments)
     result = activate(activation, inner)
     if residual is not None:

@@ -9,7 +9,6 @@ rounded to 16 bits.
 """
 
 import inspect
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +22,8 @@ from mp_core.arrays.conversion import cast_any
 from mp_core.arrays.recorded import Noted, Recorded, Recording
 from mp_core.core.convert import copied, copy_into, filled
 from mp_core.dtypes import is_float
-from mp_core.gradients.products import sum_of_rows
-from mp_core.gradients.registry import Added, Rule, UngradedError, rule_of
+from mp_core.gradients.registry import Added, rule_of
+from mp_core.gradients.sums import sum_rows
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["gradients"]
@@ -107,9 +106,10 @@ class _Walk:
         if not any(self.place(x) is not None for x in _recorded((note.args, note.kwargs))):
             return
         rule = note.rule or rule_of(note.function)
-        kwargs = {name: x for name, x in note.kwargs.items() if name != "out"}
-        found = rule(d, note.result, *note.args, **kwargs)
-        for name, x in _arguments(rule, note, kwargs):
+        args, kwargs = _without_out(note)
+        found = rule(d, note.result, *args, **kwargs)
+        bound = inspect.signature(rule).bind(d, note.result, *args, **kwargs)
+        for name, x in list(bound.arguments.items())[2:]:
             given = found.get(name)
             pairs = zip(x, given, strict=True) if isinstance(given, tuple) else [(x, given)]
             for argument, gradient in pairs:
@@ -130,6 +130,13 @@ class _Walk:
             return
         number, begin = place
         dtype, total = self.reached[number], self.sums.get(number)
+        axis = _axis_of_overlap(x._array)
+        if axis is not None:
+            whole = _summed_to(_made(gradient, dtype, None), x.shape, dtype)
+            for i in range(x.shape[axis]):
+                part = (*[slice(None)] * axis, i, ...)
+                self.add(Recorded(self.recording, x._array[part]), whole[part])
+            return
         order = _order_of_whole(x._array, self.recording.tape.buffers[number])
         if order is None:
             self._add_window(x, begin, _summed_to(_made(gradient, dtype, None), x.shape, dtype))
@@ -158,8 +165,6 @@ class _Walk:
 
     def _window(self, total: Recorded, x: Recorded, begin: int) -> Recorded:
         """Return the part of the gradient of a buffer that is the part `x` of the buffer."""
-        if 0 in [stride for stride, n in zip(x._array.strides, x.shape, strict=True) if n > 1]:
-            raise UngradedError("an array that was broadcast by a view has no gradient: let an operation broadcast it")
         strides = [stride // x.itemsize * total.itemsize for stride in x._array.strides]
         return Recorded(self.recording, as_strided(total._array[begin // x.itemsize :], x.shape, strides))
 
@@ -181,10 +186,14 @@ def _recorded(tree: Any) -> Iterator[Recorded]:
     return (x for x in leaves(tree) if type(x) is Recorded)
 
 
-def _arguments(rule: Rule, note: Noted, kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Return the arguments of a call by the names that its rule gives them."""
-    bound = inspect.signature(rule).bind(None, None, *note.args, **kwargs)
-    return list(bound.arguments.items())[2:]
+def _without_out(note: Noted) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call without `out`, which is None; what was given behind it has its name."""
+    kwargs = {name: x for name, x in note.kwargs.items() if name != "out"}
+    names = [] if note.rule is not None else list(inspect.signature(note.function).parameters)
+    if "out" not in names[: len(note.args)]:
+        return note.args, kwargs
+    place = names.index("out")
+    return note.args[:place], kwargs | dict(zip(names[place + 1 :], note.args[place + 1 :], strict=False))
 
 
 def _made(gradient: Any, dtype: np.dtype[Any], before: Any) -> Any:
@@ -192,6 +201,18 @@ def _made(gradient: Any, dtype: np.dtype[Any], before: Any) -> Any:
     if isinstance(gradient, Added):
         return gradient.make(dtype, before)
     return gradient(dtype) if callable(gradient) else gradient
+
+
+def _axis_of_overlap(x: Array) -> int | None:
+    """Return an axis without which an array's elements overlap less in memory; None: no two of them do."""
+    inner: list[int] = []
+    end = x.itemsize
+    for axis in sorted((axis for axis in range(x.ndim) if x.shape[axis] > 1), key=lambda axis: abs(x.strides[axis])):
+        inner.append(axis)
+        if abs(x.strides[axis]) < end:
+            return min(inner, key=lambda axis: x.shape[axis])
+        end += abs(x.strides[axis]) * (x.shape[axis] - 1)
+    return None
 
 
 def _order_of_whole(x: Array, buffer: Array) -> tuple[int, ...] | None:
@@ -213,9 +234,5 @@ def _summed_to(gradient: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
     if gradient.shape == shape:
         return gradient if gradient.dtype == dtype else ops.cast(gradient, dtype)
     more = gradient.ndim - len(shape)
-    stretched = [i for i, n in enumerate(shape, more) if n == 1 and gradient.shape[i] != 1]
-    if stretched:
-        gradient = ops.sum(gradient, stretched, keepdims=True, out_dtype=_wide(dtype))
-    if gradient.ndim > len(shape):
-        gradient = sum_of_rows(gradient.reshape(-1, math.prod(shape)), dtype).reshape(shape)
-    return gradient if gradient.dtype == dtype else ops.cast(gradient, dtype)
+    kept = tuple(i for i, n in enumerate(shape, more) if n == gradient.shape[i])
+    return sum_rows(gradient, kept, dtype=dtype).reshape(shape)

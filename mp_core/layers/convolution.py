@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
+from mp_core.forms.products import packed
 from mp_core.layers import activations, initializers
 from mp_core.layers.configuration import data_format_of, sizes_of
 from mp_core.layers.elementwise import floating
@@ -135,9 +136,8 @@ class _Convolution(MatrixLayer):
         dtype = kernel.dtype
 
         def pack(stored: Array) -> list[Any]:
-            matrix = ops.cast(stored.reshape(-1, self.filters), dtype)
-            parts = np.split(matrix, self.groups, axis=-1)
-            return parts if dtype.name == "float64" else [ops.pack(part) for part in parts]
+            parts = np.split(stored.reshape(-1, self.filters), self.groups, axis=-1)
+            return [packed(part, dtype) for part in parts]
 
         return kernel.derived(("groups", dtype), pack)
 

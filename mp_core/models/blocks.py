@@ -43,7 +43,7 @@ class Part(Layer):
 
     def vocabulary(self, name: str) -> Embedding:
         """Return the table of the vocabulary, of zeros. Delayed float8 scaling does not reach it: it is floats then."""
-        rows, width = self.settings.vocab_size, self.settings.hidden_size
+        rows, width = self.settings.vocab_size, self.settings.embedding_width
         layer = Embedding(rows, width, embeddings_initializer="zeros", name=name, dtype=self.dtype_policy)
         try:
             layer.build()
@@ -52,9 +52,9 @@ class Part(Layer):
             layer.build()
         return layer
 
-    def normalization(self, name: str, bias: bool = True) -> LayerNormalization:
-        """Return a normalization of vectors as wide as the network."""
-        shape, epsilon = (None, None, self.settings.hidden_size), self.settings.layer_norm_eps
+    def normalization(self, name: str, bias: bool = True, width: int | None = None) -> LayerNormalization:
+        """Return a normalization of vectors of this length, by default of that of the network's."""
+        shape, epsilon = (None, None, width or self.settings.hidden_size), self.settings.layer_norm_eps
         layer: LayerNormalization = self.part(LayerNormalization, epsilon=epsilon, center=bias, shape=shape, name=name)
         return layer
 
@@ -84,7 +84,7 @@ class Positions(Part):
 
     def build(self, input_shape: Shape) -> None:
         """Create the table."""
-        shape = self.types, self.settings.max_position_embeddings, self.settings.hidden_size
+        shape = self.types, self.settings.max_position_embeddings, self.settings.embedding_width
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
@@ -154,7 +154,7 @@ class Embeddings(Part):
         s = self.settings
         self.word = self.vocabulary("word")
         self.position = self.part(Positions, s, types=self.types, name="position")
-        self.norm = self.normalization("norm")
+        self.norm = self.normalization("norm", width=s.embedding_width)
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
         """Return what :meth:`call` needs to know of the tokens of ragged texts: :meth:`Positions.places`."""

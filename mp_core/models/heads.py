@@ -66,6 +66,7 @@ _HEADS = {
     "xlm-roberta": Head(tensors=_AFTER),
     "camembert": Head(tensors=_AFTER),
     "mpnet": Head(tensors=_AFTER),
+    "electra": Head(tensors=_AFTER, activation="gelu"),
     "distilbert": Head(tensors={"head/dense": "pre_classifier", "head/output": "classifier"}, activation="relu"),
     "modernbert": Head(
         tensors={"head/dense": "head.dense", "head/norm": "head.norm", "head/output": "classifier"},

@@ -86,6 +86,11 @@ class Settings:
         return ()
 
     @property
+    def embedding_width(self) -> int:
+        """The length of the vectors of tokens before the first block."""
+        return self.hidden_size
+
+    @property
     def max_length(self) -> int:
         """The most tokens of a text."""
         return self.max_position_embeddings - (0 if self.padding_idx is None else self.padding_idx + 1)

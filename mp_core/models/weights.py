@@ -81,7 +81,7 @@ class Weights:
             if number is not None and number >= blocks:
                 raise ValueError(f"{path}: tensor {name} is left over; expected {entry}={blocks}")
             last = last if number is None else max(last, number)
-        if blocks > last + 1:
+        if architecture.is_numbered and blocks > last + 1:
             raise ValueError(f"{path} has tensors of {last + 1} blocks; expected {entry}={blocks}")
         names = {_today(name): name for name in tensors}
         return cls(architecture, path, tensors, prefix, names, stored_policies(path))
@@ -246,9 +246,9 @@ def _positions(weights: Weights, layer: Positions, name: str) -> None:
 def _sums(weights: Weights, layer: Positions, name: str) -> Array:
     """Return what is added for each type and position."""
     s = layer.settings
-    sums = weights.take(f"{name}.weight", s.max_position_embeddings, s.hidden_size)[np.newaxis]
+    sums = weights.take(f"{name}.weight", s.max_position_embeddings, s.embedding_width)[np.newaxis]
     if s.type_vocab_size:
-        types = weights.take(_types(weights), s.type_vocab_size, s.hidden_size)
+        types = weights.take(_types(weights), s.type_vocab_size, s.embedding_width)
         sums = sums + types[: layer.types, np.newaxis]
     return sums
 

@@ -100,11 +100,14 @@ def dot_product_attention(
     factor = checked_scale(1 / math.sqrt(max(q.shape[3], 1)) if given is None else given, common is F64)
     added = None if bias is None else _each_score(as_float(bias, "bias"), shape, "bias")
     keep = None if mask is None else _each_score(as_mask(mask), shape, "mask")
-    if causal:
+    near = _reach(reach, shape)
+    after, by_parts = near, common is F64 or 0 in (*shape, q.shape[3], v.shape[3])
+    if causal and keep is not None and shape[2] == shape[3] and not by_parts:
+        after = 0  # the kernel joins both masks, also in the plan of a recording, which has none of NumPy's operations
+    elif causal:
         before = constant(np.tri(*shape[2:], dtype=bool))
         keep = before if keep is None else keep & before
-    near = _reach(reach, shape)
-    if common is F64 or 0 in (*shape, q.shape[3], v.shape[3]):
+    if by_parts:
         if near < shape[3] - 1:
             band = np.abs(np.arange(shape[2])[:, np.newaxis] - np.arange(shape[3])) <= near
             keep = band if keep is None else keep & band
@@ -115,7 +118,7 @@ def dot_product_attention(
     if added is not None:
         added = np.require(contiguous(added if added.dtype is F32 else cast(added, F32)), requirements="A")
         scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
-    _attention.attention(FORMATS[common], (q, k, v), out, factor, (near, near), keep, scaled)
+    _attention.attention(FORMATS[common], (q, k, v), out, factor, (near, after), keep, scaled)
     return out
 
 

@@ -121,13 +121,14 @@ class GradientTape:
         self._is_used = True
         targets = [x for x in leaves(target) if type(x) is Recorded and x._recording is recording]
         given = [None] * len(targets) if output_gradients is None else list(leaves(output_gradients))
-        noted, recording.noted = recording.noted, None
+        noted, readable = recording.noted, recording.is_readable
+        recording.noted, recording.is_readable = None, False
         try:
             seeds = [(x, _seed(recording, x, d)) for x, d in zip(targets, given, strict=True)]
             places = [self._source(x) for x in leaves(sources)]
             found = gradients(recording, self._noted, seeds, [x for x in places if x is not None])
         finally:
-            recording.noted = noted
+            recording.noted, recording.is_readable = noted, readable
         values = iter(found)
         results = iter([None if place is None else _value(next(values)) for place in places])
         return map_leaves(lambda _: next(results), sources)

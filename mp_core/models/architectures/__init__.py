@@ -8,17 +8,17 @@ from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.gemma import GEMMA3
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
+from mp_core.models.architectures.narrow import ALBERT, ELECTRA
 from mp_core.models.architectures.nomic import GTE, NOMIC_BERT
-from mp_core.models.architectures.qwen import LLAMA, MISTRAL, QWEN2, QWEN3
+from mp_core.models.architectures.qwen import EUROBERT, LLAMA, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
-_TABLES = (
-    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT, NOMIC_BERT, GTE, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3,
-)  # fmt: skip
+_TABLES = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, MODERNBERT, NOMIC_BERT, GTE, EUROBERT)
+_TABLES += (QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3)
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""

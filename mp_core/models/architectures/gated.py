@@ -76,8 +76,8 @@ class GatedArchitecture(Architecture):
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
-        heads, default = found.num_attention_heads, self.defaults.get("num_key_value_heads")
-        shared = _positive(config, "num_key_value_heads", default, heads, path) if default else heads
+        heads, entry = found.num_attention_heads, "num_key_value_heads"
+        shared = _positive(config, entry, self.defaults[entry], heads, path) if entry in self.defaults else heads
         size = _positive(config, "head_dim", self.head_dim, found.hidden_size // heads, path)
         if heads % shared:
             raise unexpected(path, "num_key_value_heads", shared, f"a divisor of num_attention_heads, {heads}")

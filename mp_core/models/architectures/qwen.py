@@ -1,4 +1,4 @@
-"""Decoders whose last token is the embedding of a text: Qwen3 [1]_, Qwen2, Llama and Mistral.
+"""Decoders that embed texts: Qwen3 [1]_, Qwen2, Llama and Mistral; and EuroBERT, a Llama that attends both ways.
 
 .. [1] Y. Zhang et al., "Qwen3 Embedding: Advancing Text Embedding and Reranking Through Foundation Models", 2025,
    arXiv:2506.05176.
@@ -11,7 +11,7 @@ from typing import Any
 from mp_core.models.architectures.gated import FIXED, FULL, NEAR, GatedArchitecture
 from mp_core.models.gated import Layout
 
-__all__ = ["LLAMA", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
+__all__ = ["EUROBERT", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "TENSORS"]
 
 TENSORS = {
     "embeddings/word": "embed_tokens",
@@ -85,6 +85,22 @@ LLAMA = replace(
     kinds=lambda config, blocks, path: [FULL] * blocks,
     kinds_of=(FULL,),
     head_dim=None,
+)
+EUROBERT = replace(
+    LLAMA,
+    model_types=("eurobert",),
+    defaults=LLAMA.defaults
+    | {
+        "vocab_size": 128256,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": None,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 8192,
+        "layer_norm_eps": 1e-5,
+    },
+    is_causal=False,
 )
 MISTRAL = replace(
     QWEN2,

@@ -10,13 +10,15 @@ from mp_core.models.settings import ACTIVATIONS, KINDS, LEAST_TOKENS, Settings, 
 
 __all__ = ["Architecture"]
 
-_AXES = {
-    "embeddings/word": ("vocab_size", "hidden_size"),
-    "embeddings/position": ("max_position_embeddings", "hidden_size"),
-    "embeddings/token_type": ("type_vocab_size", "hidden_size"),
-    "encoder/layer_{}/output": ("hidden_size", "intermediate_size"),
+_TABLES = {
+    "embeddings/word": "vocab_size",
+    "embeddings/position": "max_position_embeddings",
+    "embeddings/token_type": "type_vocab_size",
 }
-"""The path of a layer -> the settings that are the lengths of its weights' axes."""
+"""The path of a table -> the setting that is the number of its rows."""
+_OUTPUT = "hidden_size", "intermediate_size"
+_AXES = {"encoder/layer_{}/output": _OUTPUT, "encoder/layer_0/output": _OUTPUT}
+"""The path of another layer -> the settings that are the lengths of its weights' axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +91,14 @@ class Architecture:
         """Return the path of each of the weights that hold all sizes -> the entry of each axis and its length."""
         return {
             path.format(0): {self._entry_in(config, name): getattr(settings, name) for name in names}
-            for path, names in _AXES.items()
+            for path, names in self._axes(settings).items()
             if path in self.tensors and all(getattr(settings, name) for name in names)
         }
+
+    def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
+        """Return the path of a layer -> the settings that are the lengths of its weights' axes."""
+        width = "embedding_size" if hasattr(settings, "embedding_size") else "hidden_size"
+        return {path: (length, width) for path, length in _TABLES.items()} | _AXES
 
     def _entry_in(self, config: Mapping[str, Any], setting: str) -> str:
         """Return by which of its names ``config.json`` has a setting, if it has it."""
@@ -108,8 +115,15 @@ class Architecture:
         found = {path.format(i): name.format(i) for path, name in self.tensors.items() if "{}" in path for i in blocks}
         return {path: name for path, name in self.tensors.items() if "{}" not in path} | found
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether each block has tensors of its own."""
+        return any("{}" in path for path in self.tensors)
+
     def block_of(self, name: str) -> int | None:
         """Return the number of the block that a tensor belongs to, by its name without the prefix."""
+        if not self.is_numbered:
+            return None
         start = next(name for path, name in self.tensors.items() if "{}" in path).partition("{}")[0]
         number = re.match(rf"{re.escape(start)}(\d+)\.", name)
         return None if number is None else int(number[1])

@@ -1,7 +1,7 @@
 """tf.keras' loss scale around an optimizer."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
@@ -158,6 +158,52 @@ class LossScaleOptimizer:
         check_floating(grads, "grads", allow_none=True)
         self._called("get_unscaled_gradients")
         return [self._state.unscale(gradient) for gradient in grads]
+
+    def minimize(
+        self,
+        loss: Any,
+        var_list: Sequence[AutoCastVariable] | Callable[[], Sequence[AutoCastVariable]],
+        grad_loss: Any = None,
+        name: str | None = None,
+        tape: Any = None,
+    ) -> Any:
+        """Apply the gradients of a loss, which is scaled on its way back, and not by the caller.
+
+        Parameters
+        ----------
+        loss : callable or array
+            A function without arguments that returns the loss; or the loss that was computed in the block of `tape`.
+        var_list : sequence of AutoCastVariable, or a function that returns one
+        grad_loss : array, optional
+            What elements of the loss are multiplied by. Default: 1.
+        name : str, optional
+            tf.keras', without effect.
+        tape : GradientTape, optional
+            Needed where `loss` is an array.
+
+        Returns
+        -------
+        iterations : AutoCastVariable or int
+            :attr:`iterations`.
+
+        Raises
+        ------
+        ValueError
+            `loss` is an array, and there is no `tape`; or the loss depends on no variable.
+        """
+        from mp_core.tf_keras.tape import GradientTape  # who computes no gradients loads no rules
+
+        if tape is None and not callable(loss):
+            raise ValueError("`tape` is required when a `Tensor` loss is passed.")
+        tape = GradientTape() if tape is None else tape
+        if callable(loss):
+            with tape:
+                loss = loss()
+        variables = list(var_list() if callable(var_list) else var_list)
+        scale = self.loss_scale if grad_loss is None else self._state.scale(np.asarray(grad_loss, loss.dtype))
+        self._called("get_scaled_loss")
+        gradients = tape.gradient(loss, variables, output_gradients=scale)
+        return self.apply_gradients(zip(self.get_unscaled_gradients(gradients), variables, strict=True))
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> Any:
         """Hand unscaled gradients to the inner optimizer, unless the scale is dynamic and they are not finite.
