@@ -8,6 +8,8 @@ import pytest
 import mp_core as mp
 from mp_core import layers
 from mp_core.core import cpu
+from mp_core.gradients.elementwise import activation_gradient
+from mp_core.gradients.sums import sum_rows
 
 BLOCK = 1024  # rows: docs/numerics.md
 
@@ -71,3 +73,23 @@ def test_bits_are_the_same_on_every_instruction_set():
         finally:
             cpu.set_isa(before)
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_gradients_of_a_dense_layer_are_the_formulas_of_the_numerics_page(dtype):
+    policy = dtype if dtype == "float32" else f"mixed_{dtype}"
+    layer, (x, y) = layers.Dense(3, "gelu", dtype=policy), data(2100)
+    layer.build((None, 17))
+    layer.set_weights([np.random.default_rng(2).standard_normal(w.shape) for w in layer.get_weights()])
+    y = mp.cast(y, dtype)
+    step = mp.value_and_grad(lambda x, y: mp.sum(mp.multiply(layer(x), y), out_dtype="float32"), layer.variables)
+    value, (kernel, bias) = step(x, y)
+
+    rows, (w, b) = mp.cast(x, dtype), (mp.cast(w, dtype) for w in layer.get_weights())
+    inner = mp.matmul(rows, w, bias=b, out_dtype="float32")
+    result = mp.cast(mp.gelu(inner), dtype)
+    assert np.array_equal(result, layer(x))
+    assert value == mp.sum(mp.multiply(result, y), out_dtype="float32")
+    d = activation_gradient("gelu", mp.cast(y, "float32"), inner, np.float32)
+    assert np.array_equal(bias, sum_rows(d))
+    assert np.array_equal(kernel, mp.matmul(rows.T, mp.cast(d, dtype), out_dtype="float32"))
