@@ -34,7 +34,7 @@ def padding_of(network):
 
 def test_every_architecture_has_a_case():
     kinds = {random_models.made(name).config.model_type for name in random_models.ARCHITECTURES}
-    assert kinds == set(ARCHITECTURES)
+    assert kinds == set(ARCHITECTURES) - {"model2vec"}  # which transformers does not have: test_static.py
 
 
 def test_vectors_of_ragged_texts_are_those_of_transformers(case):
@@ -180,7 +180,7 @@ def test_what_is_not_computed_is_refused_by_entry_and_file(tmp_path, name, entri
         BertEncoder.from_folder(folder)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - {"model2vec"}))
 def test_what_a_configuration_does_not_say_is_what_transformers_takes(kind):
     said = random_models.library().AutoConfig.for_model(kind).to_dict()
     assert ARCHITECTURES[kind].read({"model_type": kind}, "") == ARCHITECTURES[kind].read(said, "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from mp_core.checkpoint import open_tensors
 from mp_core.models.architectures import architecture_of
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
@@ -134,6 +135,8 @@ class Modules:
         How many numbers of an embedding are kept.
     similarity : str
         The name of the similarity of two embeddings.
+    special_tokens : bool
+        Whether the tokenizer adds its special tokens to a text.
     """
 
     network: Path
@@ -148,10 +151,54 @@ class Modules:
     default_prompt_name: str | None
     truncate_dim: int | None
     similarity: str = "cosine"
+    special_tokens: bool = True
 
 
 def read_modules(folder: Path) -> Modules:
     """Read ``modules.json`` and the files of the modules that it lists; refuse those that mp_core does not compute."""
+    return _read_static(folder) or _read_transformer(folder)
+
+
+def _read_static(folder: Path) -> Modules | None:
+    """Return the modules of a folder of static embeddings, as sentence-transformers or model2vec writes it, if it is.
+
+    Neither says in words how large the table is, so its file does.
+    """
+    listing, said = folder / "modules.json", folder / "config.json"
+    if listing.exists():
+        first = next(iter(read_list(listing)), None)
+        if not isinstance(first, dict) or str(first.get("type")).rpartition(".")[2] != "StaticEmbedding":
+            return None
+        (_, network), *others = _listed(folder, (("StaticEmbedding",),), KINDS_OF_STEPS)
+    elif said.exists() and read_object(said).get("model_type") == "model2vec":
+        network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
+    else:
+        return None
+    path = network / "model.safetensors"
+    tables = {name: tensor.shape for name, tensor in open_tensors(path).items()}
+    shape = next(iter(tables.values()), ())
+    if len(shape) != 2 or tables.keys() not in ({"embedding.weight"}, {"embeddings"}):
+        expected = "'embedding.weight' or 'embeddings' alone, with two axes"
+        raise ValueError(
+            f"{path} has {', '.join(f'{name} {size}' for name, size in tables.items())}; expected {expected}"
+        )
+    config = {"model_type": "model2vec", "vocab_size": shape[0], "hidden_dim": shape[1]}
+    return Modules(
+        network=network,
+        config=config,
+        settings=architecture_of(config, path).read(config, path),
+        poolings=("mean",),
+        include_prompt=True,
+        steps=read_steps(others, shape[1]),
+        max_length=None,
+        lower_case=False,
+        special_tokens=False,
+        **_read_model(folder / "config_sentence_transformers.json"),
+    )
+
+
+def _read_transformer(folder: Path) -> Modules:
+    """Return the modules of a folder of a transformer."""
     network, pooling, others = _module_folders(folder)
     path = network / "config.json"
     config = read_object(path)

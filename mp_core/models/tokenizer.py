@@ -100,6 +100,7 @@ class Tokenizer:
             limit = "max_position_embeddings" if self.max_length == longest else "max_seq_length or model_max_length"
             expected = f"at most {self.max_length}, what {limit} leaves to a text"
             raise unexpected(path, "the number of special tokens of a text", special, expected)
+        self._special = modules.special_tokens
         _set_normalizer(self._tokenizer, config, modules.lower_case)
         names = config.get("model_input_names")
         typed = config.get("tokenizer_class") in _TYPED if names is None else "token_type_ids" in names
@@ -114,7 +115,7 @@ class Tokenizer:
         """Return the vocabulary indices of each text, and which texts were cut."""
         rows: list[Array] = []
         cut: list[int] = []
-        for encoding in self._encoded(texts):
+        for encoding in self._encoded(texts, self._special):
             if encoding.overflowing:
                 cut.append(len(rows))
             rows.append(np.array(encoding.ids, np.int32))

@@ -282,7 +282,9 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
 
 
 def _today(name: str) -> str:
-    """Return a tensor's name as `transformers` writes it today."""
+    """Return a tensor's name as `transformers`, or of static embeddings sentence-transformers, writes it today."""
+    if name == "embeddings":  # of model2vec
+        return "embedding.weight"
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda old: f"LayerNorm.{_PARTS[old[1]]}", name)
 
 

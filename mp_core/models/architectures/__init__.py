@@ -12,13 +12,14 @@ from mp_core.models.architectures.narrow import ALBERT, ELECTRA
 from mp_core.models.architectures.nomic import GTE, NOMIC_BERT
 from mp_core.models.architectures.qwen import EUROBERT, LLAMA, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
+from mp_core.models.architectures.static import STATIC
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, MODERNBERT, NOMIC_BERT, GTE, EUROBERT)
-_TABLES += (QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3)
+_TABLES += (QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC)
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""

@@ -1,0 +1,100 @@
+"""Static embeddings: the vectors of sentence-transformers for its own folders and those of model2vec."""
+
+import json
+import os
+import warnings
+
+import numpy as np
+import pytest
+import random_models
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from mp_core.models import BertEncoder
+
+TEXTS = ["a b c", "h g f e d c b a a b " * 30, "d"]
+WORDS = random_models.WORDS
+
+
+@pytest.fixture(scope="module")
+def library():
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("sentence_transformers")
+
+
+def tokenizer():
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [(word, WORDS.index(word)) for word in ("<s>", "</s>")]
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    return made
+
+
+def saved(library, folder, *others):
+    """Save static embeddings, and return those of the texts."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    table = np.random.default_rng(0).standard_normal((len(WORDS), 16)).astype(np.float32)
+    model = library.SentenceTransformer(modules=[StaticEmbedding(tokenizer(), table), *(make() for make in others)])
+    model.save(str(folder))
+    return model.encode(TEXTS)
+
+
+def normalize():
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    return Normalize()
+
+
+@pytest.mark.parametrize("others", [(), (normalize,)], ids=["alone", "normalized"])
+def test_embeddings_are_those_of_sentence_transformers(library, tmp_path, others):
+    expected = saved(library, tmp_path / "model", *others)
+    encoder = BertEncoder.from_folder(tmp_path / "model")
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
+    assert encoder._plans._kept
+    encoder.save(tmp_path / "again")
+    np.testing.assert_allclose(library.SentenceTransformer(str(tmp_path / "again")).encode(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "int8", "int4/16"])
+def test_a_smaller_table_is_saved_and_opened(library, tmp_path, policy):
+    expected = saved(library, tmp_path / "model", normalize)
+    encoder = BertEncoder.from_folder(tmp_path / "model", policy)
+    encoder.save(tmp_path / "again")
+    received = BertEncoder.from_folder(tmp_path / "again").encode(TEXTS)
+    np.testing.assert_array_equal(received, encoder.encode(TEXTS))
+    assert (received * expected).sum(axis=1).min() > 0.98
+
+
+@pytest.mark.parametrize("is_normalized", [False, True])
+def test_a_folder_of_model2vec_is_one_too(library, tmp_path, is_normalized):
+    expected = saved(library, tmp_path / "model", *([normalize] if is_normalized else []))
+    table = load_file(tmp_path / "model" / "model.safetensors")["embedding.weight"]
+    folder = tmp_path / "model2vec"
+    folder.mkdir()
+    save_file({"embeddings": table}, folder / "model.safetensors")
+    tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": is_normalized}))
+    encoder = BertEncoder.from_folder(folder)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
+    encoder.save(tmp_path / "again")
+    np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "again").encode(TEXTS), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"embeddings": (12, 4), "weights": (12,)}, "has embeddings .12, 4., weights .12,.; expected"),
+        ({"embeddings": (12,)}, "has embeddings .12,.; expected"),
+        ({"table": (12, 4)}, "has table .12, 4.; expected 'embedding.weight' or 'embeddings' alone"),
+        ({"embeddings": (5, 4)}, "has a token 11; expected tokens below vocab_size, 5"),
+    ],
+)
+def test_other_tables_are_refused_by_name(tmp_path, tensors, message):
+    save_file({name: np.ones(shape, np.float32) for name, shape in tensors.items()}, tmp_path / "model.safetensors")
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    with pytest.raises(ValueError, match=message):
+        BertEncoder.from_folder(tmp_path)
