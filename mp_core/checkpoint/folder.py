@@ -117,11 +117,13 @@ class Checkpoint:
         return ((shard, tensor) for shard in self.shards.values() for tensor in shard.tensors.values())
 
 
-def open_checkpoint(path: Path, exclude: Sequence[str] = (), *, skip_links: bool = False) -> Checkpoint:
+def open_checkpoint(
+    path: Path, exclude: Sequence[str] = (), *, skip_links: bool = False, may_be_empty: bool = False
+) -> Checkpoint:
     """Read the headers of a checkpoint.
 
     Files that match a pattern of `exclude` are left out, and so are weights in another form. Links that lead out of a
-    folder are errors, or left out too.
+    folder are errors, or left out too. A folder without a safetensors file is an error too, unless it `may_be_empty`.
 
     Raises
     ------
@@ -142,7 +144,7 @@ def open_checkpoint(path: Path, exclude: Sequence[str] = (), *, skip_links: bool
         indices = [_index(folder, name) for name in files if name.endswith(_INDEX)]
         names = [name for name in files if name.endswith(".safetensors")]
         others = [name for name in files if not name.endswith((_INDEX, ".safetensors"))]
-        if not names:
+        if not names and not may_be_empty:
             raise ValueError(f"{path} holds no safetensors file{_other_weights(others)}")
     elif path.name.endswith(_INDEX):
         folder, indices, names = path.parent, [_index(path.parent, path.name)], []

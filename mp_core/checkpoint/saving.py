@@ -97,6 +97,7 @@ def save_folder(
     policy: str | DTypePolicy,
     policies: Mapping[str, str | DTypePolicy] = _NONE,
     force: bool = False,
+    home: str | None = None,
 ) -> None:
     """Write a folder like `source` whose model has other tensors.
 
@@ -115,6 +116,9 @@ def save_folder(
         As for :func:`save_tensors`.
     force : bool
         Whether to replace `target`, if this would write every file in it. A file of `source` is never replaced.
+    home : str, optional
+        The folder below `source` that gets the file if none there holds tensors of these names, as where the weights
+        are in another form. By default that is an error.
 
     Raises
     ------
@@ -130,10 +134,10 @@ def save_folder(
         raise NotADirectoryError(f"{folder} is no folder")
     if Path(os.path.realpath(folder)) in place.parents:
         raise RequestError(f"the target {place} lies inside the folder {folder}")
-    checkpoint = open_checkpoint(folder)
-    home, kept, metadata = _without(checkpoint, tensors)
+    checkpoint = open_checkpoint(folder, may_be_empty=home is not None)
+    place_of, kept, metadata = _without(checkpoint, tensors, home)
     content = _Content.of(tensors, policy, policies, metadata)
-    names = {*kept, (home / _WEIGHTS).as_posix()}
+    names = {*kept, (place_of / _WEIGHTS).as_posix()}
     check_free(place, names, checkpoint.paths, force=force)
     check_space(place.parent, content.size)
     mark = partial(
@@ -145,14 +149,20 @@ def save_folder(
         decoded=True,
     )
     with temporary_beside(place) as temporary:
-        content.write(temporary / home / _WEIGHTS)
-        copy_files(checkpoint.folder, temporary, kept, {(home / _CONFIG).as_posix(): mark})
+        (temporary / place_of).mkdir(parents=True, exist_ok=True)
+        content.write(temporary / place_of / _WEIGHTS)
+        copy_files(checkpoint.folder, temporary, kept, {(place_of / _CONFIG).as_posix(): mark})
         replace(temporary, place, names, checkpoint.paths, force=force)
 
 
-def _without(checkpoint: Checkpoint, names: Tensors) -> tuple[Path, list[str], Mapping[str, str]]:
-    """Return the folder that holds tensors of these names, the files that stay without them, and their metadata."""
+def _without(checkpoint: Checkpoint, names: Tensors, other: str | None) -> tuple[Path, list[str], Mapping[str, str]]:
+    """Return the folder that holds tensors of these names, the files that stay without them, and their metadata.
+
+    It is the `other` one, if there is one, where no file holds them.
+    """
     holders = [shard for shard in checkpoint.shards.values() if not shard.tensors.keys().isdisjoint(names)]
+    if not holders and other is not None:
+        return Path(other), [*checkpoint.shards, *(index.name for index in checkpoint.indices), *checkpoint.others], {}
     if not holders:
         raise RequestError(f"{checkpoint.folder} holds none of the tensors that are to be saved")
     first = min(holders, key=lambda shard: len(Path(shard.name).parts))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mp_core.checkpoint import open_tensors
 from mp_core.models.architectures import architecture_of
+from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_list, read_object
 from mp_core.models.pooling import POOLINGS
 from mp_core.models.settings import LEAST_TOKENS, Settings, choices
@@ -174,8 +174,8 @@ def _read_static(folder: Path) -> Modules | None:
         network, others = folder, [("Normalize", folder / "no file")] * (read_object(said).get("normalize") is True)
     else:
         return None
-    path = network / "model.safetensors"
-    tables = {name: tensor.shape for name, tensor in open_tensors(path).items()}
+    path, tensors, _ = tensors_in(network)
+    tables = {name: tensor.shape for name, tensor in tensors.items()}
     shape = next(iter(tables.values()), ())
     if len(shape) != 2 or tables.keys() not in ({"embedding.weight"}, {"embeddings"}):
         expected = "'embedding.weight' or 'embeddings' alone, with two axes"

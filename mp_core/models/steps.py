@@ -12,7 +12,7 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.checkpoint import open_tensors
+from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object
 from mp_core.models.pooling import unit
 from mp_core.models.settings import KINDS, choices, unexpected
@@ -161,8 +161,7 @@ def _check_width(path: Path, config: Mapping[str, Any], entry: str, width: int) 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
     """Return the tensors of a module in float32; they and no others must be in its file, in these shapes."""
-    file = path.with_name("model.safetensors")
-    tensors = open_tensors(file)
+    file, tensors, _ = tensors_in(path.parent)
     for name in tensors:
         if name not in shapes:
             raise ValueError(f"{file}: tensor {name} is left over; expected {choices(shapes)}")

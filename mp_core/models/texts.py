@@ -168,7 +168,13 @@ class TextModel:
         """
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         tensors, policy, policies = tensors_of(self.model, weights)
-        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force)
+        home = None
+        if weights.path.suffix != ".safetensors" and ".bin" in weights.path.suffixes:
+            home = self._modules.network.relative_to(self._folder).as_posix()
+        for file in self._folder.rglob("pytorch_model.bin"):
+            if file.parent != self._modules.network and not file.with_name("model.safetensors").exists():
+                raise ValueError(f"{file} would be left out: convert it to safetensors first")
+        save_folder(self._folder, path, tensors, policy=policy, policies=policies, force=force, home=home)
 
     @property
     def max_length(self) -> int:

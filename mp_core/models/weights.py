@@ -11,7 +11,6 @@ import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
-from mp_core.checkpoint import open_tensors, stored_policies
 from mp_core.dtype_policies import DTypePolicy, DTypePolicyMap, Scheme, policy_of
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.forms import Inputs
@@ -19,6 +18,7 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
 from mp_core.models.blocks import PositionBias, Positions
+from mp_core.models.files import tensors_in
 from mp_core.models.gated import RootMeanSquare, TokenTypes
 from mp_core.models.model import Model
 from mp_core.models.settings import Settings
@@ -61,7 +61,7 @@ class Weights:
 
     @classmethod
     def open(cls, folder: Path, architecture: Architecture, settings: Settings) -> "Weights":
-        """Map ``model.safetensors``, or the shards of its index, into memory.
+        """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds.
 
         Raises
         ------
@@ -70,9 +70,7 @@ class Weights:
         ValueError
             It is corrupt, or holds a block that `settings` do not have.
         """
-        index, path = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        path = index if index.exists() else path
-        tensors = open_tensors(path)
+        path, tensors, stored = tensors_in(folder)
         entry, blocks = architecture.entry("num_hidden_layers"), settings.num_hidden_layers
         prefix = architecture.prefix if any(name.startswith(architecture.prefix) for name in tensors) else ""
         last = -1
@@ -84,7 +82,7 @@ class Weights:
         if architecture.is_numbered and blocks > last + 1:
             raise ValueError(f"{path} has tensors of {last + 1} blocks; expected {entry}={blocks}")
         names = {_today(name): name for name in tensors}
-        return cls(architecture, path, tensors, prefix, names, stored_policies(path))
+        return cls(architecture, path, tensors, prefix, names, stored)
 
     def name(self, name: str) -> str:
         """Return the name of a tensor in the file."""
