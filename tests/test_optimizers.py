@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mp_core as mp
 from mp_core import optimizers
 from mp_core.autocast import AutoCastVariable
+from mp_core.core import updates
 from mp_core.optimizers import formulas, schedules
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on JAX the values are the same, and each new shape takes a second
@@ -143,6 +145,97 @@ def test_variables_of_16_bits_are_computed_in_float32_and_rounded_once(name, dty
     for variable, reference in zip(narrow, wide, strict=True):
         assert variable.true_dtype == np.dtype(dtype)
         np.testing.assert_array_equal(variable.numpy(), reference.numpy().astype(dtype))
+
+
+RULE_NUMBERS = {
+    "sgd": (0.1,), "momentum": (0.1, 0.9), "nesterov": (0.1, 0.9), "adam": (0.1, 0.001, 0.01, 1e-7),
+    "amsgrad": (0.1, 0.001, 0.01, 1e-7), "rmsprop": (0.1, 0.9, 0.1, 1e-7, 0.0),
+    "rmsprop_momentum": (0.1, 0.9, 0.1, 1e-7, 0.5), "rmsprop_centered": (0.1, 0.9, 0.1, 1e-7, 0.0),
+    "rmsprop_centered_momentum": (0.1, 0.9, 0.1, 1e-7, 0.5), "adagrad": (0.1, 1e-7),
+    "lion": (0.1, 0.9, 0.1, 0.99, 0.01),
+}  # fmt: skip
+PREPARATIONS = [
+    formulas.Preparation(),
+    formulas.Preparation(divisor=3.0),
+    formulas.Preparation(1024.0, 0.3, np.inf, 0.01),
+    formulas.Preparation(limit=0.25),
+    formulas.Preparation(2.0, 0.7, 0.1, 0.1),
+]
+
+
+def hostile(rng, n):
+    """Return numbers of all sizes, zeros of both signs and subnormal numbers, from the fifth on also what is none."""
+    x = (rng.standard_normal(n) * 10.0 ** rng.integers(-30, 10, n)).astype(np.float32)
+    x[: n // 3] = rng.standard_normal(n // 3)
+    x[1:n:17], x[2:n:19], x[3:n:23] = 0.0, -0.0, 1e-42
+    return x
+
+
+@pytest.mark.parametrize("how", PREPARATIONS)
+@pytest.mark.parametrize("rule", formulas.RULES)
+def test_kernels_have_the_bits_of_numpy(isa, rule, how, rng):
+    numbers = tuple(map(np.float32, RULE_NUMBERS[rule]))
+    kept = updates.RULES[rule][1]
+    for n in (1, 15, 1024, 1500):
+        for bad in (None, np.nan, np.inf):
+            w, g = hostile(rng, n), hostile(rng, n)
+            slots = tuple(np.abs(hostile(rng, n)) for _ in range(kept))
+            if bad is not None:
+                g[n // 2] = bad
+            expected, states, finite = formulas.updated(rule, w, g, slots, numbers, how)
+            new, *outs = (np.full(n, 7, np.float32) for _ in range(1 + kept))
+            assert updates.update(rule, w, g, slots, numbers, how, new, tuple(outs)) is finite is (bad is None)
+            for found, other in zip((new, *outs), (expected, *states), strict=True):
+                np.testing.assert_array_equal(np.isnan(found), np.isnan(other))
+                nan = np.isnan(found)
+                np.testing.assert_array_equal(found.view(np.uint32)[~nan], other.view(np.uint32)[~nan])
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam"])
+def test_bits_do_not_depend_on_threads(rule, rng):
+    n, numbers = 200_001, tuple(map(np.float32, RULE_NUMBERS[rule]))
+    w, g, *slots = (np.abs(rng.standard_normal(n, np.float32)) for _ in range(2 + updates.RULES[rule][1]))
+    found = []
+    for threads in (1, 3):
+        with mp.config.num_threads(threads):
+            outs = [np.empty(n, np.float32) for _ in range(1 + len(slots))]
+            assert updates.update(rule, w, g, tuple(slots), numbers, formulas.Preparation(), outs[0], tuple(outs[1:]))
+            last, g[-1] = g[-1], np.nan
+            assert not updates.update(
+                rule,
+                w,
+                g,
+                tuple(slots),
+                numbers,
+                formulas.Preparation(),
+                np.empty_like(w),
+                tuple(map(np.empty_like, slots)),
+            )
+            g[-1] = last
+            found.append(b"".join(x.tobytes() for x in outs))
+    assert found[0] == found[1]
+
+
+def test_memory_is_used_again_but_never_what_somebody_holds():
+    blocks = []
+    first = updates.block(blocks, (3,))
+    second = updates.block(blocks, (3,))
+    assert first is not second and first.ctypes.data != second.ctypes.data
+    view, address = second[1:], second.ctypes.data
+    del first, second
+    assert updates.block(blocks, (3,)).ctypes.data != address
+    del view
+    held = [updates.block(blocks, (3,)) for _ in range(5)]
+    assert len({x.ctypes.data for x in held}) == 5 and len(blocks) == 2
+
+
+def test_updates_refuse_arrays_that_do_not_fit():
+    x, how = np.ones(4, np.float32), formulas.Preparation()
+    for bad in (np.ones(3, np.float32), np.ones(4), np.ones(8, np.float32)[::2]):
+        with pytest.raises(TypeError, match="must be float32, contiguous and of one size"):
+            updates.update("sgd", x, bad, (), (0.1,), how, np.empty(4, np.float32), ())
+    with pytest.raises(TypeError, match="adam keeps 2 arrays of a variable, not 1"):
+        updates.update("adam", x, x, (x,), (0.1,), how, np.empty(4, np.float32), (x,))
 
 
 def test_powers_round_once():

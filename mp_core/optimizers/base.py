@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array, asarray, cast
+from mp_core.arrays import F32, Array, asarray, cast
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import assign_each
+from mp_core.core import updates
 from mp_core.loss_scaling import LossScale, are_finite, check_floating
 from mp_core.optimizers import formulas
 from mp_core.optimizers.protocol import GradientsAndVariables, checked_pairs, paired
@@ -214,8 +215,11 @@ class Optimizer(State):
         if type(self).update_step is not Optimizer.update_step:
             new, finite = self._by_update_step(gradient, variable, how, values)
         else:
-            kept = [state.numpy() for state in states]
-            new, arrays, finite = self.updated(variable.numpy(), gradient, kept, numbers, how)
+            w, kept = variable.numpy(), [state.numpy() for state in states]
+            if w.dtype == F32 and w.size and type(self).updated is Optimizer.updated:
+                new, arrays, finite = self._fused(w, gradient, kept, numbers, how, self._blocks[id(variable)])
+            else:
+                new, arrays, finite = self.updated(w, gradient, kept, numbers, how)
             for state, array in zip(states, arrays, strict=True):
                 values[state] = array
         constraint = getattr(variable, "constraint", None)
@@ -227,6 +231,19 @@ class Optimizer(State):
     ) -> tuple[Array, list[Array], bool]:
         """Return the new value of a variable, those of its slots, and whether its gradient was finite."""
         return formulas.updated(self.rule(), w, g, slots, numbers, how)
+
+    def _fused(
+        self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: Any, blocks: list[list[Array]]
+    ) -> tuple[Array, list[Array], bool]:
+        """Return what :meth:`updated` returns, bit for bit, of float32: computed in one pass over the memory.
+
+        What is written is memory of the steps before that nobody reads any more, where there is such.
+        """
+        g = g if g.dtype == F32 else cast(g, F32)
+        w, g, *kept = (np.asarray(x, F32, order="C") for x in (w, g, *slots))
+        new, *states = (updates.block(own, w.shape) for own in blocks)
+        finite = updates.update(self.rule(), w, g, tuple(kept), tuple(numbers), how, new, tuple(states))
+        return new, states, finite
 
     def rule(self) -> str:
         """Return the name of the formula: one of :data:`mp_core.optimizers.formulas.RULES`."""

@@ -3,6 +3,7 @@
 A rule computes the new value of a variable and of its slots from the variable, its gradient, the slots, and numbers
 that are the same for all elements. float32 and float64 variables are computed in their own type; those of 16 bits are
 widened to float32, computed there, and rounded once. The rules of Keras 3 are restated here element by element.
+mp_core/core/kernels/updates/ computes those of float32 in one pass, with the same bits.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 
 from mp_core import dtypes
-from mp_core.arrays import asarray, cast
+from mp_core.arrays import Array, asarray, cast
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import assign_each
 from mp_core.dtype_policies.lookup import own_config
@@ -156,6 +156,9 @@ class State:
         for group in self.slots:
             for variable in kept:
                 self._states[id(variable)] += [self._kept_of(variable, name) for name in group]
+        self._blocks: dict[int, list[list[Array]]] = {
+            key: [[] for _ in range(1 + len(states))] for key, states in self._states.items()
+        }
         self._built = variables
 
     def _kept_of(self, variable: AutoCastVariable, name: str) -> AutoCastVariable:

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "library/system.h"
+#include "updates/updates.h"
 
 #define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
     extern const mp_casts mp_casts_##MOST; \
@@ -34,6 +35,16 @@ const mp_isa mp_isas[] = {
 #include "isa.def"
     {NULL, 0, NULL},
 };
+
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) extern mp_update_function mp_update_##MOST;
+#include "isa.def"
+
+mp_update_function *mp_update_of(const mp_kernels *kernels) {
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
+    if (kernels == &kernels_##NAME) return mp_update_##MOST;
+#include "isa.def"
+    return NULL; /* never: each kernels_... is a row */
+}
 
 const char *const mp_left_out = MP_LEFT_OUT;
 
