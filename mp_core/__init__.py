@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from mp_core.dtype_policies import DTypePolicy, FloatDTypePolicy
     from mp_core.fitting import calibrate, choose_policy, sensitivity
     from mp_core.gradients.custom import custom_gradient
+    from mp_core.interop.keras import load_model
     from mp_core.ops import (
         PackedMatrix,
         add,
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from mp_core.plans import compile
     from mp_core.plans.backward import grad, value_and_grad
     from mp_core.quantization import QuantizedArray, dequantize, quantize
-    from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
+    from mp_core.training import Functional, Input, KerasTensor, Model, Sequential, utils
 
 if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
     os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
@@ -137,6 +138,7 @@ _HOMES = {
     "Input": "training",
     "KerasTensor": "training",
     "layer_norm": "ops",
+    "load_model": "interop.keras",
     "matmul": "ops",
     "mean": "ops",
     "Model": "training",
@@ -156,6 +158,7 @@ _HOMES = {
     "softmax": "ops",
     "sum": "ops",
     "tanh": "ops",
+    "utils": "training",
     "value_and_grad": "plans.backward",
 }
 
@@ -194,6 +197,7 @@ __all__ = [
     "interop",
     "layer_norm",
     "layers",
+    "load_model",
     "loss_scale",
     "losses",
     "matmul",
@@ -219,6 +223,7 @@ __all__ = [
     "sum",
     "tanh",
     "tf_keras",
+    "utils",
     "value_and_grad",
 ]
 

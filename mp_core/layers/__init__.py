@@ -47,6 +47,7 @@ from mp_core.layers.group_normalization import GroupNormalization
 from mp_core.layers.input_layer import InputLayer
 from mp_core.layers.layer import Layer
 from mp_core.layers.merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
+from mp_core.layers.merging_calls import add, average, concatenate, dot, maximum, minimum, multiply, subtract
 from mp_core.layers.normalization import LayerNormalization, RMSNormalization
 from mp_core.layers.pointwise import (
     ELU,
@@ -94,6 +95,7 @@ from mp_core.layers.resizing import (
 )
 from mp_core.layers.scaling import Normalization, Rescaling, UnitNormalization
 from mp_core.layers.sequential import Sequential
+from mp_core.layers.symbolic import Input
 
 __all__ = [
     "ELU",
@@ -142,6 +144,7 @@ __all__ = [
     "GlobalMaxPooling3D",
     "GroupNormalization",
     "Identity",
+    "Input",
     "InputLayer",
     "Layer",
     "LayerNormalization",
@@ -196,6 +199,14 @@ __all__ = [
     "ZeroPadding1D",
     "ZeroPadding2D",
     "ZeroPadding3D",
+    "add",
+    "average",
+    "concatenate",
+    "dot",
+    "maximum",
+    "minimum",
+    "multiply",
+    "subtract",
 ]
 
 

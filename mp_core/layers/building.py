@@ -17,7 +17,8 @@ from mp_core.layers.contents import contents_of
 from mp_core.utilities.tree import map_leaves
 
 __all__ = [
-    "build_for", "enclosing_path", "handed_training", "placed", "snake_case", "stated_forms", "takes", "unique_name",
+    "added_losses", "build_for", "enclosing_path", "handed_training", "placed", "snake_case", "stated_forms", "takes",
+    "unique_name",
 ]  # fmt: skip
 
 enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
@@ -25,6 +26,9 @@ enclosing_path: ContextVar[str] = ContextVar("mp_core.layers.path", default="")
 
 handed_training: ContextVar[Any] = ContextVar("mp_core.layers.training", default=None)
 """The ``training`` of the enclosing call in this thread or task, which the layers that it calls take over."""
+
+added_losses: ContextVar[list[Any] | None] = ContextVar("mp_core.layers.losses", default=None)
+"""What layers have added to the loss by ``add_loss`` in a step of training or evaluation in this thread or task."""
 
 stated_forms: ContextVar[dict[str, dict[str, Any]]] = ContextVar("mp_core.layers.forms", default={})  # noqa: B039
 """Path -> the form that a configuration says for the matrix there, below the layers that are built."""

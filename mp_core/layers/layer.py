@@ -27,6 +27,7 @@ from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import Form
 from mp_core.layers import activations
 from mp_core.layers.building import (
+    added_losses,
     build_for,
     enclosing_path,
     handed_training,
@@ -43,7 +44,7 @@ from mp_core.quantization.codes import CODES
 from mp_core.quantizers.configurations import mode_and_quantizers
 from mp_core.quantizers.quantizer import floating_inputs
 from mp_core.utilities.arguments import boolean
-from mp_core.utilities.tree import map_leaves
+from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Layer", "convert_to", "forms_where", "quantize_where"]
 
@@ -325,6 +326,18 @@ class Layer(VariableOwner):
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs from inputs that are cast already."""
         raise NotImplementedError(f"{type(self).__name__} does not have a `call` method implemented.")
+
+    def add_loss(self, loss: Any) -> None:
+        """Add a number to the loss, from :meth:`call`: a step of training counts it, everywhere else it is left aside.
+
+        Parameters
+        ----------
+        loss : array or sequence of array
+            Of operations of mp_core, so that it is recorded; of an array the sum counts.
+        """
+        found = added_losses.get()
+        if found is not None:
+            found.extend(leaves(loss))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.

@@ -119,6 +119,41 @@ class Normalization(Layer):
         elif not self._fits(np.shape(self.mean), [input_shape[axis] for axis in kept]):
             raise ValueError(f"statistics of shape {np.shape(self.mean)} do not fit inputs of shape {input_shape}")
 
+    def adapt(self, data: ArrayLike) -> None:
+        """Take the mean and the variance of data, computed in float64, in the place of those of before.
+
+        Parameters
+        ----------
+        data : array-like
+            The first axis is that of samples.
+
+        Raises
+        ------
+        ValueError
+            The layer has its statistics as arguments, or there are no data.
+
+        Examples
+        --------
+        >>> layer = Normalization()
+        >>> layer.adapt([[1.0], [3.0]])
+        >>> layer(np.array([[3.0]]))
+        array([[1.]], dtype=float32)
+        """
+        if self.mean is not None:
+            raise ValueError(
+                f"layer '{self.name}' has `mean` and `variance` as arguments: `adapt` would change nothing"
+            )
+        x = np.asarray(data, np.float64)
+        if not x.size:
+            raise ValueError("`data` must have at least one sample; received none")
+        if not self.built:
+            self.build((None, *x.shape[1:]))
+        kept = {axis % x.ndim for axis in self.axis}
+        others = tuple(axis for axis in range(x.ndim) if axis not in kept)
+        mean, variance = x.mean(axis=others), x.var(axis=others)
+        self.adapt_mean.assign(mean.reshape(self.adapt_mean.shape))
+        self.adapt_variance.assign(variance.reshape(self.adapt_variance.shape))
+
     @staticmethod
     def _fits(shape: Sequence[int], lengths: Sequence[Any]) -> bool:
         """Whether statistics, from their last axis on, are those of the axes with these lengths."""

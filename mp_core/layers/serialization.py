@@ -13,6 +13,9 @@ __all__ = ["serialize_keras_object"]
 _MODULES = {
     "mp_core.layers.sequential": "keras",
     "mp_core.training": "keras",
+    "mp_core.optimizers": "keras.optimizers",
+    "mp_core.losses": "keras.losses",
+    "mp_core.metrics": "keras.metrics",
     "mp_core.quantizers": "keras.quantizers",
     "mp_core.layers": "keras.layers",
     "mp_core.tf_keras": "tf_keras.layers",

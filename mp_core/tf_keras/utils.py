@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mp_core.saving import (
-    CustomObjectScope,
+from mp_core.dtype_policies.lookup import (
     custom_object_scope,
-    deserialized,
     get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
 )
-from mp_core.saving import serialize_keras_object as _serialize
+from mp_core.layers.deserialization import deserialized
+from mp_core.layers.serialization import serialize_keras_object as _serialize
 from mp_core.tf_keras.mixed_precision.policy import Policy, deserialize, serialize_as_dict
 
 __all__ = [
@@ -25,6 +24,8 @@ __all__ = [
     "register_keras_serializable",
     "serialize_keras_object",
 ]
+
+CustomObjectScope = custom_object_scope
 
 
 def serialize_keras_object(instance: Any) -> Any:

@@ -24,7 +24,7 @@ from mp_core.layers.symbolic import KerasTensor, traced
 from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["archived", "load_weights", "save_model", "save_weights", "written"]
+__all__ = ["load_weights", "save_model", "save_weights", "storable", "write_tree", "written"]
 
 _KERAS = "3.15.1"
 """The version of Keras whose format the files have."""
@@ -117,7 +117,7 @@ def tree_of(layer: Layer) -> dict[str, Any]:
     own: dict[str, Any] = {}
     layer.save_own_variables(own)
     if own:
-        tree["vars"] = {name: _storable(x) for name, x in own.items()}
+        tree["vars"] = {name: storable(x) for name, x in own.items()}
     for name, parts in _children(layer).items():
         tree[name] = tree_of(parts) if isinstance(parts, Layer) else {key: tree_of(x) for key, x in parts.items()}
     return tree
@@ -150,7 +150,7 @@ def _counted(layers: list[Layer]) -> dict[str, Layer]:
     return found
 
 
-def _storable(x: Any) -> Array:
+def storable(x: Any) -> Array:
     """Return an array in a type that HDF5 has: other floats as float32, which holds all of them."""
     array: Array = np.asarray(x, order="C")
     if array.dtype == np.bool_:
@@ -158,7 +158,8 @@ def _storable(x: Any) -> Array:
     return array if array.dtype.kind in "iuf" and array.dtype.isbuiltin == 1 else cast(array, F32)
 
 
-def _write_tree(file: Any, tree: Mapping[str, Any]) -> None:
+def write_tree(file: Any, tree: Mapping[str, Any]) -> None:
+    """Write groups of arrays as HDF5."""
     for part in hdf5.chunks(tree):
         file.write(memoryview(part).cast("B") if isinstance(part, np.ndarray) else part)
 
@@ -166,17 +167,23 @@ def _write_tree(file: Any, tree: Mapping[str, Any]) -> None:
 # ---- files
 
 
-def save_model(model: Any, path: Any, overwrite: bool) -> None:
+def save_model(model: Any, path: Any, overwrite: bool, include_optimizer: bool) -> None:
     """Write a model as a ``.keras`` file: see :meth:`Trainer.save`."""
     _check_built(model)
     entry, tree = archived(model), tree_of(model)
+    if model.compiled:
+        entry["compile_config"] = serialize_keras_object(model.get_compile_config())
+        if include_optimizer and getattr(model.optimizer, "built", False):
+            own: dict[str, Any] = {}
+            model.optimizer.save_own_variables(own)
+            tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
     about = {"keras_version": _KERAS, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S"), "mp_core_version": __version__}
 
     with written(path, ".keras", overwrite) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr("metadata.json", json.dumps(about))
         archive.writestr("config.json", json.dumps(entry))
         with archive.open("model.weights.h5", "w", force_zip64=True) as weights:
-            _write_tree(weights, tree)
+            write_tree(weights, tree)
 
 
 def save_weights(model: Any, path: Any, overwrite: bool) -> None:
@@ -184,7 +191,7 @@ def save_weights(model: Any, path: Any, overwrite: bool) -> None:
     _check_built(model)
     tree = tree_of(model)
     with written(path, ".weights.h5", overwrite) as file:
-        _write_tree(file, tree)
+        write_tree(file, tree)
 
 
 def _check_built(model: Any) -> None:

@@ -10,6 +10,7 @@ from mp_core.layers import InputLayer, Layer
 from mp_core.layers.contents import contents_of
 from mp_core.layers.symbolic import KerasTensor, graph_between, tensor_of, traced
 from mp_core.training.trainer import Trainer
+from mp_core.utilities.tree import leaves
 
 __all__ = ["Functional", "Model", "Sequential"]
 
@@ -106,6 +107,9 @@ class Functional(Model, house.Functional):
         model = cls.__new__(cls)
         Functional._init_graph(model, *graph, **kwargs)
         return model
+
+    def _output_names(self, outputs: Any) -> list[str]:
+        return list(outputs) if isinstance(outputs, dict) else [source.layer for source in leaves(self.outputs)]
 
     def _traced(self) -> list[tuple[Layer, Any]]:
         return [(self._by_name[source.layer], x) for source, x in traced(self).items()]

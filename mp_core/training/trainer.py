@@ -4,10 +4,15 @@ What they need is imported when they are called: a model that only predicts load
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mp_core.layers import Layer
+from mp_core.layers.building import added_losses
 from mp_core.training.passes import ForwardPasses
+from mp_core.utilities.tree import leaves
+
+if TYPE_CHECKING:
+    from mp_core.training.compiled import Compiled
 
 __all__ = ["Trainer"]
 
@@ -16,11 +21,15 @@ class Trainer:
     """What makes a layer a model; a base beside :class:`~mp_core.layers.Layer`."""
 
     _passes: ForwardPasses | None = None
+    _state: "Compiled | None" = None
+    stop_training = False
 
     def _uncompile(self) -> None:
         """Forget what was made for the layers of before."""
         if self._passes is not None:
             self._passes = None
+        if self._state is not None:
+            self._state = None
 
     def _traced(self) -> list[tuple[Layer, Any]]:
         """Return each call of a layer with its symbolic outputs, where these are known."""
@@ -70,12 +79,287 @@ class Trainer:
             self._passes = ForwardPasses(cast(Any, self))
         return self._passes(x)
 
+    # ---- training
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: Any = "auto",
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """Say how the model is trained.
+
+        Trained are the weights that are trainable at the first step; after a change of ``trainable``, compile again.
+
+        Parameters
+        ----------
+        optimizer : str, dict or Optimizer
+            If the policy of the model is ``mixed_float16``, it is wrapped in a
+            :class:`~mp_core.optimizers.LossScaleOptimizer`, unless `auto_scale_loss` is False or it is one.
+        loss : str, callable or Loss, or list or dict of them, optional
+            One for all outputs, or arranged as they are, or by their names.
+        loss_weights : list or dict of float, optional
+        metrics, weighted_metrics : list of str, callable or Metric, or list or dict of lists, optional
+            ``"accuracy"`` and ``"crossentropy"`` mean those of the kind of the targets. Only `weighted_metrics` count
+            samples by their weights.
+        run_eagerly, steps_per_execution, jit_compile
+            Keras', without effect: a step is recorded once, and run by compiled code.
+        auto_scale_loss : bool
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not as above.
+
+        Examples
+        --------
+        >>> import mp_core as mp
+        >>> model = mp.Sequential([mp.Input((4,)), mp.layers.Dense(2)], dtype="mixed_float16")
+        >>> model.compile("sgd", "mse", metrics=["mae"])
+        >>> type(model.optimizer).__name__
+        'LossScaleOptimizer'
+        """
+        from mp_core.training.compiled import compiled
+
+        given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
+        options = {"run_eagerly": run_eagerly, "steps_per_execution": steps_per_execution, "jit_compile": jit_compile}
+        self._state = compiled(self, optimizer, given, options, auto_scale_loss)
+
+    @property
+    def _compiled(self) -> "Compiled":
+        if self._state is None:
+            raise ValueError(f"call `compile` before: '{cast(Any, self).name}' has no optimizer, loss or metrics")
+        return self._state
+
+    @property
+    def compiled(self) -> bool:
+        """Whether :meth:`compile` was called."""
+        return self._state is not None
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, None before :meth:`compile`."""
+        return None if self._state is None else self._state.optimizer
+
+    @property
+    def metrics(self) -> list[Any]:
+        """What is averaged over batches: the loss, those of outputs if there are several, and the metrics."""
+        return [] if self._state is None else self._state.trackers
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """The names of :attr:`metrics` in the logs."""
+        return [] if self._state is None else list(self._state.logs())
+
+    def reset_metrics(self) -> None:
+        """Begin the means of the loss and the metrics anew."""
+        for metric in self.metrics:
+            metric.reset_state()
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> Any:
+        """Train the model, and return the History of its loss and metrics.
+
+        Parameters
+        ----------
+        x : array-like, list or dict of them, sequence or iterable of batches
+            A batch is ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        y : array-like, or list or dict of them, optional
+            Targets, beside arrays.
+        batch_size : int, optional
+            Default: 32. The last batch of an epoch may be shorter.
+        epochs : int
+            The number of the last epoch, counted from 1.
+        verbose : {"auto", 0, 1, 2}
+            Nothing, a bar, or a line for each epoch.
+        callbacks : list of Callback, optional
+        validation_split : float
+            The share of samples at the end that are not trained with, but evaluated after epochs.
+        validation_data : tuple or iterable, optional
+            ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are evaluated after epochs.
+        shuffle : bool
+            Whether each epoch has an order of its own: it depends on the seed of :func:`mp_core.random.set_seed`, on
+            the number of the epoch and of samples, and on nothing else.
+        class_weight : dict of int and float, optional
+            The weight of the samples of each class.
+        sample_weight : array-like, or list or dict of them, optional
+        initial_epoch : int
+            From where epochs are counted.
+        steps_per_epoch, validation_steps : int, optional
+            How many batches; default: all.
+        validation_batch_size : int, optional
+            Default: `batch_size`.
+        validation_freq : int, or list of int
+            After every how many epochs, or after which ones.
+
+        Returns
+        -------
+        History
+            Its attribute ``history`` has a list for each name in the logs.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The model is not compiled, the data are damaged or do not fit the model, its loss or one another. A step
+            that fails changes no weight.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import mp_core as mp
+        >>> x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(-1, 1)
+        >>> model = mp.Sequential([mp.Input((1,)), mp.layers.Dense(1)])
+        >>> model.compile(mp.optimizers.SGD(0.1), "mse")
+        >>> history = model.fit(x, 2 * x + 1, epochs=50, verbose=0)
+        >>> history.history["loss"][-1] < 1e-4
+        True
+        """
+        from mp_core.training.fitting import fit
+
+        return fit(
+            self, (x, y, sample_weight), batch_size, class_weight, shuffle,
+            {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch,
+             "steps_per_epoch": steps_per_epoch, "validation_freq": validation_freq},
+            {"split": validation_split, "data": validation_data, "steps": validation_steps,
+             "batch_size": validation_batch_size or batch_size},
+        )  # fmt: skip
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Return the loss and the metrics of some data.
+
+        Parameters
+        ----------
+        x, y, batch_size, verbose, sample_weight, callbacks
+            As in :meth:`fit`.
+        steps : int, optional
+            How many batches; default: all.
+        return_dict : bool
+            Whether to return a dictionary by names, rather than the list of :attr:`metrics_names`, or the loss alone.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for :meth:`fit`.
+        """
+        from mp_core.training.batches import batches_of
+        from mp_core.training.loop import evaluated
+
+        batches = batches_of(x, y, sample_weight, batch_size=batch_size)
+        return _results(evaluated(self, batches, verbose, steps, callbacks), return_dict)
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Move the weights by the gradients of one batch, and return the means so far; arguments as in :meth:`fit`."""
+        from mp_core.training.batches import batch_parts, one_batch
+
+        return _results(self.train_step(batch_parts(one_batch(x, y, sample_weight, class_weight))), return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+        """Return the means of the loss and the metrics, this batch included; arguments as in :meth:`fit`."""
+        from mp_core.training.batches import batch_parts, one_batch
+
+        return _results(self.test_step(batch_parts(one_batch(x, y, sample_weight, None))), return_dict)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Train with one batch ``(x, y, sample_weight)``, and return the means so far: a subclass may do it otherwise.
+
+        Such a subclass computes gradients by :func:`mp_core.value_and_grad`, and calls ``self.optimizer.apply``.
+        """
+        self._compiled.train(data)
+        return self._compiled.logs()
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluate one batch ``(x, y, sample_weight)``, and return the means so far."""
+        self._compiled.test(data)
+        return self._compiled.logs()
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
+        """Return the loss of a batch: those of the outputs, of regularizers and of ``add_loss``; None without any.
+
+        A subclass may compute another one, of operations of mp_core, so that it is recorded.
+        """
+        return self._compiled.loss_of(y, y_pred, sample_weight, self.losses)
+
+    @property
+    def losses(self) -> list[Any]:
+        """What regularizers say of the weights, and what layers have added by ``add_loss`` in the call under way."""
+        return list(added_losses.get() or ())
+
+    def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
+        """Return the optimizer with which the model trains under its policy."""
+        from mp_core.optimizers import wrap_optimizer
+
+        return wrap_optimizer(optimizer, cast(Any, self).dtype_policy, auto_scale_loss)
+
+    def _output_names(self, outputs: Any) -> list[str]:
+        """Return a name for each output."""
+        if isinstance(outputs, dict):
+            return list(outputs)
+        count = sum(1 for _ in leaves(outputs))
+        return [f"output_{number}" for number in range(1, count + 1)]
+
     # ---- files
 
-    def save(self, filepath: Any, overwrite: bool = True) -> None:
-        """Write the model and its weights into a ``.keras`` file, which Keras opens too.
+    def get_compile_config(self) -> dict[str, Any]:
+        """Return the arguments of :meth:`compile`; the optimizer is the one that was given, without a loss scale."""
+        return self._compiled.get_config()
 
-        :func:`mp_core.interop.keras.load_keras` reads it. The file is replaced in one step, when the new one is whole.
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile the model by what :meth:`get_compile_config` returned, or that of Keras.
+
+        Raises
+        ------
+        ValueError
+            It names an optimizer, a loss or a metric that does not exist here.
+        """
+        names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
+        self.compile(**{name: config[name] for name in names if config.get(name) is not None})
+
+    def save(self, filepath: Any, overwrite: bool = True, include_optimizer: bool = True) -> None:
+        """Write the model, its weights and what it was compiled with into a ``.keras`` file, which Keras opens too.
+
+        :func:`mp_core.load_model` reads it. The file is replaced in one step, when the new one is whole.
 
         Parameters
         ----------
@@ -83,6 +367,8 @@ class Trainer:
             It ends in ``.keras``.
         overwrite : bool
             Whether to replace a file.
+        include_optimizer : bool
+            Whether to write the optimizer's variables.
 
         Raises
         ------
@@ -93,7 +379,7 @@ class Trainer:
         """
         from mp_core.training.archive import save_model
 
-        save_model(self, filepath, overwrite)
+        save_model(self, filepath, overwrite, include_optimizer)
 
     def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
         """Write the weights into a ``.weights.h5`` file, which Keras reads too; arguments and errors are of `save`."""
@@ -118,6 +404,33 @@ class Trainer:
         from mp_core.training.archive import load_weights
 
         load_weights(self, filepath, skip_mismatch)
+
+    def save_training_state(self, filepath: Any) -> None:
+        """Write all that training depends on into one file: it appears whole or not at all.
+
+        That is: weights, the optimizer's variables with the loss scale, the states of random numbers, the seed of the
+        order of samples, means of metrics, and the place in the epochs.
+
+        Raises
+        ------
+        ValueError
+            The model is not compiled, or not built.
+        """
+        from mp_core.training.resume import save_state
+
+        save_state(self, filepath)
+
+    def load_training_state(self, filepath: Any) -> None:
+        """Take up what :meth:`save_training_state` wrote, before or at the begin of :meth:`fit`, which goes on there.
+
+        Raises
+        ------
+        ValueError
+            The model is not compiled or not built, or the file is damaged or of another model. Nothing has changed.
+        """
+        from mp_core.training.resume import load_state
+
+        load_state(self, filepath)
 
     # ---- what it consists of
 
@@ -180,3 +493,9 @@ class Trainer:
         from mp_core.training.summary import summary_of
 
         (print_fn or print)(summary_of(self, self._traced(), expand_nested, show_trainable))
+
+
+def _results(logs: dict[str, Any], return_dict: bool) -> Any:
+    """Return the means as a dictionary, a list, or the loss alone if there is nothing else."""
+    values = list(logs.values())
+    return logs if return_dict else values[0] if len(values) == 1 else values

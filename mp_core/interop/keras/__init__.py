@@ -1,10 +1,10 @@
 """Keras 3: its models as layers of mp_core, and its own NumPy backend made fast.
 
-:func:`from_keras` needs Keras, as a model is one of its objects; :func:`load_keras` reads its files with h5py alone.
+:func:`from_keras` needs Keras, as a model is one of its objects; :func:`load_keras` reads its files alone.
 """
 
 from mp_core.interop.keras.acceleration import accelerate, accelerated
-from mp_core.interop.keras.files import load_keras
+from mp_core.interop.keras.files import load_keras, load_model
 from mp_core.interop.keras.models import from_keras
 
-__all__ = ["accelerate", "accelerated", "from_keras", "load_keras"]
+__all__ = ["accelerate", "accelerated", "from_keras", "load_keras", "load_model"]

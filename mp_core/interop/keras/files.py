@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.dtype_policies.lookup import custom_object_scope
 from mp_core.interop.keras.translation import Part, build, translated
 from mp_core.interop.keras.weights import assign
 from mp_core.layers import Layer
@@ -29,7 +30,7 @@ from mp_core.utilities.arguments import path_of
 from mp_core.utilities.extras import needed_by
 from mp_core.utilities.tree import leaves
 
-__all__ = ["load_keras", "opened"]
+__all__ = ["load_keras", "load_model"]
 
 _CONFIG, _WEIGHTS, _METADATA = "config.json", "model.weights.h5", "metadata.json"
 _EXPANSION = 100
@@ -50,7 +51,8 @@ _DAMAGES = (
 def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Any:
     """Return the model of a ``.keras`` file of Keras 3, or of :meth:`mp_core.Model.save`, without Keras.
 
-    Files that Keras wrote with settings of its own need h5py.
+    It is not compiled; :func:`mp_core.load_model` returns it as it was. Files with settings of HDF5 that Keras' own do
+    not have need h5py.
 
     Parameters
     ----------
@@ -79,10 +81,58 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
     --------
     >>> load_keras("model.keras")(x)  # doctest: +SKIP
     """
-    return opened(path, custom_objects).model
+    return _opened(path, custom_objects).model
 
 
-class Opened(NamedTuple):
+def load_model(
+    path: str | PathLike[str],
+    custom_objects: Mapping[str, Any] | None = None,
+    compile: bool = True,
+    safe_mode: bool = True,
+) -> Any:
+    """Return the model of a ``.keras`` file, that of Keras 3 included, as it was compiled.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        What ``model.save`` wrote.
+    custom_objects : mapping of str to type, optional
+        Layers, optimizers, losses and metrics that are neither built in nor registered, by their names.
+    compile : bool
+        Whether to compile it with the optimizer, the loss and the metrics of the file, if it has such.
+    safe_mode : bool
+        Keras'; it must be on: what a file holds is never executed.
+
+    Returns
+    -------
+    Sequential or Functional
+
+    Raises
+    ------
+    FileNotFoundError, ImportError, NotImplementedError, ValueError
+        As for :func:`mp_core.interop.keras.load_keras`; the file's optimizer, loss or metrics do not exist here; or
+        `safe_mode` is off.
+
+    Examples
+    --------
+    >>> model = load_model("model.keras")  # doctest: +SKIP
+    >>> model.fit(x, y)  # doctest: +SKIP
+    """
+    if safe_mode is not True:
+        raise ValueError(f"`safe_mode` must be True: what a file holds is never executed; received {safe_mode!r}")
+    found = _opened(path, custom_objects)
+    config = found.entry.get("compile_config") if compile else None
+    if not isinstance(config, dict):
+        return found.model
+    with _blaming(f"`compile_config` of {path}"), custom_object_scope(custom_objects):
+        found.model.compile_from_config(config)
+        if found.optimizer and found.model.trainable_variables:
+            found.model.optimizer.build(found.model.trainable_variables)
+            found.model.optimizer.load_own_variables({str(i): x for i, x in enumerate(found.optimizer)})
+    return found.model
+
+
+class _Opened(NamedTuple):
     """What a file holds.
 
     Attributes
@@ -99,7 +149,7 @@ class Opened(NamedTuple):
     optimizer: list[Array]
 
 
-def opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> Opened:
+def _opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _Opened:
     """Return what a file holds; arguments and errors are those of :func:`load_keras`."""
     path = path_of(path, "path")
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -122,7 +172,7 @@ def opened(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None =
     with _blaming(f"{_WEIGHTS} of {path}"), _groups(weights) as root:
         assign(part, _Group(root))
         optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
-    return Opened(part.layer, entry, optimizer)
+    return _Opened(part.layer, entry, optimizer)
 
 
 @contextmanager

@@ -1,0 +1,191 @@
+"""What ``compile`` makes: an optimizer, losses, metrics, and the steps of training and evaluation."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import optimizers
+from mp_core.autocast import AutoCastVariable
+from mp_core.core.scopes import called_in
+from mp_core.layers.building import added_losses
+from mp_core.plans.backward import ValueAndGrad
+from mp_core.training.batches import Batch, number_of_samples
+from mp_core.training.loop import Place
+from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
+from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.utilities.tree import map_leaves
+
+__all__ = ["Compiled", "compiled"]
+
+
+def compiled(
+    model: Any, optimizer: Any, given: dict[str, Any], options: dict[str, Any], auto_scale_loss: bool
+) -> "Compiled":
+    """Return what ``compile`` makes of its arguments.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One of them is none of those that are allowed.
+    """
+    boolean(options["run_eagerly"], "run_eagerly")
+    positive_integer(options["steps_per_execution"], "steps_per_execution")
+    if options["jit_compile"] not in ("auto", True, False, None):
+        raise ValueError(f"`jit_compile` must be 'auto', a bool or None; received {options['jit_compile']!r}")
+    found = optimizers.get(optimizer)
+    return Compiled(model, model._wrapped_optimizer(found, boolean(auto_scale_loss, "auto_scale_loss")), given)
+
+
+class Compiled:
+    """The state of a model's training, beside its variables.
+
+    Parameters
+    ----------
+    model : Model
+    optimizer : Optimizer
+        Wrapped already, if its loss is to be scaled.
+    given : dict
+        Losses, their weights and metrics as ``compile`` got them.
+    """
+
+    def __init__(self, model: Any, optimizer: Any, given: dict[str, Any]) -> None:
+        self.model, self.optimizer, self.given = model, optimizer, given
+        self.seed = 0
+        self.place, self.resumed = Place(0, 0), None
+        self._losses = Losses(given["loss"], given["loss_weights"])
+        self.metrics = Metrics(given["metrics"], given["weighted_metrics"])
+        self._loss, self._parts = LossTracker("loss"), list[LossTracker]()
+        self._current: list[Any] = []  # the losses of the outputs in the step under way
+        self._step: ValueAndGrad | None = None
+        self._adds_losses: bool | None = None  # None: that is not known yet
+        self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
+
+    # ---- steps
+
+    def train(self, data: Sequence[Any]) -> None:
+        """Move the weights by the gradients of a batch; if it fails, nothing has changed."""
+        batch = Batch(*data)
+        step = self._step or self._made_step(batch)
+        y = self._losses.fed(batch.y, *self._outputs) if self.given["loss"] is not None else batch.y
+        (_, (loss, parts, outputs)), gradients = step(batch.x, y, batch.weights, _scale_of(self.optimizer))
+        if hasattr(self.optimizer, "get_unscaled_gradients"):
+            gradients = self.optimizer.get_unscaled_gradients(gradients)
+        self.optimizer.apply_gradients(zip(gradients, step.variables, strict=True))
+        self._note(batch, outputs, loss, parts)
+
+    def test(self, data: Sequence[Any]) -> None:
+        """Take the loss and the metrics of a batch into their means."""
+        batch = Batch(*data)
+        outputs, loss, parts = called_in(added_losses, [], self._tested, (batch,))
+        self._note(batch, outputs, loss, parts)
+
+    def _tested(self, batch: Batch) -> tuple[Any, Any, list[Any]]:
+        """Return outputs, loss and those of the outputs; a plan computes them unless layers add to the loss."""
+        if self._adds_losses is False:
+            outputs = self.model.predict_on_batch(batch.x)
+        else:
+            outputs = self.model(batch.x, training=False)
+            self._adds_losses = bool(added_losses.get())
+        return outputs, *self._computed(batch, outputs, training=False)
+
+    def prepare(self) -> list[AutoCastVariable]:
+        """Build the optimizer for the weights that are trainable, and return them."""
+        variables = self.model.trainable_variables
+        if not self.model.built or not variables:
+            reason = (
+                "has no trainable weights" if self.model.built else "is not built: call it once, or give it an Input"
+            )
+            raise ValueError(f"'{self.model.name}' {reason}")
+        if not getattr(self.optimizer, "built", True):
+            self.optimizer.build(variables)
+        return list(variables)
+
+    def _made_step(self, batch: Batch) -> ValueAndGrad:
+        """Return the step for the variables that are trainable now."""
+        outputs = self.model(batch.x, training=False)  # builds the model, and says how the outputs are arranged
+        self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
+        self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True)
+        return self._step
+
+    def _differentiated(self, x: Any, y: Any, weights: Any, scale: Any) -> Any:
+        return called_in(added_losses, [], self._forward, (Batch(x, y, weights), scale))
+
+    def _forward(self, batch: Batch, scale: Any) -> Any:
+        outputs = self.model(batch.x, training=True)
+        loss, parts = self._computed(batch, outputs, training=True)
+        if loss is None:
+            raise ValueError("there is no loss to train with: give `loss` to `compile`")
+        return loss if scale is None else loss * scale, (loss, parts, outputs)
+
+    def _computed(self, batch: Batch, outputs: Any, training: bool) -> tuple[Any, list[Any]]:
+        """Return the loss, and those of the outputs if there are several."""
+        self._current = []
+        loss = self.model.compute_loss(batch.x, batch.y, outputs, batch.weights, training=training)
+        return loss, self._current if len(self._current) > 1 else []
+
+    def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any]) -> Any:
+        """Return the sum of the losses of the outputs and of `others`; None without any."""
+        if self.given["loss"] is not None:
+            targets = targets_of(self.model._output_names(outputs), y, outputs, weights)
+            self._current = self._losses.compute(targets, outputs)
+        found = None
+        for part in (*self._current, *others):
+            found = part if found is None else found + part
+        return found
+
+    def finish(self) -> None:
+        """Set the variables to their averages, if the optimizer keeps such."""
+        if self._step is not None and hasattr(self.optimizer, "finalize_variable_values"):
+            self.optimizer.finalize_variable_values(self._step.variables)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of ``compile``, with the optimizer that was given to it."""
+        return {"optimizer": getattr(self.optimizer, "inner_optimizer", self.optimizer), **self.given}
+
+    # ---- means
+
+    def _note(self, batch: Batch, outputs: Any, loss: Any, parts: Sequence[Any]) -> None:
+        """Take the results of a batch into the means."""
+        samples, names = number_of_samples(batch.x), self.model._output_names(outputs)
+        if loss is not None:
+            self._loss.update_state(loss, samples)
+        if parts and not self._parts:
+            self._parts = [LossTracker(f"{name}_loss") for name in names]
+        for tracker, part in zip(self._parts, parts, strict=False):
+            tracker.update_state(part, samples)
+        if batch.y is not None:
+            self.metrics.update(targets_of(names, batch.y, outputs, batch.weights), outputs)
+
+    @property
+    def losses(self) -> list[LossTracker]:
+        """The means of the loss, and of those of outputs if there are several."""
+        return [self._loss, *self._parts]
+
+    @property
+    def trackers(self) -> list[Any]:
+        """What is averaged: the loss, those of outputs if there are several, and the metrics."""
+        return [*self.losses, *(metric for _, metric in self.metrics.named)]
+
+    def logs(self) -> dict[str, Any]:
+        """Return the means by their names."""
+        found = {tracker.name: tracker.result() for tracker in self.losses}
+        return found | {name: _number(metric.result()) for name, metric in self.metrics.named}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_step": None}  # plans are made anew
+
+
+def _scale_of(optimizer: Any) -> Any:
+    """Return the number that multiplies the loss, as an array; None for an optimizer that scales none."""
+    if hasattr(optimizer, "get_scaled_loss"):
+        return np.array([optimizer.get_scaled_loss(np.float32(1))], np.float32)
+    if isinstance(optimizer, optimizers.LossScaleOptimizer) or getattr(optimizer, "loss_scale_factor", None):
+        return np.array([optimizer.scale_loss(np.float32(1))], np.float32)
+    return None
+
+
+def _number(value: Any) -> Any:
+    """Return a mean as Python's number; several of them as an array."""
+    array = np.asarray(value)
+    return array if array.ndim else array.item()

@@ -1,0 +1,49 @@
+"""What ``fit`` is given, made into batches for training and validation."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mp_core.training.batches import Batch, batches_of, split
+from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.order import order_of
+from mp_core.utilities.arguments import boolean
+
+__all__ = ["fit"]
+
+
+def fit(
+    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, how: dict[str, Any],
+    validation: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Train a model, and return the History callback.
+
+    Parameters
+    ----------
+    model : Model
+    data : tuple
+        ``x``, ``y`` and the weights of samples.
+    batch_size, class_weight, shuffle
+        Those of ``fit``.
+    how : dict
+        The arguments of :class:`~mp_core.training.loop.Fit` but that of validation.
+    validation : dict
+        The share of samples ``split``, the other ``data``, ``steps`` and ``batch_size``.
+    """
+    order = order_of(model._compiled.seed) if boolean(shuffle, "shuffle") else None
+    data, held = Batch(*data), validation["data"]
+    if validation["split"] and held is None:
+        data, held = split(data, validation["split"])
+    batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order)
+    validate = None if held is None else _validation(model, held, validation)
+    return fitted(model, batches, Fit(**how, validate=validate))
+
+
+def _validation(model: Any, data: Any, how: dict[str, Any]) -> Callable[[Any], Any]:
+    """Return a function that evaluates the validation data."""
+    if isinstance(data, list | tuple):
+        if not 1 <= len(data) <= 3:
+            raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight); received {len(data)} parts")
+        batches = batches_of(*data, batch_size=how["batch_size"])
+    else:
+        batches = batches_of(data)
+    return lambda callbacks: evaluated(model, batches, 0, how["steps"], callbacks)
