@@ -1,6 +1,8 @@
 """Architectures: the outputs of the transformers library for small random networks, as it saves them."""
 
+import importlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +37,12 @@ def padding_of(network):
 def test_every_architecture_has_a_case():
     kinds = {random_models.made(name).config.model_type for name in random_models.ARCHITECTURES}
     assert kinds == set(ARCHITECTURES) - {"model2vec"}  # which transformers does not have: test_static.py
+
+
+def test_the_page_has_a_row_for_every_architecture(monkeypatch):
+    root = Path(__file__).parents[1]
+    monkeypatch.syspath_prepend(root / "docs")
+    assert "\n".join(importlib.import_module("models_table").rows()) in (root / "docs/models.md").read_text()
 
 
 def test_vectors_of_ragged_texts_are_those_of_transformers(case):

@@ -172,6 +172,7 @@ class _Reader:
         memo: dict[int, Any] = {}
         marks: list[list[Any]] = []
         try:
+            argument: Any
             for code, argument, _ in pickletools.genops(content):
                 if code.name == "STOP":
                     return stack.pop()

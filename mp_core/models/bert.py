@@ -1,4 +1,4 @@
-"""Sentence encoders of the BERT family, from a folder as the sentence-transformers library writes it."""
+"""Sentence encoders, from a folder as the sentence-transformers library writes it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -92,10 +92,12 @@ class BertEncoder(SentenceTransformerNames, TextModel):
         Parameters
         ----------
         path : path
-            Folder of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, MPNet or ModernBERT as sentence-transformers
-            saves it, in today's layout or in the one with ``0_Transformer``: ``config.json``, ``model.safetensors``,
-            ``tokenizer.json``, ``1_Pooling/config.json`` and, where they exist, ``modules.json``,
-            ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``.
+            Folder of a network of one of the kinds of :data:`mp_core.models.architectures.ARCHITECTURES` as
+            sentence-transformers saves it, in today's layout or in the one with ``0_Transformer``: ``config.json``,
+            ``model.safetensors`` or ``pytorch_model.bin``, ``tokenizer.json``, ``1_Pooling/config.json`` and, where
+            they exist, ``modules.json``, the folders of the modules behind the pooling,
+            ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and ``tokenizer_config.json``. Or a
+            folder of static embeddings, of sentence-transformers or model2vec.
         policy : str or DTypePolicy, optional
             Default: the one under which the files are stored, float32 if they name none. Under another one, codes of
             its scheme stay as they are, and all other weights are converted from the numbers that they stand for. A

@@ -199,7 +199,7 @@ class GatedEmbeddings(Embeddings, GatedPart):
         if s.type_vocab_size:
             types = min(self.types, s.type_vocab_size)
             self.token_type = self.part(TokenTypes, s, types, shape=input_shape, name="token_type")
-        self.norm = self.norm_of("norm") if s.layout.normed_embeddings else None
+        self.norm: Any = self.norm_of("norm") if s.layout.normed_embeddings else None
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
         """Return the types of the tokens of ragged texts: there is no table of positions."""
@@ -286,11 +286,12 @@ class GatedBlock(GatedPart):
         s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
         layout = s.layout
         normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # the inputs of the first block
-        self.attention_norm = None if normed else self.norm_of("attention_norm")
+        self.attention_norm: Any = None if normed else self.norm_of("attention_norm")
         self.attention = self.part(RotaryAttention, s, self.index, shape=input_shape, name="attention")
-        self.intermediate_norm = self.norm_of("intermediate_norm") if layout.normed_inputs else None
+        self.intermediate_norm: Any = self.norm_of("intermediate_norm") if layout.normed_inputs else None
         self.after_attention_norm = self.norm_of("after_attention_norm") if layout.normed_outputs else None
-        self.output_norm = self.norm_of("output_norm") if layout.normed_outputs or not layout.normed_inputs else None
+        ends = layout.normed_outputs or not layout.normed_inputs
+        self.output_norm: Any = self.norm_of("output_norm") if ends else None
         if layout.joined_halves:
             self.intermediate = self.dense("intermediate", 2 * inner, width, bias=s.gate_bias)
         else:

@@ -13,7 +13,7 @@ from mp_core.models.model import Model
 from mp_core.models.pooling import pool
 from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
 
-__all__ = ["Classifier"]
+__all__ = ["SCORED", "Classifier"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,10 @@ _HEADS = {
     ),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
+
+
+SCORED = tuple(_HEADS)
+"""The values of ``model_type`` whose networks may have a head that scores texts."""
 
 
 class Scores(Part):

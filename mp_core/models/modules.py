@@ -176,7 +176,7 @@ def _read_static(folder: Path) -> Modules | None:
         return None
     path, tensors, _ = tensors_in(network)
     tables = {name: tensor.shape for name, tensor in tensors.items()}
-    shape = next(iter(tables.values()), ())
+    shape: tuple[int, ...] = next(iter(tables.values()), ())
     if len(shape) != 2 or tables.keys() not in ({"embedding.weight"}, {"embeddings"}):
         expected = "'embedding.weight' or 'embeddings' alone, with two axes"
         raise ValueError(

@@ -75,7 +75,7 @@ class Rope:
         if unknown:
             known = choices(["rope_type", "rope_theta", *needed])
             raise ValueError(f"{path}: {where} has the entry {unknown[0]!r}; expected {known}")
-        found = {name: said.get(name, default) for name, default in needed.items()}
+        found: dict[str, Any] = {name: said.get(name, default) for name, default in needed.items()}
         for name, number in {"rope_theta": theta, **found}.items():
             least_allowed = number == needed.get(name) and number is not None
             if type(number) not in (int, float) or not (0 < number < math.inf or least_allowed):

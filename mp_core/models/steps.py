@@ -22,7 +22,7 @@ from mp_core.quantization import QuantizedArray, dequantize
 __all__ = ["KINDS_OF_STEPS", "Step", "applied", "read_steps"]
 
 _SENTENCE = ("module_input_name", "module_output_name")
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Any] = {
     "torch.nn.modules.activation.GELU": "gelu",
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.SiLU": "silu",
@@ -114,7 +114,8 @@ def _layer_norm(path: Path, config: Mapping[str, Any], width: int) -> Read:
 def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     _check_entries(path, config, ("in_features", "out_features", "bias", "activation_function", "use_residual"))
     _check_width(path, config, "in_features", width)
-    units, bias, residual = config.get("out_features"), config.get("bias", True), config.get("use_residual", False)
+    units: Any = config.get("out_features")
+    bias, residual = config.get("bias", True), config.get("use_residual", False)
     for entry, kind, value in (("out_features", int, units), ("bias", bool, bias), ("use_residual", bool, residual)):
         fits, expected = KINDS[kind]
         if not fits(value):
@@ -122,9 +123,9 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise unexpected(path, "activation_function", name, choices(_ACTIVATIONS))
-    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (int(units), width)}
-    shapes |= {"linear.bias": (int(units),)} if bias else {}
-    shapes |= {"residual.weight": (int(units), width)} if residual and units != width else {}
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (units, width)}
+    shapes |= {"linear.bias": (units,)} if bias else {}
+    shapes |= {"residual.weight": (units, width)} if residual and units != width else {}
     found = dict(zip(shapes, _tensors(path, shapes), strict=True))
     matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
     beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
@@ -135,7 +136,7 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
             outputs = ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
         return outputs
 
-    return run, int(units)
+    return run, units
 
 
 _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {

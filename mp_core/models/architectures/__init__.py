@@ -18,8 +18,10 @@ from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
-_TABLES = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, MODERNBERT, NOMIC_BERT, GTE, EUROBERT)
-_TABLES += (QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC)
+_TABLES: tuple[Architecture, ...] = (
+    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, MODERNBERT, NOMIC_BERT, GTE, EUROBERT,
+    QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC,
+)  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""

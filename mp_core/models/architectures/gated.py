@@ -76,8 +76,8 @@ class GatedArchitecture(Architecture):
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
         """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
-        heads, entry = found.num_attention_heads, "num_key_value_heads"
-        shared = _positive(config, entry, self.defaults[entry], heads, path) if entry in self.defaults else heads
+        heads, name = found.num_attention_heads, "num_key_value_heads"
+        shared = _positive(config, name, self.defaults[name], heads, path) if name in self.defaults else heads
         size = _positive(config, "head_dim", self.head_dim, found.hidden_size // heads, path)
         if heads % shared:
             raise unexpected(path, "num_key_value_heads", shared, f"a divisor of num_attention_heads, {heads}")
@@ -88,7 +88,7 @@ class GatedArchitecture(Architecture):
         is_causal = self.is_causal and not config.get("use_bidirectional_attention")
         reaches, ropes = self._reaches(config, is_causal, path), self._ropes(config, path)
         entry = self.score_entry
-        return replace(
+        settings: GatedSettings = replace(
             found,
             num_key_value_heads=shared,
             head_dim=size,
@@ -97,6 +97,7 @@ class GatedArchitecture(Architecture):
             ropes=tuple(ropes[kind] for kind in kinds),
             score_scale=None if entry is None else _positive(config, entry, self.defaults[entry], size, path) ** -0.5,
         )
+        return settings
 
     def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
         """Return the kind of attention of each block."""

@@ -25,14 +25,14 @@ def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
 GEMMA3 = GatedArchitecture(
     model_types=("gemma3_text",),
     prefix="model.",
-    tensors=QWEN3.tensors
+    tensors=dict(QWEN3.tensors)
     | {
         "encoder/layer_{}/after_attention_norm": "layers.{}.post_attention_layernorm",
         "encoder/layer_{}/intermediate_norm": "layers.{}.pre_feedforward_layernorm",
         "encoder/layer_{}/output_norm": "layers.{}.post_feedforward_layernorm",
     },
-    entries=QWEN3.entries | {"hidden_act": "hidden_activation"},
-    defaults=QWEN3.defaults
+    entries=dict(QWEN3.entries) | {"hidden_act": "hidden_activation"},
+    defaults=dict(QWEN3.defaults)
     | {
         "vocab_size": 262208,
         "hidden_size": 2304,
@@ -44,7 +44,7 @@ GEMMA3 = GatedArchitecture(
         "hidden_act": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": 256,
     },
-    fixed=QWEN3.fixed
+    fixed=dict(QWEN3.fixed)
     | {"layout": Layout(normed_heads=True, normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
     allowed={"attn_logit_softcapping": (None,), "use_bidirectional_attention": (False, True, None)},
     kinds=_kinds,

@@ -77,8 +77,8 @@ _OWN = {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "in
 ELECTRA = Architecture(
     model_types=("electra",),
     prefix="electra.",
-    tensors=BERT.tensors | {"embeddings/project": "embeddings_project"},
-    defaults=BERT.defaults | _OWN,
+    tensors=dict(BERT.tensors) | {"embeddings/project": "embeddings_project"},
+    defaults=dict(BERT.defaults) | _OWN,
     fixed=BERT.fixed,
     allowed=BERT.allowed,
     settings=NarrowSettings,
@@ -100,7 +100,7 @@ ALBERT = Architecture(
         "encoder/layer_0/output": f"{_BLOCK}ffn_output",
         "encoder/layer_0/output_norm": f"{_BLOCK}full_layer_layer_norm",
     },
-    defaults=BERT.defaults
+    defaults=dict(BERT.defaults)
     | {
         "vocab_size": 30000,
         "embedding_size": 128,
@@ -110,7 +110,7 @@ ALBERT = Architecture(
         "hidden_act": "gelu_new",
     },
     fixed=BERT.fixed,
-    allowed=BERT.allowed | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
+    allowed=dict(BERT.allowed) | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
     settings=NarrowSettings,
     embeddings=AlbertEmbeddings,
     encoder=AlbertEncoder,

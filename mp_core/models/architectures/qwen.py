@@ -77,7 +77,7 @@ LLAMA = replace(
     QWEN3,
     model_types=("llama",),
     tensors=TENSORS,
-    entries=QWEN3.entries | {"gate_bias": "mlp_bias", "down_bias": "mlp_bias"},
+    entries=dict(QWEN3.entries) | {"gate_bias": "mlp_bias", "down_bias": "mlp_bias"},
     defaults=_DEFAULTS
     | {"vocab_size": 32000, "intermediate_size": 11008, "max_position_embeddings": 2048}
     | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), False),
@@ -89,7 +89,7 @@ LLAMA = replace(
 EUROBERT = replace(
     LLAMA,
     model_types=("eurobert",),
-    defaults=LLAMA.defaults
+    defaults=dict(LLAMA.defaults)
     | {
         "vocab_size": 128256,
         "hidden_size": 768,
@@ -112,6 +112,6 @@ MISTRAL = replace(
         "num_key_value_heads": 8,
         "max_position_embeddings": 131072,
     },
-    fixed=QWEN2.fixed | {"qkv_bias": False},
+    fixed=dict(QWEN2.fixed) | {"qkv_bias": False},
     kinds=lambda config, blocks, path: [FULL if config.get("sliding_window", 4096) is None else NEAR] * blocks,
 )

@@ -98,7 +98,7 @@ class Architecture:
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
         """Return the path of a layer -> the settings that are the lengths of its weights' axes."""
         width = "embedding_size" if hasattr(settings, "embedding_size") else "hidden_size"
-        return {path: (length, width) for path, length in _TABLES.items()} | _AXES
+        return {**{path: (length, width) for path, length in _TABLES.items()}, **_AXES}
 
     def _entry_in(self, config: Mapping[str, Any], setting: str) -> str:
         """Return by which of its names ``config.json`` has a setting, if it has it."""

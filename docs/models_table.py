@@ -1,0 +1,48 @@
+"""Print the table of networks of docs/models.md: a row for each that the package has.
+
+The differences are those of small random networks from transformers 5.24 (tests/random_models.py), measured in November
+2026: ``(float32, mixed_bfloat16, int8)``. The first is the largest of a token's vector, the others are of all vectors.
+"""
+
+from mp_core.models.architectures import ARCHITECTURES
+from mp_core.models.heads import SCORED
+
+_SEEN = {
+    "bert": ("MiniLM, BGE, E5, GTE, LaBSE, mxbai", (5.5e-7, 0.005, 0.015)),
+    "roberta": ("all-roberta, granite-embedding", (1.0e-6, 0.007, 0.030)),
+    "xlm-roberta": ("multilingual E5, BGE-M3 (dense)", (4.7e-7, 0.007, 0.018)),
+    "camembert": ("sentence-camembert", (4.8e-7, 0.006, 0.017)),
+    "distilbert": ("multi-qa-distilbert, distiluse", (1.7e-6, 0.015, 0.041)),
+    "mpnet": ("all-mpnet-base-v2", (1.3e-6, 0.011, 0.024)),
+    "electra": ("ms-marco-electra", (1.1e-6, 0.010, 0.026)),
+    "albert": ("paraphrase-albert", (4.9e-7, 0.007, 0.038)),
+    "modernbert": ("gte-modernbert, granite-embedding R2", (8.7e-7, 0.011, 0.026)),
+    "nomic_bert": ("nomic-embed-text, as transformers writes it", (4.1e-6, 0.032, 0.079)),
+    "gte": ("GTE v1.5 and mGTE, as transformers writes them", (4.5e-6, 0.024, 0.100)),
+    "eurobert": ("EuroBERT", (2.8e-6, 0.018, 0.057)),
+    "qwen3": ("Qwen3-Embedding", (1.5e-6, 0.014, 0.043)),
+    "qwen2": ("gte-Qwen2", (2.5e-6, 0.020, 0.063)),
+    "llama": ("embedders on Llama", (1.5e-6, 0.014, 0.050)),
+    "mistral": ("E5-Mistral", (1.7e-6, 0.018, 0.056)),
+    "gemma3_text": ("EmbeddingGemma", (5.7e-7, 0.009, 0.025)),
+    "model2vec": ("potion, static-retrieval", None),
+}
+"""``model_type`` -> models of this kind, and the differences from transformers."""
+
+
+def rows() -> list[str]:
+    """Return the lines of the table."""
+    lines = [
+        "| `model_type` | such as | scores of texts | float32 | `mixed_bfloat16` | `int8` |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in ARCHITECTURES:
+        models, differences = _SEEN[kind]
+        told = ["", "", ""] if differences is None else ["{:.1e}", "{:.1%}", "{:.1%}"]
+        cells = [form.format(value) for form, value in zip(told, differences or told, strict=True)]
+        lines.append(f"| `{kind}` | {models} | {'yes' if kind in SCORED else ''} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(rows()))
