@@ -14,3 +14,13 @@ def attention(
     bias: tuple[_Array, _Array] | None = None,
     offsets: _Array | None = None,
 ) -> None: ...
+def attention_gradient(
+    fmt: int,
+    operands: tuple[_Array, _Array, _Array, _Array],
+    out: tuple[_Array, ...],
+    scale: float,
+    reach: tuple[int, int],
+    keep: _Array | None = None,
+    bias: tuple[_Array, _Array] | None = None,
+    offsets: _Array | None = None,
+) -> None: ...

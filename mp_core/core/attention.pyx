@@ -6,10 +6,12 @@ from libc.string cimport memset
 
 from mp_core.core.header cimport MP_F32, mp_element_bytes, mp_format
 from mp_core.core.library cimport (
-    MP_OPERATION_ATTENTION, mp_arithmetic_of, mp_attention, mp_attention_work, mp_cost, mp_head_strides, mp_product,
+    MP_OPERATION_ATTENTION, MP_OPERATION_ATTENTION_GRADIENT, mp_arithmetic_of, mp_attention, mp_attention_work, mp_cost,
+    mp_head_strides, mp_product,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.run cimport refuse_huge
+from mp_core.core.training cimport mp_attention_gradient, mp_head_array
 
 cnp.import_array()
 
@@ -22,8 +24,8 @@ cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
     return found
 
 
-cdef void describe(mp_attention *t, tuple operands, cnp.ndarray out, int fmt, int rows) noexcept:
-    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``.
+cdef void describe(mp_attention *t, tuple operands, int fmt, int rows) noexcept:
+    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, but for the result.
 
     `rows` is the axis of the rows, 1, or 0 of ragged arrays, which have no axis of sequences.
     """
@@ -40,11 +42,9 @@ cdef void describe(mp_attention *t, tuple operands, cnp.ndarray out, int fmt, in
     context.a.format, context.a.size, context.a.cs = fmt, size, size
     context.b.data, context.b.format = cnp.PyArray_BYTES(value), fmt
     context.b.rs, context.b.cs = cnp.PyArray_STRIDE(value, rows), cnp.PyArray_STRIDE(value, rows + 2)
-    context.out.data, context.out.rs, context.out.size = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows), size
-    context.common.epilogue.out_format = <mp_format>fmt
-    t.query, t.key, t.value, t.out = (
-        strides_of(query, rows + 1, rows), strides_of(key, rows + 1, rows), strides_of(value, rows + 1, rows),
-        strides_of(out, rows + 1, rows))
+    context.common.epilogue.out_format, context.out.size = <mp_format>fmt, size
+    t.query, t.key, t.value = (
+        strides_of(query, rows + 1, rows), strides_of(key, rows + 1, rows), strides_of(value, rows + 1, rows))
     t.heads, t.targets, t.sources = (
         cnp.PyArray_DIM(query, rows + 1), cnp.PyArray_DIM(query, rows), cnp.PyArray_DIM(key, rows))
     t.sharing = t.heads // cnp.PyArray_DIM(key, rows + 1)
@@ -54,6 +54,22 @@ cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexc
     t.scale, t.scores.b.scale, t.bias = 1, <const float *>cnp.PyArray_DATA(scales), strides_of(added, 1, 2)
     t.scores.residual.data, t.scores.residual.rs = cnp.PyArray_BYTES(added), t.bias.row
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
+
+
+cdef int describe_all(mp_attention *t, int fmt, tuple operands, float scale, tuple reach, cnp.ndarray keep,
+                      tuple bias, cnp.ndarray offsets) except -1:
+    """Describe all but the result, as :func:`attention` gets it."""
+    t.scale, t.before, t.after = scale, reach[0], reach[1]
+    if offsets is None:
+        t.sequences = cnp.PyArray_DIM(operands[0], 0)
+    else:
+        t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
+    describe(t, operands, fmt, 1 if offsets is None else 0)
+    if keep is not None:
+        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
+    if bias is not None:
+        add_bias(t, bias[0], bias[1])
+    return refuse_huge(max(t.scores.k, t.sources))
 
 
 def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float scale, tuple reach not None,
@@ -74,17 +90,44 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, float 
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
-    t.scale, t.before, t.after = scale, reach[0], reach[1]
-    if offsets is None:
-        t.sequences = cnp.PyArray_DIM(out, 0)
-    else:
-        t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
-    describe(&t, operands, out, fmt, 1 if offsets is None else 0)
-    if keep is not None:
-        t.kept, t.keep = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
-    if bias is not None:
-        add_bias(&t, bias[0], bias[1])
-    refuse_huge(max(t.scores.k, t.sources))
+    describe_all(&t, fmt, operands, scale, reach, keep, bias, offsets)
+    rows = 1 if offsets is None else 0
+    t.context.out.data, t.context.out.rs = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows)
+    t.out = strides_of(out, rows + 1, rows)
     run_operation(MP_OPERATION_ATTENTION, &t, "attention", out,
                   mp_cost(t.sequences if t.offsets != NULL else 0, 2 * mp_attention_work(&t),
                           mp_arithmetic_of(fmt, fmt), 4 * cnp.PyArray_NBYTES(out)))
+
+
+cdef mp_head_array head_array(cnp.ndarray x, int head, int row) noexcept:
+    cdef mp_head_array found
+    found.data, found.by = cnp.PyArray_BYTES(x), strides_of(x, head, row)
+    return found
+
+
+def attention_gradient(int fmt, tuple operands not None, tuple out not None, float scale, tuple reach not None,
+                       cnp.ndarray keep=None, tuple bias=None, cnp.ndarray offsets=None):
+    """out = the gradients of the operands of :func:`attention`.
+
+    `operands` are those, and the gradient of their result, C-contiguous. `out` is three arrays of the shapes of the
+    operands, C-contiguous, of format `fmt`. Or it is one array, zeros of float32: the gradient of the bias, of shape (n
+    or 1, heads or 1, targets, sources), summed over the sequences, and over the heads, if that length is 1; ragged (1,
+    heads, length, length).
+    """
+    cdef mp_attention_gradient t
+    cdef cnp.ndarray first = out[0], d = operands[3]
+    cdef int rows = 1 if offsets is None else 0
+    memset(&t, 0, sizeof(t))
+    describe_all(&t.forward, fmt, operands, scale, reach, keep, bias, offsets)
+    t.scale, t.rows, t.d = scale, cnp.PyArray_DIM(d, 0), head_array(d, rows + 1, rows)
+    if len(out) == 1:
+        t.bias = head_array(first, 1, 2)
+        t.sums_sequences, t.sums_heads = cnp.PyArray_DIM(first, 0) == 1, cnp.PyArray_DIM(first, 1) == 1
+        t.bias.by.sequence *= not t.sums_sequences
+        t.bias.by.head *= not t.sums_heads
+    else:
+        t.query, t.key, t.value = (
+            head_array(out[0], rows + 1, rows), head_array(out[1], rows + 1, rows), head_array(out[2], rows + 1, rows))
+    run_operation(MP_OPERATION_ATTENTION_GRADIENT, &t, "gradient of attention", first,
+                  mp_cost(t.forward.sequences if t.forward.offsets != NULL else 0, 5 * mp_attention_work(&t.forward),
+                          mp_arithmetic_of(fmt, fmt), 7 * cnp.PyArray_NBYTES(d)))

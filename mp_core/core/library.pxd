@@ -166,6 +166,7 @@ cdef extern from "library/operation.h" nogil:
     ctypedef enum mp_operation_number:
         MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
         MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROW_SUMS, MP_OPERATION_TAKEN_ROWS
+        MP_OPERATION_ATTENTION_GRADIENT, MP_OPERATION_WINDOWS, MP_OPERATION_RANDOM, MP_OPERATION_POOLING_GRADIENT
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
         MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT
 
@@ -385,15 +386,6 @@ cdef extern from "library/look_up.h" nogil:
         int32_t *places
         Py_ssize_t rows, length
         int32_t padding
-
-cdef extern from "library/taken_rows.h" nogil:
-    ctypedef struct mp_taken_rows:
-        const char *x
-        int format, index_bytes
-        Py_ssize_t stride
-        const char *indices
-        float *out
-        Py_ssize_t rows, limit, n
 
 cdef extern from "library/pooling.h" nogil:
     ctypedef enum mp_pool:

@@ -5,10 +5,11 @@ from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up,
-    mp_places, mp_taken_rows,
+    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_TAKEN_ROWS, mp_cost,
+    mp_look_up, mp_places,
 )
 from mp_core.core.recording cimport run_operation
+from mp_core.core.training cimport mp_taken_rows
 
 cnp.import_array()
 

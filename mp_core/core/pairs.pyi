@@ -6,8 +6,19 @@ _Array = np.ndarray[Any, Any]
 
 BOOL: int
 FUNCTIONS: dict[str, int]
+RANDOM: dict[str, int]
 
 def elementwise(
     name: str, activation: int, operands: tuple[_Array, ...], formats: tuple[int, ...], out: _Array, out_format: int
+) -> None: ...
+def add_windows(fmt: int, x: _Array, to: _Array) -> None: ...
+def randomize(
+    kind: str,
+    fmt: int,
+    key: _Array,
+    out: _Array,
+    x: _Array | None = None,
+    rate: float = 0.0,
+    shared: tuple[int, ...] = (),
 ) -> None: ...
 def turn(fmt: int, x: _Array, angles: _Array, out: _Array, length: int, offsets: _Array | None = None) -> None: ...

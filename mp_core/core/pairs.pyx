@@ -1,19 +1,26 @@
-"""Functions of elements (library/elementwise.h), and vectors that turn with their positions (library/rotary.h)."""
+"""Functions of elements (library/elementwise.h), vectors that turn with their positions (library/rotary.h), sums over
+windows (library/windows.h) and random numbers (library/random.h)."""
 
 cimport numpy as cnp
-from libc.stdint cimport int32_t
+from libc.math cimport ceil
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from mp_core.core.header cimport mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_BOOL, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_ROTARY, mp_cost, mp_elementwise,
-    mp_elementwise_names, mp_elementwise_operands, mp_join_axes, mp_recorder, mp_rotary,
+    MP_BOOL, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM, MP_OPERATION_ROTARY,
+    MP_OPERATION_WINDOWS, mp_cost, mp_elementwise, mp_elementwise_names, mp_elementwise_operands, mp_join_axes,
+    mp_recorder, mp_rotary,
 )
 from mp_core.core.recording cimport run_operation
+from mp_core.core.training cimport (
+    MP_DROPOUT, MP_NEXT_KEY, MP_NORMAL, MP_UNIFORM, mp_join_windows, mp_random, mp_windows,
+)
 
 cnp.import_array()
 
 BOOL = MP_BOOL  # as a format
+RANDOM = {"dropout": MP_DROPOUT, "uniform": MP_UNIFORM, "normal": MP_NORMAL, "next key": MP_NEXT_KEY}
 FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
 while mp_elementwise_names[len(FUNCTIONS)] != NULL:
     FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
@@ -46,6 +53,51 @@ def elementwise(str name not None, int activation, tuple operands not None, tupl
     mp_join_axes(&e, 1 if mp_recorder()[0] != NULL else 0)  # the length of the first axis may follow that of a run
     run_operation(MP_OPERATION_ELEMENTWISE, &e, name if activation == 0 else "gate", out,
                   mp_cost(e.shape[0], 0, MP_NO_ARITHMETIC, cnp.PyArray_SIZE(out) * bytes))
+
+
+def add_windows(int fmt, cnp.ndarray x not None, cnp.ndarray to not None):
+    """to[index] += x[index] for every index, in C order: elements that `to` has several times are added up.
+
+    Both have one shape, of at least one axis and without a length of 0; `x`, of format `fmt`, is C-contiguous, and `to`
+    is float32 of any strides.
+    """
+    cdef mp_windows w
+    cdef int axis
+    memset(&w, 0, sizeof(w))
+    w.x, w.format, w.size, w.to = cnp.PyArray_BYTES(x), fmt, mp_element_bytes[fmt], <float *>cnp.PyArray_DATA(to)
+    w.axes = cnp.PyArray_NDIM(to)
+    for axis in range(w.axes):
+        w.shape[axis], w.stride[axis] = cnp.PyArray_DIM(to, axis), cnp.PyArray_STRIDE(to, axis)
+    mp_join_windows(&w)
+    run_operation(MP_OPERATION_WINDOWS, &w, "sums over windows", to,
+                  mp_cost(w.shape[0], 0, MP_NO_ARITHMETIC, 3 * cnp.PyArray_NBYTES(x)))
+
+
+def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray out not None, cnp.ndarray x=None,
+              double rate=0.0, tuple shared=()):
+    """out = random numbers of a kind of :data:`RANDOM` (library/random.h).
+
+    `key` is uint32, (seed, draw), C-contiguous; it is read when the operation runs. `out`, C-contiguous, has at least
+    one axis and no length of 0. It is float32, or uint32 and of the shape of `key` for the next key. For dropout, `x`
+    and `out` have one shape and format `fmt`, `x` is C-contiguous, and a share `rate` of its elements, below 1, is
+    dropped; axes in `shared` are dropped as a whole.
+    """
+    cdef mp_random r
+    cdef int axis
+    cdef Py_ssize_t step = 1
+    memset(&r, 0, sizeof(r))
+    r.kind, r.format, r.size = RANDOM[kind], fmt, <int>cnp.PyArray_ITEMSIZE(out)
+    r.key, r.out = <const uint32_t *>cnp.PyArray_DATA(key), cnp.PyArray_BYTES(out)
+    if x is not None:
+        r.x, r.factor = cnp.PyArray_BYTES(x), 1 / (1 - rate)
+        r.least = <uint64_t>ceil(rate * 2.0**53)
+    r.axes = cnp.PyArray_NDIM(out)
+    for axis in range(r.axes - 1, -1, -1):
+        r.shape[axis] = cnp.PyArray_DIM(out, axis)
+        r.step[axis] = 0 if axis in shared else step
+        step *= 1 if axis in shared else r.shape[axis]
+    run_operation(MP_OPERATION_RANDOM, &r, kind, out,
+                  mp_cost(r.shape[0], 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))
 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,

@@ -9,3 +9,6 @@ POOLINGS: dict[str, int]
 def pool(
     fmt: int, how: int, x: _Array, offsets: _Array, weights: _Array, skipped: int, out: _Array, column: int
 ) -> None: ...
+def pooling_gradient(
+    fmt: int, how: int, d: _Array, offsets: _Array, x: _Array, skipped: int, out: _Array, column: int
+) -> None: ...

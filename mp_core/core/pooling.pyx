@@ -7,10 +7,11 @@ from libc.string cimport memset
 from mp_core.core.header cimport MP_F32, mp_element_bytes
 from mp_core.core.library cimport (
     MP_FIRST_ROW, MP_LARGEST, MP_LAST_ROW, MP_MEAN, MP_MEAN_BY_PLACE, MP_MEAN_BY_ROOT, MP_NO_ARITHMETIC,
-    MP_OPERATION_POOLING, mp_cost, mp_pool, mp_pooling,
+    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, mp_cost, mp_pool, mp_pooling,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.run cimport refuse_huge
+from mp_core.core.training cimport mp_pooling_gradient
 
 cnp.import_array()
 
@@ -46,3 +47,20 @@ def pool(int fmt, int how, cnp.ndarray x not None, cnp.ndarray offsets not None,
     refuse_huge(cnp.PyArray_DIM(x, 0))
     run_operation(MP_OPERATION_POOLING, &t, "pooling", out,
                   mp_cost(t.sequences, 0, MP_NO_ARITHMETIC, cnp.PyArray_NBYTES(x)))
+
+
+def pooling_gradient(int fmt, int how, cnp.ndarray d not None, cnp.ndarray offsets not None, cnp.ndarray x not None,
+                     Py_ssize_t skipped, cnp.ndarray out not None, Py_ssize_t column):
+    """out = the gradient of the rows of `x` that :func:`pool` has pooled into the columns of `d` from `column` on.
+
+    `x` and `out`, C-contiguous, are of format `fmt` and one shape; `d` is float32 and C-contiguous.
+    """
+    cdef mp_pooling_gradient t
+    memset(&t, 0, sizeof(t))
+    t.how, t.format, t.size, t.skipped = <mp_pool>how, fmt, mp_element_bytes[fmt], skipped
+    t.x, t.out = cnp.PyArray_BYTES(x), cnp.PyArray_BYTES(out)
+    t.rows, t.width = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1)
+    t.d, t.d_stride = <const float *>cnp.PyArray_DATA(d) + column, cnp.PyArray_DIM(d, 1)
+    t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
+    run_operation(MP_OPERATION_POOLING_GRADIENT, &t, "gradient of pooling", out,
+                  mp_cost(t.sequences, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))

@@ -45,6 +45,9 @@ MODULES = (
     "mp_core.gradients.elementwise",
     "mp_core.gradients.rows",
     "mp_core.gradients.sums",
+    "mp_core.gradients.attention",
+    "mp_core.gradients.pooling",
+    "mp_core.gradients.dropout",
 )  # fmt: skip
 """The modules that add rules, which are imported when a rule is looked up."""
 

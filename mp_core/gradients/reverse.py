@@ -24,6 +24,7 @@ from mp_core.core.convert import copied, copy_into, filled
 from mp_core.dtypes import is_float
 from mp_core.gradients.registry import Added, rule_of
 from mp_core.gradients.sums import sum_rows
+from mp_core.gradients.windows import added_windows, repeats
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["gradients"]
@@ -130,13 +131,6 @@ class _Walk:
             return
         number, begin = place
         dtype, total = self.reached[number], self.sums.get(number)
-        axis = _axis_of_overlap(x._array)
-        if axis is not None:
-            whole = _summed_to(_made(gradient, dtype, None), x.shape, dtype)
-            for i in range(x.shape[axis]):
-                part = (*[slice(None)] * axis, i, ...)
-                self.add(Recorded(self.recording, x._array[part]), whole[part])
-            return
         order = _order_of_whole(x._array, self.recording.tape.buffers[number])
         if order is None:
             self._add_window(x, begin, _summed_to(_made(gradient, dtype, None), x.shape, dtype))
@@ -152,6 +146,11 @@ class _Walk:
         """Add a gradient of a part of a buffer."""
         number = self.recording.place(x)[0]
         buffer, total = self.recording.tape.buffers[number], self.sums.get(number)
+        if repeats(x._array):
+            strides = tuple(stride // x.itemsize for stride in x._array.strides)
+            whole = added_windows(gradient, buffer.size, begin // x.itemsize, strides, self.reached[number])
+            self.sums[number] = _Sum(whole if total is None else ops.add(total.array, whole), None)
+            return
         if total is None:
             zeros = self.recording.call(filled, ((buffer.size,), self.reached[number], 0.0), {})
             total = self.sums[number] = _Sum(zeros, [])
@@ -201,18 +200,6 @@ def _made(gradient: Any, dtype: np.dtype[Any], before: Any) -> Any:
     if isinstance(gradient, Added):
         return gradient.make(dtype, before)
     return gradient(dtype) if callable(gradient) else gradient
-
-
-def _axis_of_overlap(x: Array) -> int | None:
-    """Return an axis without which an array's elements overlap less in memory; None: no two of them do."""
-    inner: list[int] = []
-    end = x.itemsize
-    for axis in sorted((axis for axis in range(x.ndim) if x.shape[axis] > 1), key=lambda axis: abs(x.strides[axis])):
-        inner.append(axis)
-        if abs(x.strides[axis]) < end:
-            return min(inner, key=lambda axis: x.shape[axis])
-        end += abs(x.strides[axis]) * (x.shape[axis] - 1)
-    return None
 
 
 def _order_of_whole(x: Array, buffer: Array) -> tuple[int, ...] | None:

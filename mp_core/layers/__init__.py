@@ -39,6 +39,15 @@ from mp_core.layers.convolution import Conv1D, Conv2D
 from mp_core.layers.dense import Dense
 from mp_core.layers.depthwise import DepthwiseConv2D
 from mp_core.layers.dot_attention import AdditiveAttention, Attention
+from mp_core.layers.dropping import (
+    AlphaDropout,
+    Dropout,
+    GaussianDropout,
+    GaussianNoise,
+    SpatialDropout1D,
+    SpatialDropout2D,
+    SpatialDropout3D,
+)
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.embedding import Embedding
 from mp_core.layers.encoding import CategoryEncoding, Discretization
@@ -53,18 +62,11 @@ from mp_core.layers.pointwise import (
     ELU,
     Activation,
     ActivityRegularization,
-    AlphaDropout,
-    Dropout,
-    GaussianDropout,
-    GaussianNoise,
     Identity,
     LeakyReLU,
     Masking,
     ReLU,
     Softmax,
-    SpatialDropout1D,
-    SpatialDropout2D,
-    SpatialDropout3D,
 )
 from mp_core.layers.pooling import (
     AveragePooling1D,

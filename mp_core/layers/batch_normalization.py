@@ -1,4 +1,4 @@
-"""Batch normalization, by the statistics that training has left."""
+"""Batch normalization: by the statistics of the batch in training, else by those that training has left."""
 
 from typing import Any
 
@@ -11,20 +11,27 @@ from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
+from mp_core.layers.masks import as_keep
 from mp_core.utilities.arguments import axis_of, boolean, integer, number, share
 
 __all__ = ["BatchNormalization"]
 
+_EPSILON = 1e-7  # Keras' backend.epsilon(), which it adds to the number of elements that a mask keeps
+
 
 class BatchNormalization(Layer):
-    """``(x - moving_mean) / sqrt(moving_variance + epsilon) * gamma + beta``, computed in float32.
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in float32.
+
+    In training, if the layer is :attr:`trainable`, mean and variance are those of the batch, without what `mask` leaves
+    out, and the moving ones come nearer to them: ``moving * momentum + batch * (1 - momentum)``. Otherwise they are the
+    moving ones.
 
     Parameters
     ----------
     axis : int
         The axis of the channels, which have statistics each.
     momentum : float
-        Of training: of no effect here.
+        How much of the moving statistics a step of training keeps.
     epsilon : float
     center, scale : bool
         Whether there is a beta, a gamma.
@@ -93,8 +100,16 @@ class BatchNormalization(Layer):
             (self._channels,), initializer=initializer, trainable=trainable, autocast=False, name=name
         )
 
-    def call(self, inputs: Array, mask: ArrayLike | None = None) -> Array:
-        """Return the normalized inputs in the compute dtype; `mask`, of training, has no effect here."""
+    def call(self, inputs: Array, training: bool | None = False, mask: ArrayLike | None = None) -> Array:
+        """Return the normalized inputs in the compute dtype.
+
+        Parameters
+        ----------
+        inputs : ndarray
+        training : bool, optional
+        mask : array-like of bool, optional
+            In training: which elements, without the axis of channels, the statistics are of.
+        """
         if inputs.ndim != self._rank or inputs.shape[self.axis] != self._channels:
             raise ValueError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank} axes with '
@@ -110,6 +125,31 @@ class BatchNormalization(Layer):
 
         mean, variance = read(self.moving_mean, 0), read(self.moving_variance, 1)
         gamma, beta = read(self.gamma, 1), read(self.beta, 0)
+        x = floating(inputs, self._compute)
+        if training and self.trainable:
+            x = ops.cast(x, wide)
+            moving, (mean, variance) = (mean, variance), self._moments(x, mask)
+            self._move(self.moving_mean, moving[0], mean)
+            self._move(self.moving_variance, moving[1], variance)
         with np.errstate(all="ignore"):
             factor = gamma / np.sqrt(variance + wide.type(self.epsilon))
-        return rounded(lambda x: (x - mean) * factor + beta, floating(inputs, self._compute), dtype=self._compute)
+        return rounded(lambda x: (x - mean) * factor + beta, x, dtype=self._compute)
+
+    def _move(self, variable: AutoCastVariable, old: Array, new: Array) -> None:
+        """Let a moving statistic come nearer to that of a batch."""
+        kept, rest = (old.dtype.type(share) for share in (self.momentum, 1 - self.momentum))
+        variable.assign((old * kept + new * rest).reshape(-1))
+
+    def _moments(self, x: Array, mask: ArrayLike | None) -> tuple[Array, Array]:
+        """Return mean and variance of each channel of a batch; the variance is divided by the number of elements."""
+        axes = tuple(axis for axis in range(x.ndim) if axis != self.axis % x.ndim)
+        if mask is None:
+            mean = ops.mean(x, axes, keepdims=True)
+            return mean, ops.mean(np.square(x - mean), axes, keepdims=True)
+        keep = as_keep(mask)
+        if keep.shape != (*x.shape[: x.ndim - 1],):
+            raise ValueError(f"`mask` must have shape {x.shape[: x.ndim - 1]}; received {keep.shape}")
+        kept = np.where(np.expand_dims(keep, -1), x.dtype.type(1), x.dtype.type(0))
+        count = ops.sum(kept * np.ones(x.shape, x.dtype), axes, keepdims=True) + x.dtype.type(_EPSILON)
+        mean = ops.sum(kept * x, axes, keepdims=True) / count
+        return mean, ops.sum(kept * np.square(x - mean), axes, keepdims=True) / count

@@ -11,15 +11,13 @@ from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import is_recorded
 from mp_core.layers import activations
 from mp_core.layers.axes import as_last, from_last
-from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
-from mp_core.utilities.arguments import axis_or_axes, number, share
+from mp_core.utilities.arguments import axis_or_axes, number
 
 __all__ = [
-    "ELU", "Activation", "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise",
-    "Identity", "LeakyReLU", "Masking", "ReLU", "Softmax", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
+    "ELU", "Activation", "ActivityRegularization", "Identity", "LeakyReLU", "Masking", "ReLU", "Softmax",
 ]  # fmt: skip
 
 
@@ -240,95 +238,6 @@ class Identity(Layer):
     def call(self, inputs: Any) -> Any:
         """Return the inputs."""
         return inputs
-
-
-class _Dropping(Identity):
-    """The identity with a rate: mp_core computes inference only."""
-
-    _options = _told = ("rate",)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"""{cls.__doc__}
-
-    Parameters
-    ----------
-    rate : float
-        The share of elements that training would change.
-    **kwargs
-        Those of :class:`Layer`.
-    """
-
-    def __init__(self, rate: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.rate = share(rate, "rate")
-
-
-class Dropout(_Dropping):
-    """The identity: mp_core computes inference only."""
-
-
-class SpatialDropout1D(_Dropping):
-    """The identity: mp_core computes inference only."""
-
-
-class _DroppingPlaces(Identity):
-    """The identity with a rate and the place of the channels: mp_core computes inference only."""
-
-    _options = ("rate", "data_format")
-    _told = ("rate",)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.__doc__ = f"""{cls.__doc__}
-
-    Parameters
-    ----------
-    rate : float
-        The share of channels that training would change.
-    data_format : {{"channels_last", "channels_first"}}, optional
-    **kwargs
-        Those of :class:`Layer`.
-    """
-
-    def __init__(self, rate: float, data_format: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.rate = share(rate, "rate")
-        self.data_format = data_format_of(data_format)
-
-
-class SpatialDropout2D(_DroppingPlaces):
-    """The identity: mp_core computes inference only."""
-
-
-class SpatialDropout3D(_DroppingPlaces):
-    """The identity: mp_core computes inference only."""
-
-
-class AlphaDropout(_Dropping):
-    """The identity: mp_core computes inference only."""
-
-
-class GaussianDropout(_Dropping):
-    """The identity: mp_core computes inference only."""
-
-
-class GaussianNoise(Identity):
-    """The identity: mp_core computes inference only.
-
-    Parameters
-    ----------
-    stddev : float
-        That of the noise which training would add.
-    **kwargs
-        Those of :class:`Layer`.
-    """
-
-    _options = ("stddev",)
-
-    def __init__(self, stddev: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.stddev = number(stddev, "stddev", 0.0)
 
 
 class ActivityRegularization(Identity):

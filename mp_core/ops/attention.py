@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -89,6 +89,55 @@ def dot_product_attention(
     array([[1.  , 0.  ],
            [0.33, 0.67]], dtype=float32)
     """
+    a = attended(query, key, value, bias, mask, scale, is_causal, reach)
+    q, _, v = a.operands
+    if not a.runs_in_c:
+        return _by_parts(a)
+    out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    _attention.attention(FORMATS[q.dtype], a.operands, out, a.scale, a.reach, a.keep, a.scaled_bias())
+    return out
+
+
+class Attended(NamedTuple):
+    """What attention reads, checked.
+
+    Attributes
+    ----------
+    operands : tuple of ndarray
+        Query, key and value, of one float type.
+    shape : tuple of int
+        That of the scores: (n, heads, targets, sources).
+    scale : float
+    reach : tuple of int
+        Before and after a target, as kernels take it.
+    keep, bias : ndarray or None
+        As they broadcast to the scores, as long along the sources. Where kernels do not compute, `keep` has the reach
+        too.
+    runs_in_c : bool
+        Whether kernels compute it: not in float64, nor without elements.
+    """
+
+    operands: tuple[Array, Array, Array]
+    shape: tuple[int, int, int, int]
+    scale: float
+    reach: tuple[int, int]
+    keep: Array | None
+    bias: Array | None
+    runs_in_c: bool
+
+    def scaled_bias(self) -> tuple[Array, Array] | None:
+        """Return the bias as kernels take it, and the scale of the scores beside it."""
+        if self.bias is None:
+            return None
+        added = contiguous(self.bias if self.bias.dtype is F32 else cast(self.bias, F32))
+        added = np.require(added, requirements="A")
+        return np.broadcast_to(added, self.shape), constant(np.full(self.shape[3], self.scale, F32))
+
+
+def attended(
+    query: Any, key: Any, value: Any, bias: Any, mask: Any, scale: Any, is_causal: Any, reach: Any
+) -> Attended:
+    """Return the arguments of :func:`dot_product_attention`, checked and cast; raise what that raises."""
     given, causal = None if scale is None else number(scale, "scale"), boolean(is_causal, "is_causal")
     names = ("query", "key", "value", "bias", "mask")
     query, key, value, bias, mask = imported_all(names, query, key, value, bias, mask)
@@ -111,15 +160,9 @@ def dot_product_attention(
         if near < shape[3] - 1:
             band = np.abs(np.arange(shape[2])[:, np.newaxis] - np.arange(shape[3])) <= near
             keep = band if keep is None else keep & band
-        return _by_parts(q, k, v, factor, keep, added)
-    out = np.empty((*q.shape[:3], v.shape[3]), common)
-    keep = None if keep is None else np.broadcast_to(contiguous(keep), shape)
-    scaled = None
-    if added is not None:
-        added = np.require(contiguous(added if added.dtype is F32 else cast(added, F32)), requirements="A")
-        scaled = np.broadcast_to(added, shape), constant(np.full(shape[3], factor, F32))
-    _attention.attention(FORMATS[common], (q, k, v), out, factor, (near, after), keep, scaled)
-    return out
+    elif keep is not None:
+        keep = np.broadcast_to(contiguous(keep), shape)
+    return Attended((q, k, v), shape, factor, (near, after), keep, added, not by_parts)
 
 
 @recordable
@@ -173,28 +216,42 @@ def ragged_attention(
            [0.  , 0.64, 0.36],
            [0.  , 0.36, 0.64]], dtype=float32)
     """
-    causal, kinds = boolean(is_causal, "is_causal"), [kind_of(x) for x in (query, key, value)]
+    longest, bias = attended_ragged(query, key, value, offsets, bias)
+    out = np.empty(query.shape, query.dtype)
+    if out.size == 0 or longest == 0:
+        return out
+    how = ragged_settings(query, longest, bias, scale, reach, boolean(is_causal, "is_causal"))
+    _attention.attention(FORMATS[query.dtype], (query, key, value), out, *how, contiguous(offsets))
+    return out
+
+
+def attended_ragged(query: Any, key: Any, value: Any, offsets: Any, bias: Any) -> tuple[int, Array | None]:
+    """Return the length of the longest sequence, and the bias as an array; raise as :func:`ragged_attention` does."""
+    kinds = [kind_of(x) for x in (query, key, value)]
     if kinds[0] not in RAGGED or {*kinds} != {kinds[0]}:
         types = "{}, {} and {}".format(*kinds)
         raise TypeError(f"`query`, `key` and `value` must all be float32, float16 or bfloat16; received {types}")
     _check_ragged(query, key, value)
     longest = checked_offsets(offsets, len(query))
-    heads, size = query.shape[1:]
+    heads = query.shape[1]
     bias = None if bias is None else as_float(bias, "bias")
     if bias is not None and (bias.ndim != 4 or bias.shape[:2] != (1, heads) or min(bias.shape[2:]) < longest):
         raise ValueError(f"`bias` must have shape (1, {heads}, at least {longest}, the same); received {bias.shape}")
     if bias is not None:
         note_offsets(offsets, len(query), longest=min(bias.shape[2:]))
-    out = np.empty(query.shape, query.dtype)
-    if out.size == 0 or longest == 0:
-        return out
+    return longest, bias
+
+
+def ragged_settings(
+    query: Array, longest: int, bias: Array | None, scale: float | None, reach: int | None, is_causal: bool
+) -> tuple[float, tuple[int, int], None, tuple[Array, Array] | None]:
+    """Return scale, reach, mask and bias of ragged sequences, as kernels take them."""
+    heads, size = query.shape[1:]
     factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
     near, scaled = _reach(reach, (1, heads, longest, longest)), None
     if bias is not None:
         scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
-    operands, both = (query, key, value), (near, 0 if causal else near)
-    _attention.attention(FORMATS[query.dtype], operands, out, factor, both, None, scaled, contiguous(offsets))
-    return out
+    return factor, (near, 0 if is_causal else near), None, scaled
 
 
 def _check_ragged(query: Array, key: Array, value: Array) -> None:
@@ -274,16 +331,22 @@ def _each_score(x: Array, shape: tuple[int, ...], argument: str) -> Array:
     return np.broadcast_to(x, (*x.shape[:-1], shape[-1]))
 
 
-def _by_parts(q: Array, k: Array, v: Array, scale: float, keep: Array | None, bias: Array | None) -> Array:
+def _by_parts(a: Attended) -> Array:
     """Return the attention of float64, or without elements, by way of all scores."""
-    sharing = q.shape[2] // max(k.shape[2], 1)
-    k, v = (_repeated(x, sharing) for x in (k, v))
-    scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
-    if bias is not None:
-        scores = scores * scores.dtype.type(scale) + cast(bias, scores.dtype)
-    weights = softmax(scores, scale=scale if bias is None else 1.0, mask=keep)
-    context = matmul(cast(weights, q.dtype), v.transpose(0, 2, 1, 3))
+    q, _, v = a.operands
+    v = _repeated(v, q.shape[2] // max(v.shape[2], 1))
+    context = matmul(cast(weights_of(a), q.dtype), v.transpose(0, 2, 1, 3))
     return contiguous(context.transpose(0, 2, 1, 3))
+
+
+def weights_of(a: Attended) -> Array:
+    """Return the softmax of all scores, in float64 if the operands have that type, else in float32."""
+    q, k, _ = a.operands
+    k = _repeated(k, q.shape[2] // max(k.shape[2], 1))
+    scores = matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=result_type(q.dtype, F32))
+    if a.bias is not None:
+        scores = scores * scores.dtype.type(a.scale) + cast(a.bias, scores.dtype)
+    return softmax(scores, scale=a.scale if a.bias is None else 1.0, mask=a.keep)
 
 
 def _repeated(x: Array, sharing: int) -> Array:

@@ -42,6 +42,34 @@ typedef struct {
     int status;
 } mp_attention;
 
+/* Queries of one head, and the keys that they meet: of one band of near attention, else any rows, and all keys. */
+typedef struct {
+    ptrdiff_t sequence, head, begin; /* the sequence (ragged: 0), and where its rows begin (not ragged: 0) */
+    ptrdiff_t first;                 /* the first query, counted from the begin of the sequence */
+    ptrdiff_t first_key, keys;
+} mp_query_block;
+
+/* Set the keys of a block whose first query is set. */
+void mp_find_keys(const mp_attention *t, mp_query_block *q);
+
+/* The keys of a block, at most. */
+ptrdiff_t mp_most_keys(const mp_attention *t);
+
+/* Plan the two products of blocks of cut.block queries with so many keys, and lay out their scratch. */
+void mp_plan_query_block(mp_attention *t, ptrdiff_t keys);
+
+/* Set `work` to the weights of a block that is planned for its queries and keys: the softmax of the scores, in float32 if
+ * `format` is that, else rounded to it where cut.narrowed says. `t` is a copy, which this changes. */
+void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char *work);
+
+/* Bytes to a row of a head. */
+static inline ptrdiff_t mp_offset_in(const mp_head_strides *by, ptrdiff_t sequence, ptrdiff_t head, ptrdiff_t row) {
+    return sequence * by->sequence + head * by->head + row * by->row;
+}
+
+/* Set targets and sources of ragged sequences to the length of the longest. */
+void mp_measure_sequences(mp_attention *t);
+
 /* Multiplications; ragged: as if all sequences were as long as the longest. */
 double mp_attention_work(const mp_attention *t);
 

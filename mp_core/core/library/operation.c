@@ -2,10 +2,12 @@
 
 #include "library/array_cast.h"
 #include "library/attention.h"
+#include "library/attention_gradient.h"
 #include "library/elementwise.h"
 #include "library/look_up.h"
 #include "library/noted_product.h"
 #include "library/pooling.h"
+#include "library/random.h"
 #include "library/rotary.h"
 #include "library/row_gradients.h"
 #include "library/row_sums.h"
@@ -13,6 +15,7 @@
 #include "library/runtime.h"
 #include "library/sums.h"
 #include "library/taken_rows.h"
+#include "library/windows.h"
 
 const mp_operation mp_operations[MP_OPERATIONS] = {
 #define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...)                                    \

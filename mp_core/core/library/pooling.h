@@ -29,5 +29,25 @@ ptrdiff_t mp_plan_pooling(void *context, ptrdiff_t sequences, int threads, int r
 void mp_run_pooling(void *context, ptrdiff_t task);
 int mp_pooling_is_large(const void *context);
 
+/* The gradient of the rows of a pooling: `out`, in the format of x, has as many rows; what is in no sequence, and what a
+ * sequence skips, gets zeros. The largest element of a column is the first one, NaN if there is one. */
+typedef struct {
+    const mp_kernels *kernels;
+    mp_pool how;
+    const char *x;             /* [rows][width]: read if `how` is MP_LARGEST */
+    char *out;
+    int format, size;          /* of x and `out`; bytes of an element */
+    const float *d;            /* the gradient of the result: rows of `width` elements, d_stride elements apart */
+    ptrdiff_t d_stride;
+    const int32_t *offsets;    /* [sequences + 1] */
+    ptrdiff_t sequences, rows, width, skipped;
+    int status;
+} mp_pooling_gradient;
+
+/* The operation POOLING_GRADIENT. Its rows are the sequences; a task is one of them. */
+ptrdiff_t mp_plan_pooling_gradient(void *context, ptrdiff_t sequences, int threads, int reproducible);
+void mp_run_pooling_gradient(void *context, ptrdiff_t task);
+int mp_pooling_gradient_is_large(const void *context);
+
 MP_SHARED_END
 #endif

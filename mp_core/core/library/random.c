@@ -1,0 +1,132 @@
+#include "library/random.h"
+
+#include <math.h>
+
+#include "library/cast.h"
+#include "library/elementwise.h"
+#include "library/plan.h"
+#include "library/runtime.h"
+
+enum { NUMBERS = 256, WORK = 1 << 14 }; /* in buffers at a time; from so many on a second thread pays (estimated) */
+
+typedef struct {
+    uint64_t word[4];
+} block;
+
+/* The upper 64 bits of a product. */
+static inline uint64_t high_product(uint64_t a, uint64_t b) {
+    const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    const uint64_t low = a0 * b0, middle = a1 * b0 + (low >> 32), other = a0 * b1 + (uint32_t)middle;
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/* Ten rounds of Philox4x64 of a counter. */
+static block philox(uint64_t seed, uint64_t draw, block counter) {
+    uint64_t *c = counter.word;
+    for (int round = 0; round < 10; round++) {
+        const uint64_t first = 0xD2E7470EE14C6C93u, second = 0xCA5A826395121157u;
+        const uint64_t high0 = high_product(first, c[0]), low0 = first * c[0];
+        const uint64_t high1 = high_product(second, c[2]), low1 = second * c[2];
+        c[0] = high1 ^ c[1] ^ seed, c[1] = low1, c[2] = high0 ^ c[3] ^ draw, c[3] = low0;
+        seed += 0x9E3779B97F4A7C15u, draw += 0xBB67AE8584CAA73Bu;
+    }
+    return counter;
+}
+
+/* The words of the numbers from `first` on, n of them `step` apart, which is 0 or 1. */
+static void draw_words(const mp_random *r, ptrdiff_t first, ptrdiff_t step, ptrdiff_t n, uint64_t *words) {
+    block b = {{0}};
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const uint64_t number = (uint64_t)(first + i * step);
+        if (i == 0 || (step && number % 4 == 0)) b = philox(r->key[0], r->key[1], (block){{number / 4 + 1}});
+        words[i] = b.word[number % 4];
+    }
+}
+
+static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdiff_t n, char *out) {
+    float buffer[NUMBERS];
+    const float *from = (const float *)x;
+    float *to = (float *)out;
+    if (r->format != MP_F32) {
+        r->kernels->casts->widen[r->format](x, buffer, n, 0);
+        from = to = buffer;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) to[i] = words[i] >> 11 >= r->least ? from[i] * r->factor : 0.0f;
+    if (r->format != MP_F32) r->kernels->casts->narrow[r->format](buffer, out, n, 0);
+}
+
+/* An odd number of 2^-24 between -1 and 1. */
+static float between(uint64_t word) { return (float)(2 * (int32_t)(word >> 40) + 1 - (1 << 24)) * 0x1p-24f; }
+
+/* Number i: x sqrt(-2 log(s) / s), s = x^2 + y^2, of the first pair of numbers x, y between -1 and 1 whose s is below 1.
+ * The pairs are words 0 and 1, then 2 and 3, of the Philox blocks with the counters (i + 1, t, 0, 1) for t = 0, 1, ... */
+static void draw_normal(const mp_random *r, ptrdiff_t first, ptrdiff_t n, float *out) {
+    float square[NUMBERS], logarithm[NUMBERS];
+    for (ptrdiff_t i = 0; i < n; i++) {
+        block b;
+        int pair = 2;
+        for (uint64_t t = 0;; pair += 2) {
+            if (pair == 4 || t == 0)
+                b = philox(r->key[0], r->key[1], (block){{(uint64_t)(first + i) + 1, t++, 0, 1}}), pair = 0;
+            const double x = between(b.word[pair]), y = between(b.word[pair + 1]);
+            out[i] = (float)x, square[i] = (float)(x * x + y * y);
+            if (square[i] < 1.0f) break;
+        }
+    }
+    r->kernels->rows->functions[MP_LOG](square, NULL, n, logarithm);
+    for (ptrdiff_t i = 0; i < n; i++) out[i] *= sqrtf(-2.0f * logarithm[i] / square[i]);
+}
+
+static ptrdiff_t lines_of(const mp_random *r) {
+    ptrdiff_t lines = 1;
+    for (int axis = 0; axis < r->axes - 1; axis++) lines *= r->shape[axis];
+    return lines;
+}
+
+int mp_random_is_large(const void *context) {
+    const mp_random *r = context;
+    return (double)lines_of(r) * (double)r->shape[r->axes - 1] >= WORK;
+}
+
+ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_random *r = context;
+    (void)reproducible;
+    r->kernels = mp_active();
+    if (rows >= 0) r->shape[0] = rows;
+    const ptrdiff_t lines = lines_of(r);
+    r->share = mp_max(1, threads == 1 || !mp_random_is_large(r) ? lines : mp_ceil_div(lines, 4 * threads));
+    return mp_ceil_div(lines, r->share);
+}
+
+/* A line of the result, whose first number is `number`. */
+static void run_line(const mp_random *r, ptrdiff_t line, ptrdiff_t number) {
+    const ptrdiff_t length = r->shape[r->axes - 1], step = r->step[r->axes - 1];
+    uint64_t words[NUMBERS];
+    for (ptrdiff_t i = 0, n; i < length; i += n) {
+        const ptrdiff_t at = (line * length + i) * r->size, first = number + i * step;
+        n = mp_min(length - i, NUMBERS);
+        if (r->kind == MP_NORMAL) {
+            draw_normal(r, first, n, (float *)(r->out + at));
+            continue;
+        }
+        draw_words(r, first, step, n, words);
+        if (r->kind == MP_DROPOUT) drop(r, words, r->x + at, n, r->out + at);
+        else for (ptrdiff_t j = 0; j < n; j++) ((float *)(r->out + at))[j] = (float)(words[j] >> 40) * 0x1p-24f;
+    }
+}
+
+void mp_run_random(void *context, ptrdiff_t task) {
+    const mp_random *r = context;
+    if (r->kind == MP_NEXT_KEY) {
+        uint32_t *out = (uint32_t *)r->out;
+        out[0] = r->key[0], out[1] = r->key[1] + 1;
+        return;
+    }
+    const ptrdiff_t end = mp_min((task + 1) * r->share, lines_of(r));
+    for (ptrdiff_t line = task * r->share; line < end; line++) {
+        ptrdiff_t number = 0;
+        for (ptrdiff_t axis = r->axes - 2, rest = line; axis >= 0; rest /= r->shape[axis--])
+            number += rest % r->shape[axis] * r->step[axis];
+        run_line(r, line, number);
+    }
+}

@@ -1,0 +1,41 @@
+/* Random numbers that are counted: number i of a draw depends on the key of the draw and on i alone. They are the words
+ * of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011) in the order
+ * of numpy.random.Philox(key=[seed, draw]).random_raw(). */
+#ifndef MP_RANDOM_H
+#define MP_RANDOM_H
+
+#include "library/operation.h"
+#include "library/rows.h" /* MP_MOST_AXES */
+
+MP_SHARED_BEGIN
+
+typedef enum {
+    MP_DROPOUT,  /* x * factor where word i >> 11 is at least `least`, else +0 */
+    MP_UNIFORM,  /* float32 from 0 to below 1: 2^-24 times word i >> 40 */
+    MP_NORMAL,   /* float32, by the polar method of Marsaglia: see random.c */
+    MP_NEXT_KEY, /* (seed, draw + 1) */
+} mp_random_kind;
+
+typedef struct {
+    const mp_kernels *kernels;
+    mp_random_kind kind;
+    const uint32_t *key;       /* [2]: seed and draw, read when it runs */
+    const char *x;             /* of dropout: C-contiguous, in the format and shape of `out`; else NULL */
+    char *out;                 /* C-contiguous */
+    int format, size;          /* of x and `out`; bytes of an element */
+    uint64_t least;
+    float factor;
+    int axes;                  /* of `out`, at least one */
+    ptrdiff_t shape[MP_MOST_AXES];
+    ptrdiff_t step[MP_MOST_AXES]; /* numbers from one index to the next; 0 where an axis shares them */
+    ptrdiff_t share;           /* lines of a task: a line is the last axis */
+    int status;
+} mp_random;
+
+/* The operation RANDOM. */
+ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_random(void *context, ptrdiff_t task);
+int mp_random_is_large(const void *context);
+
+MP_SHARED_END
+#endif

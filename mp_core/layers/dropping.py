@@ -1,0 +1,219 @@
+"""Layers that change elements at random in training, and are the identity in inference."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.layers.configuration import data_format_of
+from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.pointwise import Identity
+from mp_core.layers.seeds import SeedGenerator
+from mp_core.ops.random import dropout, normal, uniform
+from mp_core.utilities.arguments import number, share
+
+__all__ = [
+    "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D",
+    "SpatialDropout3D",
+]  # fmt: skip
+
+_SEED = """seed : int or SeedGenerator, optional
+        Where the random numbers come from: the same seed gives the same numbers in every process. Default: any.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+_RATE = f"""
+
+    Parameters
+    ----------
+    rate : float
+        The share of elements that training changes, from 0 to 1.
+    {_SEED}"""
+
+
+class _Random(Identity):
+    """The identity, but in training."""
+
+    _parameters: ClassVar[str] = _RATE
+    rate: float
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__doc__ = f"{cls.__doc__}{cls._parameters}"
+
+    def __init__(self, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seed_generator = seed if isinstance(seed, SeedGenerator) else SeedGenerator(seed)
+        self.seed = self.seed_generator.seed if isinstance(seed, SeedGenerator) else seed
+
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
+        """Return the inputs, in training changed at random."""
+        if not training or not self._changes():
+            return inputs
+        return self._changed(floating(inputs, self._compute), self.seed_generator.next())
+
+    def _changes(self) -> bool:
+        return self.rate > 0
+
+    def _changed(self, inputs: Array, key: Array) -> Array:
+        raise NotImplementedError
+
+
+class _Dropping(_Random):
+    """A layer with a rate."""
+
+    _options: ClassVar[tuple[str, ...]] = ("rate", "seed")
+    _told = ("rate",)
+
+    def __init__(self, rate: float, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+        super().__init__(seed, **kwargs)
+        self.rate = share(rate, "rate")
+
+    def _changed(self, inputs: Array, key: Array) -> Array:
+        return dropout(inputs, key, self.rate, self._noise_shape(inputs))
+
+    def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
+        return None
+
+    def _odds(self) -> float:
+        """Return ``rate / (1 - rate)``."""
+        if self.rate == 1:
+            raise ValueError(f"`rate` of layer '{self.name}' must be below 1 in training; received 1")
+        return self.rate / (1 - self.rate)
+
+
+_NOISE_SHAPE = f"""
+
+    Parameters
+    ----------
+    rate : float
+        The share of elements that training changes, from 0 to 1.
+    noise_shape : sequence of int or None, optional
+        The shape of the random numbers: a length of 1 where all elements along an axis share one. Default: that of the
+        inputs; a length of None too.
+    {_SEED}"""
+
+
+class _DroppingTogether(_Dropping):
+    """A layer with a rate and a shape of the random numbers."""
+
+    _parameters = _NOISE_SHAPE
+    _options = ("rate", "noise_shape", "seed")
+
+    def __init__(
+        self,
+        rate: float,
+        noise_shape: Sequence[int | None] | None = None,
+        seed: int | SeedGenerator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(rate, seed, **kwargs)
+        if noise_shape is not None and not all(n is None or number(n, "noise_shape") >= 1 for n in noise_shape):
+            raise ValueError(f"`noise_shape` must have lengths from 1 on, or None; received {noise_shape!r}")
+        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+
+    def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
+        return self.noise_shape
+
+
+class Dropout(_DroppingTogether):
+    """The inputs, in training with a share of their elements set to 0 and the others divided by ``1 - rate``."""
+
+
+class AlphaDropout(_DroppingTogether):
+    """The inputs, in training changed at random so that the mean and the variance of what ``selu`` gives stay."""
+
+    def _changed(self, inputs: Array, key: Array) -> Array:
+        lowest = -1.6732632423543772 * 1.0507009873554805
+        self._odds()
+        factor = 1 / math.sqrt((1 - self.rate) * (1 + self.rate * lowest**2))
+        shift = -factor * lowest * self.rate
+        given = inputs.shape if self.noise_shape is None else self.noise_shape
+        shape = [n if own is None else own for own, n in zip(given, inputs.shape, strict=True)]
+        kept = uniform(key, shape) >= F32.type(self.rate)
+        return rounded(lambda x: np.where(kept, x, x.dtype.type(lowest)) * factor + shift, inputs)
+
+
+class GaussianDropout(_Dropping):
+    """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``."""
+
+    def _changed(self, inputs: Array, key: Array) -> Array:
+        deviation = math.sqrt(self._odds())
+        return rounded(lambda x: x * (ops.cast(normal(key, x.shape), x.dtype) * deviation + 1.0), inputs)
+
+
+class SpatialDropout1D(_Dropping):
+    """The inputs (batch, places, channels), in training with a share of the channels of each sample set to 0."""
+
+    def _noise_shape(self, inputs: Array) -> Sequence[int | None]:
+        return None, 1, None
+
+
+_PLACES = f"""
+
+    Parameters
+    ----------
+    rate : float
+        The share of channels that training sets to 0.
+    data_format : {{"channels_last", "channels_first"}}, optional
+    {_SEED}"""
+
+
+class _DroppingChannels(_Dropping):
+    """A layer with a rate and the place of the channels."""
+
+    _parameters = _PLACES
+    _options = ("rate", "seed", "data_format")
+    _rank: ClassVar[int]
+
+    def __init__(
+        self,
+        rate: float,
+        data_format: str | None = None,
+        seed: int | SeedGenerator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(rate, seed, **kwargs)
+        self.data_format = data_format_of(data_format)
+
+    def _noise_shape(self, inputs: Array) -> Sequence[int | None]:
+        places = (1,) * self._rank
+        return (None, *places, None) if self.data_format == "channels_last" else (None, None, *places)
+
+
+class SpatialDropout2D(_DroppingChannels):
+    """Images, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``."""
+
+    _rank = 2
+
+
+class SpatialDropout3D(_DroppingChannels):
+    """Volumes, in training with a share of the channels of each set to 0, and the others divided by ``1 - rate``."""
+
+    _rank = 3
+
+
+class GaussianNoise(_Random):
+    """The inputs, in training with random numbers added that have mean 0 and a given standard deviation."""
+
+    _parameters = f"""
+
+    Parameters
+    ----------
+    stddev : float
+        The standard deviation.
+    {_SEED}"""
+    _options = ("stddev", "seed")
+
+    def __init__(self, stddev: float, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+        super().__init__(seed, **kwargs)
+        self.stddev = number(stddev, "stddev", 0.0)
+
+    def _changes(self) -> bool:
+        return self.stddev > 0
+
+    def _changed(self, inputs: Array, key: Array) -> Array:
+        return rounded(lambda x: x + ops.cast(normal(key, x.shape), x.dtype) * self.stddev, inputs)

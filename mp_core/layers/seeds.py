@@ -1,0 +1,71 @@
+"""Where layers get their random numbers from."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.arrays.recorded import under_way
+from mp_core.autocast import AutoCastVariable
+from mp_core.ops.random import next_key
+from mp_core.utilities.arguments import integer
+
+__all__ = ["SeedGenerator"]
+
+
+class SeedGenerator:
+    """What hands out the keys of random numbers: (seed, 0), (seed, 1), (seed, 2), and so on.
+
+    Parameters
+    ----------
+    seed : int, optional
+        From 0 to 2**32 - 1. Default: one that NumPy draws.
+    name : str, optional
+
+    Attributes
+    ----------
+    state : AutoCastVariable of int32, shape (2,)
+        The next key. It is not trained, and no weight of the layer that has the generator.
+
+    Raises
+    ------
+    TypeError
+        `seed` is no integer.
+    ValueError
+        `seed` is out of range.
+
+    Notes
+    -----
+    While a plan of a training step is recorded, the next key becomes an output that is assigned to the state after each
+    run, so that each run draws other numbers.
+
+    Examples
+    --------
+    >>> generator = SeedGenerator(7)
+    >>> generator.next(), generator.next()
+    (array([7, 0], dtype=int32), array([7, 1], dtype=int32))
+    """
+
+    def __init__(self, seed: int | None = None, name: str | None = None) -> None:
+        own = int(np.random.default_rng().integers(1, 2**31)) if seed is None else integer(seed, "seed")
+        if not 0 <= own < 2**32:
+            raise ValueError(f"`seed` must be from 0 to 2**32 - 1; received {seed}")
+        self.seed, self.name = own, name or "seed_generator"
+        key = np.array([own, 0], np.uint32).view(np.int32)
+        self.state = AutoCastVariable(key, trainable=False, autocast=False, name=f"{self.name}_state")
+
+    def next(self, ordered: bool = True) -> Array:
+        """Return the key of the next draw. `ordered` is Keras', without effect: draws always have an order."""
+        key, recording = self.state.read_value(), under_way()
+        following = next_key(key) if recording is None else recording.call(next_key, (key,), {})
+        self.state.assign(following)
+        return key
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"seed": self.seed, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SeedGenerator":
+        """Return the generator of a configuration, at its first key."""
+        return cls(**config)

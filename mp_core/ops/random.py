@@ -1,0 +1,190 @@
+"""Random numbers that are counted: each depends on a key and its own index, so that any thread can compute any of them.
+
+A key is an array of uint32, (seed, draw). Number i of a key is word i of ``numpy.random.Philox(key=[seed, draw])``, so
+the same key gives the same numbers on any number of threads, on any CPU, and wherever a plan runs. In a plan a key is
+read when it runs: a variable that holds one and is assigned :func:`next_key` gives other numbers in each run.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, contiguous
+from mp_core.arrays.recorded import recordable
+from mp_core.core.convert import filled
+from mp_core.core.pairs import randomize
+from mp_core.utilities.arguments import kind_of, share
+
+__all__ = ["dropout", "next_key", "normal", "uniform"]
+
+
+@recordable
+def dropout(x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] | None = None) -> Array:
+    """Return `x` with a share `rate` of its elements set to 0, and the others divided by ``1 - rate``.
+
+    Element i is kept if number i of the key, ``(word >> 11) * 2**-53``, is at least `rate`: NumPy's
+    ``Generator(Philox(key=[seed, draw])).random()``. What is kept is multiplied by ``1 / (1 - rate)`` in float32 and
+    rounded once. The gradient is the same function of the upstream gradient: the mask is drawn again.
+
+    Parameters
+    ----------
+    x : array-like of float
+    key : ndarray of uint32, shape (2,)
+    rate : float
+        From 0 to 1.
+    noise_shape : sequence of int or None, optional
+        The shape of the numbers: a length of 1 where all elements along an axis are dropped together. None: that of
+        `x`, as is None for a length.
+
+    Returns
+    -------
+    ndarray
+        The shape and type of `x`.
+
+    Raises
+    ------
+    TypeError
+        `x` is not numeric, or `key` no ndarray of uint32.
+    ValueError
+        `rate` is not from 0 to 1, `key` has another shape, or `noise_shape` does not fit that of `x`.
+
+    Examples
+    --------
+    >>> dropout(np.ones(6, np.float32), np.array([1, 0], np.uint32), 0.5)
+    array([2., 2., 2., 2., 0., 0.], dtype=float32)
+    """
+    array, key, rate = as_float(x, "x"), _key(key), share(rate, "rate")
+    shared = _shared_axes(array.shape, noise_shape)
+    if rate == 1 or array.size == 0:
+        return filled(array.shape, array.dtype, 0.0)
+    if array.dtype is F64:
+        numbers = [1 if axis in shared else n for axis, n in enumerate(array.shape)]
+        random = np.random.Generator(_philox(key)).random(numbers)
+        return np.where(random >= rate, array * (1 / (1 - rate)), 0.0)
+    rows = contiguous(array)
+    out = np.empty(rows.shape, rows.dtype)
+    lines = (rows.reshape(1), out.reshape(1)) if rows.ndim == 0 else (rows, out)
+    randomize("dropout", FORMATS[rows.dtype], key, lines[1], lines[0], rate, shared)
+    return out
+
+
+@recordable
+def uniform(key: Array, shape: Sequence[int]) -> Array:
+    """Return random numbers from 0 to below 1: number i is ``(word >> 40) * 2**-24`` of word i of the key, in float32.
+
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (2,)
+    shape : sequence of int
+
+    Returns
+    -------
+    ndarray of float32
+
+    Raises
+    ------
+    TypeError
+        `key` is no ndarray of uint32.
+    ValueError
+        `key` has another shape.
+
+    Examples
+    --------
+    >>> uniform(np.array([1, 0], np.uint32), (3,)).round(3)
+    array([0.526, 0.965, 0.701], dtype=float32)
+    """
+    return _drawn("uniform", key, shape)
+
+
+@recordable
+def normal(key: Array, shape: Sequence[int]) -> Array:
+    """Return random numbers of the normal distribution with mean 0 and deviation 1, in float32.
+
+    Number i is ``x sqrt(-2 log(s) / s)`` with ``s = x^2 + y^2``, by the polar method of Marsaglia: x and y are the
+    first two numbers between -1 and 1 whose s is below 1, of words 0 and 1, then 2 and 3, of the Philox blocks of the
+    counters (i + 1, t, 0, 1), t = 0, 1, and so on.
+
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (2,)
+    shape : sequence of int
+
+    Returns
+    -------
+    ndarray of float32
+
+    Raises
+    ------
+    TypeError
+        `key` is no ndarray of uint32.
+    ValueError
+        `key` has another shape.
+
+    Examples
+    --------
+    >>> x = normal(np.array([1, 0], np.uint32), (10000,))
+    >>> bool(abs(x.mean()) < 0.05), bool(abs(x.std() - 1) < 0.05)
+    (True, True)
+    """
+    return _drawn("normal", key, shape)
+
+
+@recordable
+def next_key(key: Array) -> Array:
+    """Return the key of the next draw: (seed, draw + 1).
+
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (2,)
+
+    Returns
+    -------
+    ndarray, shape (2,)
+        Of the type of `key`.
+
+    Raises
+    ------
+    TypeError
+        `key` is no ndarray of uint32.
+    ValueError
+        `key` has another shape.
+
+    Examples
+    --------
+    >>> next_key(np.array([7, 0], np.uint32))
+    array([7, 1], dtype=uint32)
+    """
+    key = _key(key)
+    out = np.empty(2, key.dtype)
+    randomize("next key", FORMATS[F32], key, out)
+    return out
+
+
+def _drawn(kind: str, key: Array, shape: Sequence[int]) -> Array:
+    out = np.empty(tuple(shape), F32)
+    if out.size:
+        randomize(kind, FORMATS[F32], _key(key), out if out.ndim else out.reshape(1))
+    return out
+
+
+def _key(key: Any) -> Array:
+    """Return a key as kernels read it; raise if it is none. In plans keys are int32, of the same bits."""
+    if not isinstance(key, np.ndarray) or key.dtype not in (np.uint32, np.int32):
+        raise TypeError(f"`key` must be an ndarray of uint32; received {kind_of(key)}")
+    if key.shape != (2,):
+        raise ValueError(f"`key` must be (seed, draw), of shape (2,); received shape {key.shape}")
+    return contiguous(key)
+
+
+def _philox(key: Array) -> np.random.Philox:
+    return np.random.Philox(key=key.view(np.uint32).astype(np.uint64))
+
+
+def _shared_axes(shape: tuple[int, ...], noise_shape: Sequence[int | None] | None) -> tuple[int, ...]:
+    """Return the axes along which all elements have one number; raise unless a noise shape fits."""
+    given = shape if noise_shape is None else tuple(noise_shape)
+    fits = len(given) == len(shape) and all(own in (None, 1, n) for own, n in zip(given, shape, strict=True))
+    if not fits:
+        raise ValueError(f"`noise_shape` must have the lengths of {shape}, or 1 or None; received {noise_shape!r}")
+    return tuple(axis for axis, (own, n) in enumerate(zip(given, shape, strict=True)) if own == 1 != n)
