@@ -34,6 +34,7 @@ __all__ = [
     "constant",
     "finish",
     "is_recorded",
+    "names_of",
     "note_call",
     "note_offsets",
     "recordable",
@@ -210,9 +211,14 @@ class Recording:
         self._is_over = True
         HOLDING.pop(id(self), None)
 
+    def begin_noting(self, whole: dict[Callable[..., Any], Callable[..., Any]]) -> list[Noted]:
+        """Note calls from now on, in the list that this returns, and let variables be held; `whole`: see above."""
+        HOLDING[id(self)] = self
+        self.noted, self.whole = [], whole
+        return self.noted
+
     def hold(self, variable: Any, value: "Recorded", is_trained: bool) -> None:
         """Let a variable be a recorded array from now on; one that is trained cannot be assigned."""
-        HOLDING[id(self)] = self
         self._held[id(variable)] = Held(value, {}, is_trained)
 
     def held(self, variable: Any) -> Held | None:
@@ -378,15 +384,21 @@ def _operand_type(x: Any, common: np.dtype[Any]) -> np.dtype[Any]:
     return x.dtype.newbyteorder("=") if hasattr(x, "dtype") and x.dtype.name in _COMPUTED else common
 
 
+@functools.lru_cache(maxsize=256)
+def names_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of an operation's parameters; of a compiled one that does not tell, none."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        return ()
+
+
 def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Return the argument `out` of a call."""
     if "out" in kwargs:
         return kwargs["out"]
-    try:
-        names = list(inspect.signature(function).parameters)
-    except ValueError:  # of a compiled function, whose `out` is a keyword
-        return None
-    return args[names.index("out")] if "out" in names and names.index("out") < len(args) else None
+    names = names_of(function)[: len(args)]
+    return args[names.index("out")] if "out" in names else None
 
 
 def _is_writeable(x: Any) -> bool:

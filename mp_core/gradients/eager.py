@@ -52,8 +52,7 @@ class TapeRecording(EagerRecording):
         super().__init__()
         self.variables: dict[int, Any] = {}
         self._watches = watches_variables
-        self.noted, self.whole = [], WHOLE
-        HOLDING[id(self)] = self
+        self.calls = self.begin_noting(WHOLE)
 
     def held(self, variable: Any) -> Held | None:
         """Return what a variable is here, which it is from its first reading on."""

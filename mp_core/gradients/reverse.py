@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.arrays.conversion import cast_any
-from mp_core.arrays.recorded import Noted, Recorded, Recording
+from mp_core.arrays.recorded import Noted, Recorded, Recording, names_of
 from mp_core.core.convert import copied, copy_into, filled
 from mp_core.dtypes import is_float
 from mp_core.gradients.registry import Added, rule_of
@@ -188,7 +188,7 @@ def _recorded(tree: Any) -> Iterator[Recorded]:
 def _without_out(note: Noted) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call without `out`, which is None; what was given behind it has its name."""
     kwargs = {name: x for name, x in note.kwargs.items() if name != "out"}
-    names = [] if note.rule is not None else list(inspect.signature(note.function).parameters)
+    names = () if note.rule is not None else names_of(note.function)
     if "out" not in names[: len(note.args)]:
         return note.args, kwargs
     place = names.index("out")

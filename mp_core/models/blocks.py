@@ -271,8 +271,9 @@ class PositionBias(Part):
         far = np.log(np.maximum(apart, 1).astype(F32) / F32.type(exact)) / F32.type(math.log(_FARTHEST / exact))
         bucket = np.minimum(exact + (far * F32.type(half - exact)).astype(np.int64), half - 1)
         bucket = np.where(apart < exact, apart, bucket) + half * (distance < 0)
-        table = ops.cast(self.table.read_value(), F32)
-        return np.ascontiguousarray(table[bucket].transpose(2, 0, 1))[np.newaxis]
+        rows = ops.take_rows(self.table.read_value(), bucket, F32)
+        in_order = rows.transpose(2, 0, 1).reshape(-1)  # a copy
+        return in_order.reshape(1, -1, length, length)
 
 
 class Encoder(Part):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import F64, Array
-from mp_core.arrays.recorded import Noted, Recorded, Recording, under_way
+from mp_core.arrays.recorded import Recorded, Recording, under_way
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.core.changes import count
@@ -191,10 +191,9 @@ def differentiated(
     """Return what a function returns in a recording, and the gradients, which become part of it."""
     wanted = {id(variable) for variable in step.variables}
     values = {id(variable): value for variable, value in held}
+    noted = recording.begin_noting(WHOLE)
     for variable, value in held:
         recording.hold(variable, value, id(variable) in wanted)
-    noted: list[Noted] = []
-    recording.noted, recording.whole = noted, WHOLE
     result = step.function(*inputs, **options)
     recording.noted = None
     value, aux = result if step.has_aux else (result, None)

@@ -46,15 +46,12 @@ class GradientTape:
         self._persistent, self._watches = persistent, watch_accessed_variables
         self._recording: TapeRecording | None = None
         self._token: Token[Any] | None = None
-        self._noted: list[Any] = []
         self._is_used = False
 
     def __enter__(self) -> Self:
         if self._token is not None:
             raise ValueError("Tape is already recording.")
         self._recording, self._is_used = TapeRecording(self._watches), False
-        self._noted = self._recording.noted or []
-        self._recording.noted = self._noted
         self._token = begin(self._recording)
         return self
 
@@ -126,7 +123,7 @@ class GradientTape:
         try:
             seeds = [(x, _seed(recording, x, d)) for x, d in zip(targets, given, strict=True)]
             places = [self._source(x) for x in leaves(sources)]
-            found = gradients(recording, self._noted, seeds, [x for x in places if x is not None])
+            found = gradients(recording, recording.calls, seeds, [x for x in places if x is not None])
         finally:
             recording.noted, recording.is_readable = noted, readable
         values = iter(found)
