@@ -11,6 +11,10 @@ from mp_core.utilities.arguments import positive_integer
 __all__ = ["PyDataset", "to_categorical"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
     """Return rows of zeros with a 1 at the number of each class, in float32.
 
