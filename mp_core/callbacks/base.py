@@ -179,6 +179,10 @@ class CallbackList:
             callback.set_params(params)
         self._called = {name: _overridden(self.callbacks, name) for name in EVENTS}
 
+    def listens(self, name: str) -> bool:
+        """Whether a callback does something in the method of this name."""
+        return bool(self._called[name])
+
     def _add(self, kind: Any) -> Any:
         for callback in self.callbacks:
             if isinstance(callback, kind):

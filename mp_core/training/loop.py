@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from mp_core.callbacks import CallbackList
 from mp_core.training.batches import Batch, Batches, batch_parts
+from mp_core.training.trainer import Trainer
 from mp_core.utilities.arguments import integer, positive_integer
 
 __all__ = ["Fit", "Place", "evaluated", "fitted"]
@@ -61,9 +62,10 @@ def _epoch(model: Any, source: "_Source", epoch: int, first: int, callbacks: Any
     if not first:
         model.reset_metrics()
     callbacks.on_epoch_begin(epoch)
+    run, logs = _step_of(model, callbacks), None
     for batch in source.epoch(epoch, first):
         callbacks.on_train_batch_begin(step)
-        logs = model.train_step(batch_parts(batch))
+        logs = run(batch_parts(batch))
         step += 1
         compiled.place = Place(epoch, step)
         callbacks.on_train_batch_end(step - 1, logs)
@@ -71,7 +73,14 @@ def _epoch(model: Any, source: "_Source", epoch: int, first: int, callbacks: Any
             break
     if not step:
         raise ValueError("`x` has no batch for this epoch: the iterable is empty, or an earlier epoch has exhausted it")
-    return dict(logs if step > first else compiled.logs())
+    return dict(compiled.logs() if logs is None else logs)
+
+
+def _step_of(model: Any, callbacks: Any) -> Callable[[Any], Mapping[str, Any] | None]:
+    """Return the step of a model; it returns no logs if that is its own, and nobody looks at them."""
+    if type(model).train_step is Trainer.train_step and not callbacks.listens("on_train_batch_end"):
+        return model._compiled.train  # type: ignore[no-any-return]
+    return model.train_step  # type: ignore[no-any-return]
 
 
 class _Source:
