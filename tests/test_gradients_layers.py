@@ -1,7 +1,5 @@
 """The gradients of every layer: with respect to each variable and input, against central differences, and in plans."""
 
-import re
-
 import numpy as np
 import pytest
 from gradients import central_differences
@@ -14,10 +12,7 @@ WITHOUT = {
     "CategoryEncoding", "Discretization", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout",
     "GaussianDropout", "GaussianNoise", "Identity", "ActivityRegularization",
 }  # fmt: skip
-CASES = [
-    (name, *case) for name, *case in KINDS
-    if name not in WITHOUT and not re.search("Conv|Pooling|Padding|Concatenate|Sequential|MultiHead", name)
-]  # fmt: skip
+CASES = [case for case in KINDS if case[0] not in WITHOUT]
 
 
 def prepared(name, arguments, inputs, policy):
@@ -74,6 +69,7 @@ def test_plan_is_near_float64(name, arguments, shapes):
     for policy in ("float64", "float32"):
         layer, inputs, given = prepared(name, arguments, drawn, policy)
         found.append(step_of(layer, inputs, [*layer.trainable_variables, *given])[1]()[1])
+    largest = max(np.abs(exact).max() for exact in found[0])
     for exact, gradient in zip(*found, strict=True):
-        scale = np.abs(exact).max()
-        np.testing.assert_allclose(gradient, exact, rtol=0, atol=5e-5 * scale + 1e-7)
+        bound = 5e-5 * np.abs(exact).max() + 1e-6 * largest  # some are 0: that of the bias of keys
+        np.testing.assert_allclose(gradient, exact, rtol=0, atol=bound)
