@@ -26,6 +26,15 @@ _GEMMA = {
     "layer_types": ["sliding_attention", "full_attention"],
     "pad_token_id": 1,
 }
+_DEBERTA = {
+    "relative_attention": True,
+    "share_att_key": True,
+    "position_biased_input": False,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["p2c", "c2p"],
+    "type_vocab_size": 0,
+    "pad_token_id": 1,
+}
 ARCHITECTURES = {
     "bert": ("Bert", {}),
     "roberta": ("Roberta", {"pad_token_id": 1}),
@@ -42,6 +51,8 @@ ARCHITECTURES = {
     "electra": ("Electra", {"embedding_size": 16}),
     "electra as wide everywhere": ("Electra", {"embedding_size": 32}),
     "albert": ("Albert", {"embedding_size": 16, "num_hidden_layers": 3}),
+    "deberta-v3": ("DebertaV2", _DEBERTA | {"position_buckets": 16}),
+    "deberta-v3 without buckets": ("DebertaV2", _DEBERTA),
     "eurobert": (
         "EuroBert",
         {"num_key_value_heads": 2, **{f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "mask")}},
@@ -58,8 +69,10 @@ ARCHITECTURES = {
 }
 """Name -> how the names of its classes begin, and settings beside the sizes."""
 
+PLANNED = [name for name in ARCHITECTURES if not name.startswith("deberta")]
+"""Those that have plans."""
 SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start in {
-    "Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "ModernBert", "Electra",
+    "Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "ModernBert", "Electra", "DebertaV2",
 }]  # fmt: skip
 """Those whose heads for scores mp_core has."""
 

@@ -108,7 +108,7 @@ def test_attention_takes_masks_as_inputs(dtype):
     np.testing.assert_array_equal(causal(-x, 2 * y), layer(-x, 2 * y, use_causal_mask=True))
 
 
-@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+@pytest.mark.parametrize("name", random_models.PLANNED)
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_network_gives_the_bits_of_its_calls(name, masked):
     model = Model(random_models.made(name).config.to_dict())

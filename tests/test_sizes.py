@@ -131,7 +131,7 @@ def test_examples_differ_in_all_sizes():
         Sizes((3,), ())
 
 
-@pytest.mark.parametrize("name", random_models.ARCHITECTURES)
+@pytest.mark.parametrize("name", random_models.PLANNED)
 def test_no_lengths_make_a_network_read_beyond_its_positions(name):
     model = Model(random_models.made(name).config.to_dict())
     model.build((None, None))

@@ -229,10 +229,12 @@ class Attention(Part):
 class Block(Part):
     """Attention and a two-layer perceptron; what each adds to its input is normalized."""
 
+    attention_kind: type[Part] = Attention
+
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""
         width, inner = self.settings.hidden_size, self.settings.intermediate_size
-        self.attention = self.part(Attention, self.settings, shape=input_shape, name="attention")
+        self.attention = self.part(self.attention_kind, self.settings, shape=input_shape, name="attention")
         self.attention_norm = self.normalization("attention_norm")
         self.intermediate = self.dense("intermediate", inner, width, self.settings.hidden_act)
         self.output = self.dense("output", width, inner)

@@ -66,6 +66,10 @@ _HEADS = {
     "xlm-roberta": Head(tensors=_AFTER),
     "camembert": Head(tensors=_AFTER),
     "mpnet": Head(tensors=_AFTER),
+    "deberta-v2": Head(
+        tensors={"head/dense": "pooler.dense", "head/output": "classifier"},
+        entries={"activation": ("pooler_hidden_act", ACTIVATIONS)},
+    ),
     "electra": Head(tensors=_AFTER, activation="gelu"),
     "distilbert": Head(tensors={"head/dense": "pre_classifier", "head/output": "classifier"}, activation="relu"),
     "modernbert": Head(

@@ -17,6 +17,7 @@ from mp_core.forms import Inputs
 from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.architectures import Architecture, architecture_of
+from mp_core.models.architectures.deberta import DistanceEmbeddings
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.files import tensors_in
 from mp_core.models.gated import RootMeanSquare, TokenTypes
@@ -29,8 +30,8 @@ __all__ = ["Weights", "layers_of", "names_of", "read_model", "tensors_of"]
 Tensor = Array | QuantizedArray
 M = TypeVar("M", bound=Model)
 
-_FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias")
-"""The paths of tables whose rows are added to others: no product takes them, so they are floats under any policy."""
+_FLOATS = ("embeddings/position", "embeddings/token_type", "encoder/position_bias", "encoder/distances")
+"""The paths of tables that are no right operands of products: they are floats under any policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def _types(weights: Weights) -> str:
     return f"{weights.prefix}{weights.architecture.tensors['embeddings/token_type']}.weight"
 
 
-def _position_bias(weights: Weights, layer: PositionBias, name: str) -> None:
+def _position_bias(weights: Weights, layer: PositionBias | DistanceEmbeddings, name: str) -> None:
     layer.table.assign(weights.take(f"{name}.weight", *layer.table.shape))
 
 
@@ -274,6 +275,7 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     LayerNormalization: _normalization,
     Positions: _positions,
     PositionBias: _position_bias,
+    DistanceEmbeddings: _position_bias,
     RootMeanSquare: _root_mean_square,
     TokenTypes: _token_types,
 }
@@ -369,7 +371,7 @@ def _of_positions(weights: Weights, layer: Positions, name: str) -> dict[str, Te
     return tensors
 
 
-def _of_position_bias(weights: Weights, layer: PositionBias, name: str) -> dict[str, Tensor]:
+def _of_position_bias(weights: Weights, layer: PositionBias | DistanceEmbeddings, name: str) -> dict[str, Tensor]:
     return {weights.name(f"{name}.weight"): layer.table.numpy()}
 
 
@@ -390,6 +392,7 @@ _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     LayerNormalization: _of_normalization,
     Positions: _of_positions,
     PositionBias: _of_position_bias,
+    DistanceEmbeddings: _of_position_bias,
     RootMeanSquare: _of_root_mean_square,
     TokenTypes: _of_token_types,
 }

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mp_core.models.architectures.bert import BERT
+from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.gemma import GEMMA3
 from mp_core.models.architectures.modernbert import MODERNBERT
@@ -19,7 +20,7 @@ from mp_core.models.settings import choices, unexpected
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES: tuple[Architecture, ...] = (
-    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, MODERNBERT, NOMIC_BERT, GTE, EUROBERT,
+    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, EUROBERT,
     QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC,
 )  # fmt: skip
 

@@ -1,0 +1,227 @@
+"""DeBERTa-v3 [1]_: scores of attention also say how contents and distances go together.
+
+To the score of a query and a key are added those of the query and the distance, and of the key and the distance. These
+depend on the text, so there is no plan: texts run one by one through the operations.
+
+.. [1] P. He, J. Gao, W. Chen, "DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training with Gradient-Disentangled
+   Embedding Sharing", ICLR 2023.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded import UnseenError
+from mp_core.layers.side_by_side import side_by_side
+from mp_core.models.architectures.bert import BERT
+from mp_core.models.architectures.table import Architecture
+from mp_core.models.blocks import Block, Embeddings, Encoder, Part, Shape
+from mp_core.models.settings import KINDS, Settings, unexpected
+
+__all__ = ["DEBERTA"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebertaSettings(Settings):
+    """What ``config.json`` says about such a network.
+
+    Attributes
+    ----------
+    span : int
+        How many distances in each direction have vectors of their own.
+    farthest : int
+        Distances of at least so many tokens share the last of these; 0 if there are no such buckets.
+    """
+
+    span: int
+    farthest: int
+
+
+class WordEmbeddings(Embeddings):
+    """The vectors of tokens, normalized."""
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table and the norm."""
+        self.word = self.vocabulary("word")
+        self.norm = self.normalization("norm")
+
+    def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
+        """Return the tokens themselves: there are neither positions nor types."""
+        return ids
+
+    def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
+        """Return the vectors of tokens, with the axes of `ids` and one more, whatever their types and places."""
+        outputs: Array = self.norm(self.word(ids))
+        return outputs
+
+
+class DistanceEmbeddings(Part):
+    """The vectors of distances.
+
+    Attributes
+    ----------
+    table : AutoCastVariable, shape (2 * span, width)
+    """
+
+    settings: DebertaSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        self.table = self.add_weight((2 * self.settings.span, self.settings.hidden_size), "zeros", name="table")
+
+    def call(self, hidden: Array) -> Array:
+        """Return the table in the compute dtype, whatever the vectors of tokens are."""
+        rows: Array = self.table.derived(("rows", self._compute), lambda stored: ops.cast(stored, self._compute))
+        return rows
+
+
+@lru_cache(maxsize=8)
+def _places(span: int, farthest: int, length: int) -> Array:
+    """Return the row of the table for the distance of each query (first axis) from each key, shape (length, length)."""
+    distance = np.arange(length)[:, np.newaxis] - np.arange(length)
+    if farthest:
+        half = span // 2
+        apart = np.maximum(np.abs(distance), half).astype(F32)
+        far = np.log(apart / F32.type(half)) / np.log(F32.type((farthest - 1) / half)) * F32.type(half - 1)
+        bucket = (np.ceil(far) + half) * np.sign(distance)
+        distance = np.where(np.abs(distance) <= half, distance, bucket.astype(np.int64))
+    places: Array = np.clip(distance + span, 0, 2 * span - 1)
+    return places
+
+
+class DisentangledAttention(Part):
+    """Attention of the tokens of a text to each other and to the distances between them."""
+
+    settings: DebertaSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the projections."""
+        width = self.settings.hidden_size
+        names = ("query", "key", "value", "attention_output")
+        self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
+
+    def call(
+        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+    ) -> Array:
+        """Return as many vectors as there are in `hidden`, of padded texts; `bias` are the vectors of distances."""
+        if offsets is not None or bias is None:
+            raise UnseenError("attention to distances depends on the text: there is no plan for it")
+        s, size = self.settings, self.settings.head_size
+        heads = s.num_attention_heads, size
+        parts = side_by_side((self.query, self.key, self.value), hidden)
+        query, key, value = (part.reshape(*hidden.shape[:-1], *heads) for part in parts)
+        queries, keys = (layer(bias).reshape(-1, *heads) for layer in (self.query, self.key))
+        places, scale = _places(s.span, s.farthest, hidden.shape[1]), 1 / math.sqrt(3 * size)
+        context = []
+        for text in range(len(hidden)):  # one by one: the scores of a batch take much memory
+            rows = slice(text, text + 1)
+            added = _distant(query[text], keys, places) + _distant(key[text], queries, places.T).transpose(0, 2, 1)
+            own = None if keep is None else keep[rows]
+            context.append(ops.dot_product_attention(
+                query[rows], key[rows], value[rows], added[np.newaxis] * F32.type(scale), own, scale))  # fmt: skip
+        outputs: Array = self.attention_output(np.concatenate(context).reshape(hidden.shape))
+        return outputs
+
+
+def _distant(rows: Array, distances: Array, places: Array) -> Array:
+    """Return the products of the vectors of tokens with those of distances in float32, shape (heads, length, length).
+
+    `places` says which distance a token (first axis) has from another one (second axis).
+    """
+    products = ops.matmul(rows.transpose(1, 0, 2), distances.transpose(1, 2, 0), out_dtype=F32)
+    found: Array = np.take_along_axis(products, places[np.newaxis], axis=2)
+    return found
+
+
+class DebertaBlock(Block):
+    """BERT's block with this attention."""
+
+    attention_kind = DisentangledAttention
+
+
+class DebertaEncoder(Encoder):
+    """Blocks that share the normalized vectors of distances."""
+
+    settings: DebertaSettings
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the vectors of distances and the blocks."""
+        s = self.settings
+        self.distances = self.part(DistanceEmbeddings, s, shape=input_shape, name="distances")
+        self.norm = self.normalization("norm")
+        self.blocks = [
+            self.part(DebertaBlock, s, shape=input_shape, name=f"layer_{index}") for index in range(s.num_hidden_layers)
+        ]
+
+    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
+        """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
+        distances = self.norm(self.distances(hidden))
+        for block in self.blocks:
+            hidden = block(hidden, keep=keep, bias=distances, offsets=offsets)
+        return hidden
+
+
+_NEEDED: dict[str, tuple[Any, ...]] = {
+    "relative_attention": (True,),
+    "share_att_key": (True,),
+    "position_biased_input": (False,),
+    "norm_rel_ebd": ("layer_norm",),
+    "pos_att_type": (["p2c", "c2p"], ["c2p", "p2c"], "p2c|c2p", "c2p|p2c"),
+}
+"""Entry of ``config.json`` that tells the third version from those before -> the values that it may have."""
+
+
+class DebertaArchitecture(Architecture):
+    """DeBERTa as ``transformers`` writes it."""
+
+    def read(self, config: Mapping[str, Any], path: Any) -> Settings:
+        """Return the settings of a ``config.json``; raise ValueError if mp_core does not compute what it says."""
+        for entry, allowed in _NEEDED.items():
+            if config.get(entry) not in allowed:
+                raise unexpected(path, entry, config.get(entry), f"{allowed[0]!r}, as in DeBERTa-v3")
+        found: Any = super().read(config, path)
+        buckets, farthest = config.get("position_buckets", -1), config.get("max_relative_positions", -1)
+        for entry, value in (("position_buckets", buckets), ("max_relative_positions", farthest)):
+            fits, expected = KINDS[int]
+            if value != -1 and not fits(value):
+                raise unexpected(path, entry, value, f"-1 or {expected}")
+        farthest = found.max_position_embeddings if farthest == -1 else farthest
+        if buckets != -1 and not 2 <= buckets // 2 < farthest - 1:
+            raise unexpected(path, "position_buckets", buckets, f"-1 or an int from 4 to {2 * farthest - 3}")
+        settings: DebertaSettings = replace(
+            found, span=farthest if buckets == -1 else buckets, farthest=0 if buckets == -1 else farthest
+        )
+        return settings
+
+
+DEBERTA = DebertaArchitecture(
+    model_types=("deberta-v2",),
+    prefix="deberta.",
+    tensors={
+        path: name.replace("self.query", "self.query_proj").replace("self.key", "self.key_proj")
+        .replace("self.value", "self.value_proj")
+        for path, name in BERT.tensors.items()
+        if path not in ("embeddings/position", "embeddings/token_type")
+    }
+    | {"encoder/distances": "encoder.rel_embeddings", "encoder/norm": "encoder.LayerNorm"},
+    defaults=dict(BERT.defaults)
+    | {
+        "vocab_size": 128100,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "layer_norm_eps": 1e-7,
+    },
+    fixed={"type_vocab_size": 0, "padding_idx": None, "position_buckets": 0, "span": 0, "farthest": 0},
+    allowed={"type_vocab_size": (0,), "conv_kernel_size": (0,)},
+    settings=DebertaSettings,
+    embeddings=WordEmbeddings,
+    encoder=DebertaEncoder,
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""DeBERTa-v3: distances as transformers counts them, long texts, saved and opened again, what is refused."""
+
+import numpy as np
+import pytest
+import random_models
+
+from mp_core.models import BertEncoder, Model, Reranker
+from mp_core.models.architectures.deberta import _places
+
+CONFIG = {
+    "model_type": "deberta-v2",
+    "relative_attention": True,
+    "share_att_key": True,
+    "position_biased_input": False,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": "p2c|c2p",
+}
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(256, 512), (16, 40), (4, 30), (-1, 40)])
+@pytest.mark.parametrize("length", [1, 40, 600])
+def test_distances_are_those_of_transformers(buckets, farthest, length):
+    import torch
+
+    random_models.library()
+    from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
+
+    span, rows = farthest if buckets == -1 else buckets, torch.zeros(1, length, 1)
+    expected = build_relative_position(rows, rows, buckets, farthest)[0] + span
+    received = _places(span, 0 if buckets == -1 else farthest, length)
+    np.testing.assert_array_equal(received, expected.clamp(0, 2 * span - 1).numpy())
+
+
+@pytest.mark.parametrize("policy", ["float32", "int8_from_mixed_bfloat16"])
+def test_a_folder_that_is_saved_gives_the_same_embeddings_whatever_the_batch(tmp_path, policy):
+    texts = ["a b c", "h g f e d c b a a b", "d"]
+    (tmp_path / "first").mkdir()
+    encoder = BertEncoder.from_folder(random_models.save(random_models.made("deberta-v3"), tmp_path / "first"), policy)
+    expected = encoder.encode(texts)
+    for batch_size in (1, 2):
+        np.testing.assert_array_equal(encoder.encode(texts, batch_size=batch_size), expected)
+    encoder.save(tmp_path / "second")
+    np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "second").encode(texts), expected)
+
+
+def test_long_texts_have_the_vectors_of_transformers(tmp_path):
+    network = random_models.made("deberta-v3", max_position_embeddings=300)
+    model = BertEncoder.from_folder(random_models.save(network, tmp_path)).model
+    ids, mask = random_models.ragged(1, (1, 130, 300))
+    expected = random_models.outputs(network, ids, mask)
+    errors = np.linalg.norm(model(ids, mask=mask) - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert errors[mask > 0].max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"relative_attention": False}, "relative_attention is False; expected True, as in DeBERTa-v3"),
+        ({"share_att_key": None}, "share_att_key is None; expected True"),
+        ({"position_biased_input": True}, "position_biased_input is True; expected False"),
+        ({"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'; expected 'layer_norm'"),
+        ({"pos_att_type": ["c2p"]}, "pos_att_type is .'c2p'.; expected"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size is 3; expected 0"),
+        ({"type_vocab_size": 2}, "type_vocab_size is 2; expected 0"),
+        ({"position_buckets": 0}, "position_buckets is 0; expected -1 or a positive int"),
+        ({"position_buckets": 2}, "position_buckets is 2; expected -1 or an int from 4"),
+        ({"position_buckets": 4000}, "position_buckets is 4000; expected -1 or an int from 4 to 1021"),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_name(entries, message):
+    with pytest.raises(ValueError, match=f"`config`: {message}"):
+        Model(CONFIG | entries)
+
+
+def test_the_head_of_its_rerankers_has_the_activation_of_its_pooler(tmp_path):
+    import test_reranker
+
+    network = test_reranker.written(tmp_path, "deberta-v3", pooler_hidden_act="tanh")
+    received = Reranker.from_folder(tmp_path).predict(test_reranker.PAIRS, activation="linear")
+    expected = test_reranker.logits(network, tmp_path, test_reranker.PAIRS)[:, 0]
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
