@@ -224,3 +224,35 @@ def test_assignments_of_a_plan_without_gradients_are_refused():
     mean = AutoCastVariable(np.float32([[2.0]]), trainable=False, name="mean")
     with pytest.raises(ValueError, match="an assignment to variable 'mean'"):
         mp.compile(lambda x: mean.assign(mp.matmul(x, x)), np.ones((1, 1), np.float32))
+
+
+QUANTIZED = ["int8", "int8/weight_only", "int8/weight_only/8", "int8/fixed", "int4/16", "int4/-1", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("mode", QUANTIZED)
+def test_quantized_layers_pass_gradients_on_by_the_numbers_that_their_codes_stand_for(mode, policy):
+    layer, x = layers.Dense(8, "relu", dtype=policy), random(20, 32).astype(np.float32)
+    layer.build((None, 32))
+    if mode == "int8/fixed":
+        model = layers.Sequential([layer])
+        model(x)
+        layer = mp.calibrate(model, x, f"int8_from_{policy}").layers[0]
+    else:
+        layer.quantize(mode)
+    rows = AutoCastVariable(x)
+    weights = mp.cast(random(20, 8), layer.compute_dtype)
+
+    def value():
+        return mp.sum(mp.multiply(layer(rows.value), weights), out_dtype="float32")
+
+    result, (found,) = mp.value_and_grad(value, [rows])()
+    assert result == value()
+    matrix = layer.form.matrix
+    matrix = mp.dequantize(matrix) if isinstance(matrix, mp.QuantizedArray) else matrix
+    fixed = layer.form.inputs
+    matrix = matrix if fixed is None else matrix / fixed.scale
+    d = weights.astype(np.float64) * (np.asarray(layer(x), np.float64) > 0)
+    expected = d @ matrix.astype(np.float64)
+    unit = 2.0**-8 if "bfloat16" in policy else 2.0**-22
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * unit * np.abs(expected).max())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import F32, F64, cast
+from mp_core.arrays import F32, F64, Array, cast
 from mp_core.arrays.conversion import cast_any
 from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
@@ -19,8 +19,9 @@ from mp_core.dtypes import parse as parse_dtype
 from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.gradients.registry import Added, gradient_of
 from mp_core.gradients.sums import sum_rows
-from mp_core.ops import PackedMatrix, dynamic_matmul, matmul
+from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.contraction import einsum, parse
+from mp_core.ops.elementwise import computed
 from mp_core.ops.rows import activate
 from mp_core.quantization import QuantizedArray, dequantize
 
@@ -59,6 +60,24 @@ def _(
 ) -> dict[str, Any]:  # fmt: skip
     inner = _inner(d, result, activation)
     return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
+
+
+@gradient_of(fixed_matmul)
+def _(
+    d: Any, result: Any, a: Any, b: Any, scales: Any, zeros: Any, *, bias: Any = None, activation: Any = None
+) -> dict[str, Any]:  # fmt: skip
+    if activation is None:
+        inner = d
+    elif activation in FROM_RESULT:
+        inner = _inner(d, result, activation)
+    else:  # the argument of the activation again, as the product rounds it
+        inner = activation_gradient(activation, d, fixed_matmul(a, b, scales, zeros, bias=bias), d.dtype)
+
+    def of_rows(dtype: Any) -> Any:
+        """`b` stands for the matrix times the scales of its rows."""
+        return computed("divide", matmul(inner, _transposed(b, inner.dtype), out_dtype=F32), scales, dtype=dtype)
+
+    return {"a": of_rows, "bias": _bias(inner)}
 
 
 def _inner(d: Any, result: Any, activation: Any) -> Any:
@@ -106,13 +125,29 @@ def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool) -> An
 
 def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
     """Return the right operand with its last two axes exchanged; one that is packed or quantized as floats, packed."""
+    wide = F64 if dtype == F64 else F32
     if isinstance(b, PackedMatrix):
-        b = b.unpack()
-    elif not isinstance(b, QuantizedArray):
+        floats = _unpacked(b, wide)
+    elif isinstance(b, QuantizedArray):
+        floats = dequantize(b, wide)
+    else:
         return b.reshape(1, -1) if b.ndim == 1 else b.swapaxes(-1, -2)
-    floats = dequantize(b, F64 if dtype is F64 else F32) if isinstance(b, QuantizedArray) else b
     floats = floats.swapaxes(-1, -2)
-    return cast(floats, F64) if dtype is F64 else ops.pack(floats, dtype=dtype)
+    return floats if dtype == F64 else ops.pack(floats, dtype=dtype)
+
+
+def _unpacked(b: PackedMatrix, dtype: np.dtype[Any]) -> Array:
+    """Return the elements for which a packed matrix stands."""
+    codes = cast(b.unpack(), dtype)
+    if b.zero_point is not None:
+        codes = codes - cast(b.zero_point, dtype)
+    if b.scale is None:
+        return codes
+    scale = cast(b.scale, dtype)
+    if b.group_size:
+        scale = np.repeat(scale, b.group_size, axis=0)[: codes.shape[-2]]
+    elements: Array = codes * scale
+    return elements
 
 
 # ---- einsum
