@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays.formats import CASTS
 from mp_core.arrays.received import F32, F64, Array, asarray, check_out, imported, imported_out, may_overlap
-from mp_core.arrays.recorded import recordable, refuse_recorded
+from mp_core.arrays.recorded import comes_from_input, recordable, refuse_recorded, with_numbers
+from mp_core.core import pairs as _pairs
 from mp_core.core.convert import convert
 from mp_core.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.utilities.arguments import boolean
@@ -20,6 +21,7 @@ FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in C
 
 
 @recordable
+@with_numbers
 def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) -> Array:
     """:func:`cast` for all types, layouts and overlaps."""
     saturate = boolean(saturate, "saturate")
@@ -38,6 +40,8 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
     by_numpy = target is F64 or (x.dtype is F64 and target is F32)
     if source_format is not None and target_format is not None and not by_numpy:
         convert(x, result, source_format, target_format, saturate)
+    elif _has_step(x, target) and not saturate and comes_from_input(x):
+        _cast_by_step(x, result)
     else:
         refuse_recorded(x, f"a cast from {x.dtype} to {wanted} by NumPy")
         # A signaling NaN becomes a quiet one without a word; of NaN as an integer NumPy warns.
@@ -45,6 +49,18 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
         with np.errstate(over="ignore", invalid=invalid):
             (_cast_to_stored if name_of(target) in STORED else _cast_by_numpy)(x, result, saturate)
     return result if out is None else out
+
+
+def _has_step(x: Array, target: np.dtype[Any]) -> bool:
+    """Whether plans can cast integers or booleans to a float: by float32, and rounded once."""
+    exact = target is F32 or (x.dtype.itemsize == 1 and target in FORMATS and target is not F64)
+    return x.dtype in _pairs.INTEGERS and x.size > 0 and exact
+
+
+def _cast_by_step(x: Array, out: Array) -> None:
+    shape = x.shape or (1,)
+    formats = (_pairs.INTEGERS[x.dtype],)
+    _pairs.elementwise("positive", 0, (x.reshape(shape),), formats, out.reshape(shape), FORMATS[out.dtype])
 
 
 def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:

@@ -31,6 +31,7 @@ __all__ = [
     "UnseenError",
     "begin",
     "call_recorded",
+    "comes_from_input",
     "constant",
     "finish",
     "is_recorded",
@@ -650,10 +651,16 @@ def note_offsets(offsets: np.ndarray[Any, Any], rows: int, shortest: int = 0, lo
         recording.note_offsets(offsets, rows, shortest, longest)
 
 
+def comes_from_input(x: np.ndarray[Any, Any]) -> bool:
+    """Whether the recording, if there is one, would have to repeat what reads an array: it comes from an input."""
+    recording = under_way()
+    return recording is not None and not recording.is_eager and recording.tape.find(_address(x)) is not None
+
+
 def refuse_recorded(x: np.ndarray[Any, Any], what: str) -> None:
     """Raise UnseenError if an array, which NumPy is about to read, comes from an input of the recording."""
     recording = under_way()
-    if recording is not None and not recording.is_eager and recording.tape.find(_address(x)) is not None:
+    if recording is not None and comes_from_input(x):
         recording.refuse(what)
 
 

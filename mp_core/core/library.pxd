@@ -314,7 +314,7 @@ cdef extern from "library/row_sums.h" nogil:
 
 cdef extern from "library/elementwise.h" nogil:
     enum:
-        MP_BOOL
+        MP_BOOL, MP_BYTE
 
     ctypedef int mp_elementwise_function
     const char *const *const mp_elementwise_names

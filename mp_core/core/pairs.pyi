@@ -7,6 +7,7 @@ _Array = np.ndarray[Any, Any]
 BOOL: int
 FUNCTIONS: dict[str, int]
 RANDOM: dict[str, int]
+INTEGERS: dict[np.dtype[Any], int]
 
 def elementwise(
     name: str, activation: int, operands: tuple[_Array, ...], formats: tuple[int, ...], out: _Array, out_format: int

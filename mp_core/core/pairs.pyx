@@ -1,14 +1,16 @@
 """Functions of elements (library/elementwise.h), vectors that turn with their positions (library/rotary.h), sums over
 windows (library/windows.h) and random numbers (library/random.h)."""
 
+import numpy as np
+
 cimport numpy as cnp
 from libc.math cimport ceil
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport mp_activation, mp_element_bytes
+from mp_core.core.header cimport MP_I8, MP_I32, mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_BOOL, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM, MP_OPERATION_ROTARY,
+    MP_BOOL, MP_BYTE, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM, MP_OPERATION_ROTARY,
     MP_OPERATION_WINDOWS, mp_cost, mp_elementwise, mp_elementwise_names, mp_elementwise_operands, mp_join_axes,
     mp_recorder, mp_rotary,
 )
@@ -21,6 +23,7 @@ cnp.import_array()
 
 BOOL = MP_BOOL  # as a format
 RANDOM = {"dropout": MP_DROPOUT, "uniform": MP_UNIFORM, "normal": MP_NORMAL, "next key": MP_NEXT_KEY}
+INTEGERS = {np.dtype("bool"): MP_BYTE, np.dtype("uint8"): MP_BYTE, np.dtype("int8"): MP_I8, np.dtype("int32"): MP_I32}
 FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
 while mp_elementwise_names[len(FUNCTIONS)] != NULL:
     FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
@@ -31,7 +34,8 @@ def elementwise(str name not None, int activation, tuple operands not None, tupl
     """out = function(activation(first), second, ...); `name` is of :data:`FUNCTIONS`.
 
     All have one shape, of at least one axis and without a length of 0; operands have any strides, and `out` is
-    C-contiguous. A format is that of a float, or BOOL: of the mask of "where", of the result of comparisons.
+    C-contiguous. A format is that of a float, BOOL (of the mask of "where", of the result of comparisons), or one of
+    :data:`INTEGERS` (of operands).
     """
     cdef mp_elementwise e
     cdef cnp.ndarray x

@@ -48,9 +48,26 @@ ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int re
     return mp_ceil_div(all, e->share);
 }
 
+/* n integers as float32, rounded to nearest even. */
+static void from_integers(const mp_operand *x, const char *at, ptrdiff_t stride, ptrdiff_t n, float *to) {
+    for (ptrdiff_t i = 0; i < n; i++, at += stride) {
+        int32_t word;
+        if (x->format == MP_BYTE) to[i] = (float)*(const uint8_t *)at;
+        else if (x->format == MP_I8) to[i] = (float)*(const int8_t *)at;
+        else {
+            memcpy(&word, at, sizeof word);
+            to[i] = (float)word;
+        }
+    }
+}
+
 /* n elements as float32: where they lie, or in a buffer. */
 static const float *widened(const mp_elementwise *e, const mp_operand *x, const char *at, ptrdiff_t n, float *buffer) {
     const ptrdiff_t stride = x->stride[e->axes - 1];
+    if (x->format == MP_BYTE || x->format == MP_I8 || x->format == MP_I32) {
+        from_integers(x, at, stride, n, buffer);
+        return buffer;
+    }
     if (x->format == MP_F32 && stride == x->size && (uintptr_t)at % sizeof(float) == 0) return (const float *)at;
     const mp_cast c = {.kernels = e->kernels, .src_format = x->format == MP_F32 ? MP_COPY : x->format,
                        .dst_format = MP_F32, .src_size = x->size, .dst_size = sizeof(float)};
@@ -67,6 +84,7 @@ static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n,
     switch (function) {
     case MP_NEGATIVE: for (ptrdiff_t i = 0; i < n; i++) out[i] = -x[i]; break;
     case MP_ABSOLUTE: for (ptrdiff_t i = 0; i < n; i++) out[i] = fabsf(x[i]); break;
+    case MP_AS_IT_IS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i]; break;
     case MP_SQUARE: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] * x[i]; break;
     default: for (ptrdiff_t i = 0; i < n; i++) out[i] = sqrtf(x[i]); break;
     }

@@ -10,6 +10,7 @@ MP_SHARED_BEGIN
 
 enum {
     MP_BOOL = -2,          /* as a format: bytes that are 0 or 1 */
+    MP_BYTE = -3,          /* as the format of an operand: numbers from 0 to 255 */
     MP_MOST_OPERANDS = 3,
     /* Elements, of which two are read and one is written, from which a second thread pays (November 2026; the CPU is
      * not recorded). */
@@ -43,7 +44,7 @@ static const int mp_elementwise_operands[] = {
 
 typedef struct {
     const char *data;
-    int format, size;                /* a float, or MP_BOOL; bytes of an element */
+    int format, size;                /* a float, MP_BOOL of masks, MP_BYTE, MP_I8 or MP_I32; bytes of an element */
     ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 where an axis is broadcast */
 } mp_operand;
 
