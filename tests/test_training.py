@@ -435,3 +435,36 @@ def test_predict_and_the_import_load_no_gradients():
         "print([n for n in sys.modules if n.startswith(('mp_core.gradients', 'mp_core.optimizers', 'mp_core.losses'))])"
     )
     assert processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# ---- the face of tf.keras
+
+
+def test_the_optimizer_is_wrapped_by_the_rule_of_the_generation_of_the_policy():
+    from mp_core import tf_keras
+    from mp_core.tf_keras.mixed_precision import experimental
+
+    for policy, scale in (
+        (experimental.Policy("mixed_float16", loss_scale=8.0), 8.0), (experimental.Policy("mixed_float16"), 2.0**15),
+        (experimental.Policy("mixed_float16", loss_scale=None), None), ("mixed_float16", 2.0**15), ("float32", None),
+        (experimental.Policy("float32", loss_scale=4.0), 4.0),
+    ):  # fmt: skip
+        start = tf_keras.Input((6,))
+        dense = tf_keras.layers.Dense(2, dtype="mixed_float16" if scale else "float32")
+        trained = tf_keras.Model(start, dense(start), dtype=policy)
+        trained.compile(optimizers.SGD(0.01), "mse")
+        found = getattr(trained.optimizer, "loss_scale", None)
+        assert (None if found is None else float(found)) == scale
+        before = trained.evaluate(X, Y, verbose=0)
+        trained.fit(X, Y, epochs=3, verbose=0)
+        assert trained.evaluate(X, Y, verbose=0) < before
+        assert int(trained.optimizer.iterations) == 12
+
+
+def test_a_stack_of_tf_keras_trains():
+    from mp_core import tf_keras
+
+    trained = tf_keras.Sequential([tf_keras.layers.Dense(8, activation="relu"), tf_keras.layers.Dense(2)])
+    trained.compile("adam", "mse")
+    losses = trained.fit(X, Y, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]

@@ -14,12 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from mp_core.tf_keras import backend, layers, mixed_precision, models, utils
 from mp_core.tf_keras.layer import Layer
-from mp_core.tf_keras.models import Sequential
+from mp_core.tf_keras.models import Model, Sequential
+from mp_core.training import Input
 
 if TYPE_CHECKING:
     from mp_core.tf_keras.tape import GradientTape
 
-__all__ = ["GradientTape", "Layer", "Sequential", "backend", "layers", "mixed_precision", "models", "utils"]
+__all__ = [
+    "GradientTape",
+    "Input",
+    "Layer",
+    "Model",
+    "Sequential",
+    "backend",
+    "layers",
+    "mixed_precision",
+    "models",
+    "utils",
+]
 
 
 def __dir__() -> list[str]:

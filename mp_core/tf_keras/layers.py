@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
-from mp_core import layers
+from mp_core import layers, training
 from mp_core.layers.sequential import add_face
 from mp_core.tf_keras.layer import Layer
+from mp_core.tf_keras.mixed_precision.experimental.optimizer import wrap_optimizer
 from mp_core.tf_keras.mixed_precision.policy import is_floating
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Embedding",
     "Layer",
     "LayerNormalization",
+    "Model",
     "Sequential",
     "Softmax",
 ]
@@ -69,8 +71,40 @@ class LayerNormalization(_Weighted, layers.LayerNormalization):
     """:class:`mp_core.layers.LayerNormalization` under tf.keras' rules."""
 
 
-class Sequential(Layer, layers.Sequential):
-    """:class:`mp_core.layers.Sequential` of layers under tf.keras' rules: as a stack, it casts nothing.
+class _Trained:
+    """What compiles a model by the rule of the generation of its policy."""
+
+    def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
+        return wrap_optimizer(optimizer, self.dtype_policy) if auto_scale_loss else optimizer  # type: ignore[attr-defined]
+
+
+class Model(_Trained, Layer, training.Model):
+    """:class:`mp_core.Model` under tf.keras' rules: of layers called with :func:`Input`, or a subclass with ``call``.
+
+    Parameters
+    ----------
+    inputs, outputs : KerasTensor, or list or dict of them, optional
+    **kwargs
+        Those of :class:`mp_core.Model`.
+
+    Raises
+    ------
+    TypeError
+        `inputs` or `outputs` are something else, or one of them is missing.
+
+    Examples
+    --------
+    >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
+    >>> start = training.Input((3,))
+    >>> model = Model(start, Dense(2)(start), dtype=Policy("mixed_float16", loss_scale=8.0))
+    >>> model.compile("sgd", "mse")
+    >>> float(model.optimizer.loss_scale)
+    8.0
+    """
+
+
+class Sequential(_Trained, Layer, training.Sequential):
+    """:class:`mp_core.Sequential` of layers under tf.keras' rules: as a stack, it casts nothing.
 
     Parameters
     ----------
@@ -104,17 +138,15 @@ class Sequential(Layer, layers.Sequential):
         autocast: bool = False,
         **kwargs: Any,
     ) -> None:
-        layers = [layers] if isinstance(layers, Layer) else layers
         super().__init__(layers=layers, name=name, autocast=autocast, **kwargs)
 
-    def add(self, layer: layers.Layer) -> None:
-        """Append a layer of this face."""
-        if not isinstance(layer, Layer):
+    def _add(self, layer: Any) -> None:
+        if not isinstance(layer, Layer | layers.InputLayer | training.KerasTensor):
             raise TypeError(
                 "The added layer must be an instance of class mp_core.tf_keras.Layer. "
                 f"Received: layer={layer!r} of type {type(layer)}."
             )
-        super().add(layer)
+        super()._add(layer)
 
     @classmethod
     def from_config(

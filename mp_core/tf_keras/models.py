@@ -1,5 +1,5 @@
-"""tf.keras' ``models``: the stack of layers."""
+"""tf.keras' ``models``: the models that train."""
 
-from mp_core.tf_keras.layers import Sequential
+from mp_core.tf_keras.layers import Model, Sequential
 
-__all__ = ["Sequential"]
+__all__ = ["Model", "Sequential"]
