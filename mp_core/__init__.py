@@ -11,7 +11,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans, gradients   compile, value_and_grad, grad, custom_gradient
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics, callbacks,
-                       load_model, utils
+                       load_model, random, utils
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         ops,
         optimizers,
         quantizers,
+        random,
         saving,
         tf_keras,
     )
@@ -113,6 +114,7 @@ _MODULES = (
     "plans",
     "quantization",
     "quantizers",
+    "random",
     "saving",
     "tf_keras",
     "training",
@@ -213,6 +215,7 @@ __all__ = [
     "qlinear_matmul",
     "quantize",
     "quantizers",
+    "random",
     "relu",
     "relu6",
     "rms_norm",

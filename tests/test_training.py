@@ -149,12 +149,40 @@ def test_steps_per_epoch_go_through_the_data_and_begin_again():
     assert seen == [*X[:, 0].tolist(), *X[:50, 0].tolist()]
 
 
+def test_the_seed_of_the_process_gives_the_weights_again():
+    digests = set()
+    for seed in (5, 5, 6):
+        mp.random.set_seed(seed)
+        trained = mp.Sequential([
+            mp.Input((6,)), layers.Dense(8, kernel_initializer="he_normal"), layers.Dropout(0.5), layers.Dense(2)
+        ])  # fmt: skip
+        trained.compile("adam", "mse")
+        trained.fit(X, Y, epochs=2, verbose=0)
+        digests.add(digest(trained))
+    mp.random.set_seed(None)
+    assert len(digests) == 2
+    with pytest.raises(ValueError, match="`seed` must be from 0"):
+        mp.random.set_seed(-1)
+
+
+@pytest.mark.parametrize("name", ["glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_normal"])
+def test_initial_weights_have_the_variance_of_keras(name):
+    layer = layers.Dense(300, kernel_initializer=name)
+    layer.build((None, 200))
+    want = {"glorot": 2 / 500, "he": 2 / 200, "lecun": 1 / 200}[name.partition("_")[0]]
+    kernel = layer.kernel.numpy().astype(np.float64)
+    assert kernel.var() == pytest.approx(want, rel=0.03)
+    assert abs(kernel.mean()) < 4 * np.sqrt(want / kernel.size)
+
+
 def test_a_shuffled_fit_is_the_same_again():
     digests = set()
     for _ in range(2):
+        mp.random.set_seed(1)
         trained = compiled("adam")
         trained.fit(X, Y, epochs=3, verbose=0)
         digests.add(digest(trained))
+    mp.random.set_seed(None)
     assert len(digests) == 1
 
 
@@ -168,6 +196,7 @@ def test_weights_do_not_depend_on_the_number_of_threads_or_the_instruction_set(p
         mp.config.set_isa(isa)
         try:
             with mp.config.num_threads(threads), mp.config.reproducible():
+                mp.random.set_seed(1)
                 trained = model(policy)
                 trained.compile("adam", "mse")
                 trained.fit(X, Y, epochs=2, verbose=0)
@@ -303,6 +332,7 @@ def _interrupted(tmp_path, **options):
                 raise KeyboardInterrupt
 
     backup = callbacks.BackupAndRestore(tmp_path / "backup", save_freq=1)
+    mp.random.set_seed(1)
     trained = compiled("adam")
     with pytest.raises(KeyboardInterrupt):
         trained.fit(X, Y, callbacks=[backup, Stop()], **options)
@@ -314,6 +344,7 @@ def _interrupted(tmp_path, **options):
 @pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 3}])
 def test_going_on_equals_not_having_stopped(tmp_path, options):
     options |= {"epochs": 3, "batch_size": 20, "verbose": 0}
+    mp.random.set_seed(1)
     whole = compiled("adam")
     want = whole.fit(X, Y, **options)
     trained, history = _interrupted(tmp_path, **options)
@@ -325,10 +356,12 @@ def test_going_on_equals_not_having_stopped(tmp_path, options):
 SCRIPT = """
     import sys, os, signal, hashlib, numpy as np, mp_core as mp
     from mp_core import callbacks, layers
+    mp.random.set_seed(4 if sys.argv[1] == "again" else 3)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((100, 6)).astype(np.float32)
     y = x @ rng.standard_normal((6, 2)).astype(np.float32)
-    model = mp.Sequential([mp.Input((6,)), layers.Dense(8, "relu"), layers.Dense(2, dtype="float32")])
+    model = mp.Sequential([mp.Input((6,)), layers.Dense(8, "relu"), layers.Dropout(0.2),
+                           layers.Dense(2, dtype="float32")])
     model = model.with_policy("mixed_float16")
     state = np.random.default_rng(1)
     model.set_weights([state.uniform(-0.5, 0.5, w.shape) for w in model.get_weights()])
@@ -362,7 +395,7 @@ def test_a_compiled_model_goes_through_a_file_with_its_optimizer(tmp_path):
     trained.save(tmp_path / "m.keras")
     again = mp.load_model(tmp_path / "m.keras")
     for each in (trained, again):
-        each.fit(X, Y, epochs=2, verbose=0)
+        each.fit(X, Y, epochs=2, shuffle=False, verbose=0)
     assert digest(again) == digest(trained)
     assert not mp.load_model(tmp_path / "m.keras", compile=False).compiled
 

@@ -7,6 +7,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import under_way
 from mp_core.autocast import AutoCastVariable
+from mp_core.layers.randomness import next_seed
 from mp_core.ops.random import next_key
 from mp_core.utilities.arguments import integer
 
@@ -19,7 +20,7 @@ class SeedGenerator:
     Parameters
     ----------
     seed : int, optional
-        From 0 to 2**32 - 1. Default: one that NumPy draws.
+        From 0 to 2**32 - 1. Default: the next one of the process, see :func:`mp_core.random.set_seed`.
     name : str, optional
 
     Attributes
@@ -47,7 +48,7 @@ class SeedGenerator:
     """
 
     def __init__(self, seed: int | None = None, name: str | None = None) -> None:
-        own = int(np.random.default_rng().integers(1, 2**31)) if seed is None else integer(seed, "seed")
+        own = next_seed() if seed is None else integer(seed, "seed")
         if not 0 <= own < 2**32:
             raise ValueError(f"`seed` must be from 0 to 2**32 - 1; received {seed}")
         self.seed, self.name = own, name or "seed_generator"

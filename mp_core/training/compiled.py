@@ -9,6 +9,7 @@ from mp_core import optimizers
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.scopes import called_in
 from mp_core.layers.building import added_losses
+from mp_core.layers.randomness import next_seed
 from mp_core.plans.backward import ValueAndGrad
 from mp_core.training.batches import Batch, number_of_samples
 from mp_core.training.loop import Place
@@ -51,7 +52,7 @@ class Compiled:
 
     def __init__(self, model: Any, optimizer: Any, given: dict[str, Any]) -> None:
         self.model, self.optimizer, self.given = model, optimizer, given
-        self.seed = 0
+        self.seed = next_seed()
         self.place, self.resumed = Place(0, 0), None
         self._losses = Losses(given["loss"], given["loss_weights"])
         self.metrics = Metrics(given["metrics"], given["weighted_metrics"])

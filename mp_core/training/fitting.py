@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mp_core.arrays import Array
 from mp_core.training.batches import Batch, batches_of, split
 from mp_core.training.loop import Fit, evaluated, fitted
 from mp_core.training.order import order_of
@@ -29,11 +30,17 @@ def fit(
     validation : dict
         The share of samples ``split``, the other ``data``, ``steps`` and ``batch_size``.
     """
-    order = order_of(model._compiled.seed) if boolean(shuffle, "shuffle") else None
+    compiled = model._compiled
+
+    def order(samples: int, epoch: int) -> Array:
+        return order_of(compiled.seed)(samples, epoch)  # the seed may be that of a training that goes on
+
     data, held = Batch(*data), validation["data"]
     if validation["split"] and held is None:
         data, held = split(data, validation["split"])
-    batches = batches_of(*data, batch_size=batch_size, class_weight=class_weight, order=order)
+    batches = batches_of(
+        *data, batch_size=batch_size, class_weight=class_weight, order=order if boolean(shuffle, "shuffle") else None
+    )
     validate = None if held is None else _validation(model, held, validation)
     return fitted(model, batches, Fit(**how, validate=validate))
 

@@ -1,6 +1,5 @@
 """Models: what Keras calls Model, Functional and Sequential. They are layers with the methods of a trainer."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Self, cast
 
@@ -157,7 +156,7 @@ class Sequential(Model, house.Sequential):
     58
     """
 
-    def __init__(self, layers: Sequence[Any] | None = None, name: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, layers: Any = None, name: str | None = None, **kwargs: Any) -> None:
         house.Sequential.__init__(self, None, name=name, **kwargs)
         given = [layers] if isinstance(layers, Layer | KerasTensor) else layers
         if not isinstance(given, list | tuple | None):

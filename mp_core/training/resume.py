@@ -8,10 +8,12 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.autocast.variable import as_stored, assign_each
+from mp_core.layers.seeds import SeedGenerator
 from mp_core.training.archive import storable, write_tree, written
 from mp_core.training.loop import Place
 from mp_core.utilities import hdf5
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.tree import leaves
 
 __all__ = ["load_state", "save_state"]
 
@@ -70,7 +72,9 @@ def load_state(model: Any, path: Any) -> None:
 
 def _variables(model: Any) -> list[AutoCastVariable]:
     """Return the weights, and the states of random numbers."""
-    return list({id(v): v for v in (*model.weights, *model.variables)}.values())
+    held = (item for layer in model.flatten() for item in leaves(vars(layer)))
+    states = {id(item.state): item.state for item in held if isinstance(item, SeedGenerator)}
+    return [*model.weights, *states.values()]
 
 
 def _of_metrics(compiled: Any) -> list[AutoCastVariable]:

@@ -1,18 +1,27 @@
 """Keras' ``utils`` that training needs."""
 
+import random
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array
+from mp_core.layers.randomness import set_seed
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["PyDataset", "to_categorical"]
+__all__ = ["PyDataset", "set_random_seed", "to_categorical"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def set_random_seed(seed: int) -> None:
+    """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, as Keras does."""
+    set_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
