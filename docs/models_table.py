@@ -18,7 +18,7 @@ _SEEN = {
     "albert": ("paraphrase-albert", (4.9e-7, 0.007, 0.038)),
     "deberta-v2": ("DeBERTa-v3, mxbai-rerank v1", (1.9e-6, 0.014, 0.038)),
     "modernbert": ("gte-modernbert, granite-embedding R2", (8.7e-7, 0.011, 0.026)),
-    "nomic_bert": ("nomic-embed-text, as transformers writes it", (4.1e-6, 0.032, 0.079)),
+    "nomic_bert": ("nomic-embed-text", (4.1e-6, 0.032, 0.079)),
     "gte": ("GTE v1.5 and mGTE, as transformers writes them", (4.5e-6, 0.024, 0.100)),
     "eurobert": ("EuroBERT", (2.8e-6, 0.018, 0.057)),
     "qwen3": ("Qwen3-Embedding", (1.5e-6, 0.014, 0.043)),

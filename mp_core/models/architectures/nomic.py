@@ -6,11 +6,32 @@
    Retrieval", 2024, arXiv:2407.19669.
 """
 
+from typing import Any
+
 from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
 from mp_core.models.gated import Layout
 
 __all__ = ["GTE", "NOMIC_BERT"]
+
+_OLD_NAMES = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "layer_norm_eps": "layer_norm_epsilon",
+}
+"""Setting -> what the folders of before transformers had the network call it."""
+_OLD_CHOICES: dict[str, tuple[Any, ...]] = {
+    "activation_function": ("swiglu",),
+    "rotary_emb_fraction": (1.0, 1),
+    "rotary_scaling_factor": (None,),
+    "rotary_emb_scale_base": (None,),
+    **dict.fromkeys(("prenorm", "parallel_block", "causal", "rotary_emb_interleaved", "use_rms_norm"), (False,)),
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), (False,)),
+}
+"""Entry of these folders -> the values that it may have: those of the published models."""
 
 NOMIC_BERT = GatedArchitecture(
     model_types=("nomic_bert",),
@@ -27,6 +48,8 @@ NOMIC_BERT = GatedArchitecture(
         "encoder/layer_{}/output": "encoder.layers.{}.mlp.fc2",
         "encoder/layer_{}/output_norm": "encoder.layers.{}.norm2",
     },
+    entries=_OLD_NAMES,
+    aliases=tuple(_OLD_NAMES),
     defaults=DEFAULTS | {"vocab_size": 30528, "max_position_embeddings": 2048, "hidden_act": "silu"},
     fixed=FIXED
     | dict.fromkeys(("qkv_bias", "output_bias", "gate_bias", "down_bias"), False)
@@ -34,7 +57,8 @@ NOMIC_BERT = GatedArchitecture(
         "norm_bias": True,
         "layout": Layout(joined=True, normed_inputs=False, normed_embeddings=True, root_mean_square=False),
     },
-    thetas={FULL: ("rope_theta", 1000.0)},
+    allowed=_OLD_CHOICES,
+    thetas={FULL: ("rotary_emb_base", 1000.0)},
 )
 GTE = GatedArchitecture(
     model_types=("gte",),
