@@ -12,6 +12,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     plans, gradients   compile, value_and_grad, grad, custom_gradient
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics, callbacks,
                        load_model, random, utils
+                       regularizers, constraints, load_model, utils
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         callbacks,
         checkpoint,
         config,
+        constraints,
         dtype_policies,
         dtypes,
         forms,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         optimizers,
         quantizers,
         random,
+        regularizers,
         saving,
         tf_keras,
     )
@@ -97,6 +100,7 @@ _MODULES = (
     "callbacks",
     "checkpoint",
     "config",
+    "constraints",
     "core",
     "dtype_policies",
     "dtypes",
@@ -115,6 +119,7 @@ _MODULES = (
     "quantization",
     "quantizers",
     "random",
+    "regularizers",
     "saving",
     "tf_keras",
     "training",
@@ -186,6 +191,7 @@ __all__ = [
     "choose_policy",
     "compile",
     "config",
+    "constraints",
     "custom_gradient",
     "dequantize",
     "dot_product_attention",
@@ -216,6 +222,7 @@ __all__ = [
     "quantize",
     "quantizers",
     "random",
+    "regularizers",
     "relu",
     "relu6",
     "rms_norm",

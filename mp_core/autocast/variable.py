@@ -97,7 +97,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     array([1., 2.], dtype=float16)
     """
 
-    __slots__ = ("_casts", "_overwrite", "_state", "name", "trainable")
+    __slots__ = ("_casts", "_overwrite", "_state", "constraint", "name", "regularizer", "trainable")
     _state: _State
     __array_priority__ = 100
 
@@ -124,6 +124,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         self.name = name
         self.trainable = trainable
         self._overwrite = False
+        self.constraint: Any = None
+        self.regularizer: Any = None
         self._casts = autocast and dtypes.is_float(target)
         self._set(as_stored(array, target, name, copy=is_shared(array)), 0)
 
@@ -351,6 +353,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             array = _frozen_cast(array, dtypes.parse(dtype))
         copy = type(self)(array, dtype=array.dtype, trainable=self.trainable, autocast=self._casts, name=self.name)
         copy._overwrite = self._overwrite
+        copy.regularizer, copy.constraint = self.regularizer, self.constraint
         return copy
 
     # ---- protocols
@@ -407,12 +410,14 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             "name": self.name,
             "trainable": self.trainable,
             "overwrite_with_gradient": self.overwrite_with_gradient,
+            "penalties": (self.regularizer, self.constraint),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = state_of(state, _STATE, "a pickled variable")
         value = asarray(state["value"], "value of a pickled variable")
         self.name, self.trainable = state["name"], state["trainable"]
+        self.regularizer, self.constraint = state.get("penalties", (None, None))
         self._casts = bool(state["casts"]) and dtypes.is_float(value.dtype)
         self.overwrite_with_gradient = state["overwrite_with_gradient"]
         self._set(value, state["version"])

@@ -111,6 +111,7 @@ class MultiHeadAttention(Layer):
 
     def _common(self) -> dict[str, Any]:
         return {
+            **self._penalties,
             "kernel_initializer": self.kernel_initializer,
             "bias_initializer": self.bias_initializer,
             "dtype": self.dtype_policy,

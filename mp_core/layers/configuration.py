@@ -17,7 +17,7 @@ _OF_TRAINING = ("renorm_momentum",)
 # Arguments of Keras' layers that are of no use here, with what turns them off.
 _WITHOUT_USE: dict[str, bool | None] = dict.fromkeys(
     (
-        "activity_regularizer", "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
+        "kernel_regularizer", "bias_regularizer", "embeddings_regularizer", "beta_regularizer",
         "gamma_regularizer", "kernel_constraint", "bias_constraint", "embeddings_constraint", "beta_constraint",
         "gamma_constraint", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "seed", "noise_shape",
         "input_length", "sliding_window", "renorm_clipping",

@@ -38,6 +38,7 @@ from mp_core.layers.building import (
 from mp_core.layers.configuration import arguments_of, check_without_use
 from mp_core.layers.contents import contents_of
 from mp_core.layers.filters import chooser
+from mp_core.layers.penalties import penalties_in, serialized
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
 from mp_core.quantization.codes import CODES
@@ -82,8 +83,11 @@ class Layer(VariableOwner):
     autocast : bool
         Whether floating-point arguments are cast to the compute dtype.
     **kwargs
-        Arguments of Keras' layers that mp_core does not have (regularizers, constraints ...), all of them off; and
-        the shape of a first layer's inputs (``input_shape`` ...), which is not needed.
+        Of a layer with ``kernel_initializer`` also ``kernel_regularizer`` and ``kernel_constraint`` (see
+        :mod:`mp_core.regularizers` and :mod:`mp_core.constraints`), and so for its other initializers; of every layer
+        ``activity_regularizer``, which adds what it says of the outputs to the loss of training. Arguments of
+        Keras' layers that mp_core does not have, all of them off; and the shape of a first layer's inputs
+        (``input_shape`` ...), which is not needed.
 
     Raises
     ------
@@ -132,6 +136,10 @@ class Layer(VariableOwner):
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        if kwargs:
+            penalties = penalties_in(kwargs, self._options)
+            if penalties:
+                self._penalties = penalties
         check_without_use(type(self).__name__, kwargs)
         if not isinstance(trainable, (bool, np.bool_)):
             raise ValueError(f"`trainable` must be a bool; received trainable={trainable!r}")
@@ -339,6 +347,13 @@ class Layer(VariableOwner):
         if found is not None:
             found.extend(leaves(loss))
 
+    def _add_activity(self, outputs: Any) -> None:
+        """Add what the activity regularizer says of the outputs, for each sample, to the loss of a step under way."""
+        regularizer = self._penalties.get("activity_regularizer")
+        if regularizer is not None and added_losses.get() is not None:
+            for x in leaves(outputs):
+                self.add_loss(regularizer(x) * (1.0 / x.shape[0]) if x.ndim and x.shape[0] else regularizer(x))
+
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.
 
@@ -383,7 +398,11 @@ class Layer(VariableOwner):
             outputs = self.call(*args, **kwargs)
         else:
             outputs = called_in(scope_dtype, scope, self.call, args, kwargs)
-        return outputs if self._output is self._compute else map_leaves(self._cast_output, outputs)
+        if self._output is not self._compute:
+            outputs = map_leaves(self._cast_output, outputs)
+        if self._penalties:
+            self._add_activity(outputs)
+        return outputs
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called_under(_build_lock, self._build_for, args, kwargs)
@@ -551,6 +570,7 @@ class Layer(VariableOwner):
         for option in self._options:
             value = getattr(self, option)
             config[option] = activations.serialize(value) if callable(value) else value
+        config |= serialized(self._penalties)
         layers = [part for part in self.flatten() if isinstance(part, Layer)]
         given = [self._policy() if part is self else policy_at(self._dtype_policy, part.path) for part in layers]
         parts = ((part, part._stated_form(policy)) for part, policy in zip(layers, given, strict=True))
@@ -563,7 +583,7 @@ class Layer(VariableOwner):
         """Return the layer of a configuration, Keras' own included.
 
         As in Keras, the constructor gets a plain policy by its name and any other as an object. Keras' arguments that
-        mp_core does not have (regularizers, constraints, seeds) must be off, its settings of quantizers the default
+        mp_core does not have must be off, its settings of quantizers the default
         ones. The shape of a first layer's inputs is not needed.
 
         Raises

@@ -241,12 +241,12 @@ class Identity(Layer):
 
 
 class ActivityRegularization(Identity):
-    """The identity: mp_core computes inference only.
+    """The identity, which adds ``l1 * sum(abs(x)) + l2 * sum(x**2)``, for each sample, to the loss of training.
 
     Parameters
     ----------
     l1, l2 : float
-        Penalties of training.
+        At least 0.
     **kwargs
         Those of :class:`Layer`.
     """
@@ -254,5 +254,12 @@ class ActivityRegularization(Identity):
     _options = ("l1", "l2")
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.l1, self.l2 = number(l1, "l1"), number(l2, "l2")
+        self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
+        penalty = {"class_name": "L1L2", "config": {"l1": self.l1, "l2": self.l2}} if self.l1 or self.l2 else None
+        super().__init__(activity_regularizer=penalty, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.pop("activity_regularizer", None)
+        return config

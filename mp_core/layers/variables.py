@@ -1,6 +1,7 @@
 """Objects that own variables, directly and through the layers among their attributes."""
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,11 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
 from mp_core.arrays import Array, asarray
-from mp_core.autocast import AutoCastVariable
+from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
 from mp_core.autocast.memory import frozen
 from mp_core.autocast.variable import as_stored, assign_each
 from mp_core.dtype_policies import standardize_dtype
-from mp_core.layers import initializers
+from mp_core.layers import initializers, penalties
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.tree import leaves
 
@@ -24,6 +25,8 @@ class VariableOwner:
 
     name: str
     trainable: bool
+    _penalties: Mapping[str, Any] = MappingProxyType({})
+    """Regularizers and constraints by the names of the arguments, such as ``kernel_regularizer``."""
 
     @property
     def variable_dtype(self) -> str:
@@ -45,8 +48,8 @@ class VariableOwner:
         dtype: DTypeLike | None = None,
         trainable: bool = True,
         autocast: bool = True,
-        regularizer: None = None,
-        constraint: None = None,
+        regularizer: Any = None,
+        constraint: Any = None,
         aggregation: str = "none",
         *,
         overwrite_with_gradient: bool = False,
@@ -66,8 +69,11 @@ class VariableOwner:
             Whether the variable comes first in :attr:`weights`.
         autocast : bool
             Whether it reads in the compute dtype.
-        regularizer, constraint, aggregation
-            Keras'; they must be off.
+        regularizer, constraint : callable, str or dict, optional
+            What the variable adds to :attr:`losses`, and what it becomes after each update. Default: those of the
+            layer's arguments, such as ``kernel_regularizer``.
+        aggregation
+            Keras'; it must be off.
         overwrite_with_gradient : bool
             Whether an optimizer takes its gradient for its new value.
         name : str
@@ -80,11 +86,8 @@ class VariableOwner:
             `shape` is a name, or not of integers from 0 on; `initializer` makes another shape; an argument that must be
             off is on.
         """
-        if regularizer is not None or constraint is not None or aggregation not in ("none", None):
-            raise ValueError(
-                "`regularizer` and `constraint` must be None and `aggregation` 'none'; received "
-                f"{regularizer!r}, {constraint!r} and {aggregation!r}"
-            )
+        if aggregation not in ("none", None):
+            raise ValueError(f"`aggregation` must be 'none'; received {aggregation!r}")
         if isinstance(shape, str):
             raise ValueError(f"`name` must be passed as a keyword argument. Received: shape={shape!r}")
         shape = () if shape is None else (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
@@ -101,8 +104,23 @@ class VariableOwner:
         value = frozen(asarray(value, "initializer"))  # made for this variable: nothing to copy
         variable = AutoCastVariable(value, dtype=target, trainable=trainable, autocast=autocast, name=name)
         variable.overwrite_with_gradient = overwrite_with_gradient
+        if trainable and dtypes.is_float(target):
+            variable.regularizer = self._penalty("regularizer", regularizer, name)
+            variable.constraint = self._penalty("constraint", constraint, name)
         self._variables.append(variable)
         return variable
+
+    def _penalty(self, kind: str, given: Any, name: str) -> Any:
+        """Return the regularizer or constraint of a variable: the one that is given, or that of an argument."""
+        if given is not None:
+            return penalties.module_of(kind).get(given)
+        return penalties.penalty_of(self._penalties, name, kind) if self._penalties else None
+
+    @property
+    def losses(self) -> list[Any]:
+        """What the regularizers of the trainable variables return, computed in the variables' own dtypes."""
+        with enable_auto_cast_variables(None):
+            return [v.regularizer(v) for v in self.trainable_variables if v.regularizer is not None]
 
     def __delattr__(self, name: str) -> None:
         value = vars(self).get(name)

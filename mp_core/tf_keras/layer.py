@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mp_core import dtypes, layers
-from mp_core.autocast import AutoCastVariable, enable_auto_cast_variables
+from mp_core.autocast import AutoCastVariable
 from mp_core.dtype_policies import standardize_dtype
 from mp_core.tf_keras.mixed_precision.policy import Policy, get, serialize, standardize
 from mp_core.utilities.arguments import boolean
@@ -49,7 +49,6 @@ class Layer(layers.Layer):
     """
 
     _get_policy = staticmethod(get)
-    _regularized: tuple[tuple[Callable[[AutoCastVariable], Any], AutoCastVariable], ...] = ()
 
     def add_weight(  # type: ignore[override]
         self,
@@ -59,7 +58,7 @@ class Layer(layers.Layer):
         initializer: Any = None,
         regularizer: Callable[[AutoCastVariable], Any] | None = None,
         trainable: bool | None = True,
-        constraint: None = None,
+        constraint: Any = None,
         use_resource: bool | None = None,
         synchronization: Any = None,
         aggregation: Any = None,
@@ -83,7 +82,8 @@ class Layer(layers.Layer):
             A function of the variable, which :attr:`losses` calls.
         trainable : bool, optional
             Whether the variable comes first in :attr:`weights`; None is True.
-        constraint : None
+        constraint : callable, optional
+            What the variable becomes after each update.
         use_resource, synchronization, aggregation
             TensorFlow's, without effect: there is one process, and its variables are arrays.
         experimental_autocast, autocast : bool
@@ -94,8 +94,6 @@ class Layer(layers.Layer):
         ------
         TypeError
             Another keyword argument, or a switch that is no bool.
-        ValueError
-            A `constraint`, which nothing here would apply.
         """
         for key, value in unknown.items():
             if key not in _WITHOUT_USE or value is not None:
@@ -104,25 +102,16 @@ class Layer(layers.Layer):
         if self.dtype_policy.name == "_infer":
             self.dtype_policy = Policy(target)
         follows = boolean(experimental_autocast if autocast is None else autocast, "autocast")
-        variable = super().add_weight(
+        return super().add_weight(
             shape=() if shape is None else shape,
             initializer=initializer,
             dtype=target,
             trainable=trainable is None or trainable,
             autocast=follows and self.compute_dtype != self.variable_dtype,
+            regularizer=regularizer,
             constraint=constraint,
             name=name or "variable",
         )
-        if regularizer is not None:
-            self._regularized += ((regularizer, variable),)
-        return variable
-
-    @property
-    def losses(self) -> list[Any]:
-        """What the regularizers of this layer and those below it return, computed in the variables' own dtypes."""
-        own = [layer for layer in self.flatten() if isinstance(layer, Layer)]
-        with enable_auto_cast_variables(None):
-            return [regularizer(variable) for layer in own for regularizer, variable in layer._regularized]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, which :meth:`from_config` takes back."""

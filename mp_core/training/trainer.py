@@ -324,7 +324,7 @@ class Trainer:
     @property
     def losses(self) -> list[Any]:
         """What regularizers say of the weights, and what layers have added by ``add_loss`` in the call under way."""
-        return list(added_losses.get() or ())
+        return [*cast(Any, super()).losses, *(added_losses.get() or ())]
 
     def _wrapped_optimizer(self, optimizer: Any, auto_scale_loss: bool) -> Any:
         """Return the optimizer with which the model trains under its policy."""

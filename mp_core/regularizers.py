@@ -1,0 +1,246 @@
+"""Regularizers: what large or similar weights cost, added to the loss, as in Keras 3; in the dtype of the variable."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array, asarray
+from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config
+from mp_core.utilities.arguments import number
+
+__all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "deserialize", "get", "serialize"]
+
+
+class Regularizer:
+    """The base of the regularizers: a subclass defines ``__call__(x)``, made of operations, and ``get_config()``."""
+
+    def __call__(self, x: Any) -> Any:
+        """Return the cost of a variable or an array, a number."""
+        return 0.0
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        raise NotImplementedError(f"{type(self).__name__} must define `get_config`")
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the regularizer with these arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        return cls(**own_config(config, cls.__name__))
+
+
+def _value(x: Any) -> Array:
+    """Return a variable as it reads here, and everything else as an array."""
+    if hasattr(x, "read_value"):
+        x = x.read_value()
+    return x if hasattr(x, "dtype") and hasattr(x, "shape") else asarray(x, "x")
+
+
+class L1L2(Regularizer):
+    """``l1 * sum(abs(x)) + l2 * sum(x**2)``.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        One is no number of at least 0.
+
+    Examples
+    --------
+    >>> L1L2(l1=0.5, l2=0.25)(np.float32([1.0, -2.0]))
+    np.float32(2.75)
+    """
+
+    def __init__(self, l1: float = 0.0, l2: float = 0.0) -> None:
+        self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
+
+    def __call__(self, x: Any) -> Any:
+        """Return the cost of a variable or an array, a number."""
+        x = _value(x)
+        parts = []
+        if self.l1:
+            parts.append(ops.sum(ops.absolute(x)) * self.l1)
+        if self.l2:
+            parts.append(ops.sum(ops.square(x)) * self.l2)
+        return sum(parts[1:], parts[0]) if parts else x.dtype.type(0)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"l1": self.l1, "l2": self.l2}
+
+
+class L1(L1L2):
+    """``l1 * sum(abs(x))``.
+
+    Parameters
+    ----------
+    l1 : float
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        It is no number of at least 0.
+
+    Examples
+    --------
+    >>> L1(0.5)(np.float32([1.0, -2.0]))
+    np.float32(1.5)
+    """
+
+    def __init__(self, l1: float = 0.01) -> None:
+        super().__init__(l1=l1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"l1": self.l1}
+
+
+class L2(L1L2):
+    """``l2 * sum(x**2)``.
+
+    Parameters
+    ----------
+    l2 : float
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        It is no number of at least 0.
+
+    Examples
+    --------
+    >>> L2(0.5)(np.float32([1.0, -2.0]))
+    np.float32(2.5)
+    """
+
+    def __init__(self, l2: float = 0.01) -> None:
+        super().__init__(l2=l2)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"l2": self.l2}
+
+
+class OrthogonalRegularizer(Regularizer):
+    """`factor` times the mean magnitude of the cosines between all pairs of rows, or columns, of a matrix.
+
+    Parameters
+    ----------
+    factor : float
+    mode : {"rows", "columns"}
+
+    Raises
+    ------
+    ValueError
+        An argument is not as above; a matrix has not two axes.
+
+    Examples
+    --------
+    >>> OrthogonalRegularizer(1.0)(np.float32([[1.0, 0.0], [0.0, 2.0]]))
+    np.float32(0.0)
+    """
+
+    def __init__(self, factor: float = 0.01, mode: str = "rows") -> None:
+        if mode not in ("rows", "columns"):
+            raise ValueError(f'`mode` must be "rows" or "columns"; received mode={mode!r}')
+        self.factor, self.mode = number(factor, "factor"), mode
+
+    def __call__(self, x: Any) -> Any:
+        """Return the cost of a matrix, a number."""
+        x = _value(x)
+        if x.ndim != 2:
+            raise ValueError(f"Inputs to OrthogonalRegularizer must have two axes; received the shape {x.shape}")
+        rows = ops.normalize(x if self.mode == "rows" else x.T)
+        n = rows.shape[0]
+        cosines = ops.absolute(ops.matmul(rows, rows.T) * (1 - np.eye(n, dtype=rows.dtype)))
+        return ops.sum(cosines) * (self.factor * 0.5 / max(n * (n - 1) / 2, 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"factor": self.factor, "mode": self.mode}
+
+
+_CLASSES: dict[str, Any] = {found.__name__: found for found in (L1, L2, L1L2, OrthogonalRegularizer)}
+_SHORT: dict[str, Any] = {
+    "l1": L1,
+    "l2": L2,
+    "l1l2": L1L2,
+    "l1_l2": L1L2,
+    "orthogonal_regularizer": OrthogonalRegularizer,
+}
+
+
+def serialize(regularizer: Any) -> dict[str, Any]:
+    """Return the class name and the configuration of a regularizer, as Keras writes them.
+
+    Raises
+    ------
+    TypeError
+        It is no regularizer.
+
+    Examples
+    --------
+    >>> serialize(L2(0.5))["config"]
+    {'l2': 0.5}
+    """
+    if not isinstance(regularizer, Regularizer):
+        raise TypeError(f"`regularizer` must be a Regularizer; received {regularizer!r}")
+    kind = type(regularizer)
+    own = _CLASSES.get(kind.__name__) is kind
+    return {
+        "module": "keras.regularizers" if own else None,
+        "class_name": kind.__name__,
+        "config": regularizer.get_config(),
+        "registered_name": None if own else kind.__name__,
+    }
+
+
+def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
+    """Return the regularizer of a :func:`serialize` dictionary.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It names no regularizer; its arguments are not those of the class.
+
+    Examples
+    --------
+    >>> deserialize({"class_name": "L2", "config": {"l2": 0.5}}).l2
+    0.5
+    """
+    found, own = class_and_config(config, _SHORT | known_classes(Regularizer, _CLASSES, custom_objects), "regularizer")
+    return found.from_config(own)
+
+
+def get(identifier: Any) -> Any:
+    """Return the regularizer of a name such as ``"l2"``, of a dictionary, a callable itself, or None for None.
+
+    Raises
+    ------
+    ValueError
+        `identifier` is none of these.
+
+    Examples
+    --------
+    >>> get("l1").l1
+    0.01
+    """
+    if identifier is None or (callable(identifier) and not isinstance(identifier, type)):
+        return identifier
+    if isinstance(identifier, str):
+        identifier = {"class_name": identifier, "config": {}}
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    raise ValueError(f"Could not interpret regularizer identifier: {identifier!r}")
