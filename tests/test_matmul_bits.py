@@ -106,6 +106,24 @@ def test_some_rows_of_a_matrix_in_memory(dtype, rng, isas):
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
+@pytest.mark.parametrize(("k", "n"), [(2049, 1500), (1027, 2304), (2110, 1281)])
+def test_one_row_of_a_packed_matrix_in_memory(dtype, k, n, rng, isas):
+    """Panels in turn: an odd number of groups, an incomplete group, panels that are left, whole ones or not."""
+    a, b = operands(rng, dtype, k, n)
+    packed, bias = mp.pack(b), rng.standard_normal(n, np.float32)
+    how = {} if dtype == "int8" else {"bias": bias, "activation": "gelu"}
+    cpu.set_isa(isas[0])
+    expected = mp.matmul(a[:2], packed, **how)
+    for isa in set(isas) - {"scalar"}:  # which takes minutes
+        cpu.set_isa(isa)
+        for threads in (1, 3):
+            with mp.config.num_threads(threads):
+                for row in range(2):
+                    assert_same_bits(mp.matmul(a[row : row + 1], packed, **how), expected[row : row + 1])
+    cpu.set_isa(isas[0])
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 66, 1024, 1025])
 @pytest.mark.parametrize("n", [15, 16, 17, 63, 64, 65, 300])
 def test_odd_lengths(dtype, k, n, rng, isas):

@@ -17,7 +17,7 @@ FILE = Path(__file__).parent / "data" / "plans.csv"
 INPUTS = ("shape", "dtype", "b_dtype", "layout", "isa", "order", "cpu", "caches", "threads")
 OUTPUTS = ("way", "small", "amx", "mc", "nc", "kc", "tasks", "from_memory", "prefetch", "scratch")
 ANOTHER_SET = [["bfloat16", "bfloat16", layout, "avx512_amx", "reproducible"] for layout in ("packed", "kn")]
-ZEN4, INTEL, SMALL = ("zen4", "32K 1024K"), ("intel_amx", "48K 2048K"), ("other", "32K 256K")
+ZEN4, INTEL, SMALL = ("zen4", "32K 1024K"), ("intel_amx", "48K 2048K"), ("zen4", "32K 256K")
 
 
 def problems():
@@ -41,6 +41,11 @@ def problems():
     for dtype, b_dtype in (("bfloat16", "bfloat16"), ("bfloat16", "int4"), ("int8", "int8"), ("uint8", "int8")):
         for shape in ("15x768x768", "16x768x768", "31x1025x768", "128x768x3072"):
             yield shape, dtype, b_dtype, "packed", "avx2", "reproducible", *SMALL, 1
+    for (dtype, b_dtype), shape in itertools.product(
+        (("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "int8"), ("float16", "float16")),
+        ("1x1024x1024", "1x64x64"),
+    ):
+        yield shape, dtype, b_dtype, "packed", "avx2", "reproducible", *SMALL, 1
     for layout, threads in itertools.product(("kn", "nk"), (1, 16)):
         yield "64x768x768", "bfloat16", "bfloat16", layout, "avx2", "reproducible", *SMALL, threads
     for layout, threads in itertools.product(("packed", "kn", "nk"), (1, 4)):
@@ -92,7 +97,7 @@ def test_a_plan_is_the_golden_one(row):
 @pytest.mark.parametrize("isa", [isa for isa in ("avx2", "neon") if isa in isas()])
 def test_float32_is_copied_into_micro_panels_where_it_pays(isa):
     def copied(m, k, n, **settings):
-        return product_plan(m, k, n, "float32", isa=isa, caches=(1 << 15, 1 << 19), **settings)["decoded"]
+        return product_plan(m, k, n, "float32", isa=isa, caches=(1 << 15, 1 << 19), **settings)["copied"]
 
     assert copied(97, 768, 768)
     assert not copied(96, 768, 768)

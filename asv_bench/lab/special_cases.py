@@ -1,8 +1,9 @@
 """What each special case of the core is worth on this CPU: `python special_cases.py FOLDER [CASE ...]`.
 
-The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case. Each
-of these builds is compared with the first one, as builds.py does it, on rows that the case is for. The table is printed
-as Markdown; docs/tuning.md has two of them side by side. What FOLDER holds already is neither built nor measured again.
+The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case, by
+meson's option `without` (mp_core/core/kernels/special_cases.h). Each of these builds is compared with the first one, as
+builds.py does it, on rows that the case is for. The table is printed as Markdown; docs/tuning.md has two of them. What
+FOLDER holds already is neither built nor measured again.
 
 A row's figure is time without the case over time with it, in the start where that is lowest for the best row, and
 highest for the worst one: what else the machine does hardly ever looks the same in every start.
@@ -20,18 +21,9 @@ from typing import NamedTuple
 import trees
 from builds import compare, names
 from tracked import cpu
-from trees import Edit
 
 import mp_core as mp
 
-KERNELS = "mp_core/core/kernels"
-LIBRARY = "mp_core/core/library"
-PLAN, PRODUCT = f"{LIBRARY}/plan.c", f"{LIBRARY}/product.c"
-PANEL, QUOTIENTS = f"{KERNELS}/products/panel.h", f"{KERNELS}/quantize/quotients.h"
-MICRO_KERNEL, PRODUCTS = f"{KERNELS}/products/micro_kernel.h", f"{KERNELS}/products/products.c"
-KINDS_DEF = f"{KERNELS}/products/kinds.def"
-KINDS, ROW, AVX2 = f"{KERNELS}/products/kinds.h", f"{KERNELS}/products/row_by_columns.h", f"{KERNELS}/simd/avx2.h"
-NEXT = "    f->next = NULL;\n"  # of the function that says what is prefetched
 SEED = 26  # of the order of the cells: where there is no time for all, some of every kind are measured
 FEW = r"(float32|bfloat16|int8) (1x1024x1024|8x1024x1024|16x4096x4096)"  # rows of a product that reads B above all
 MANY = r"(float32|bfloat16|int8) (64x768x768|128x768x3072|12x128x32x128)"
@@ -41,7 +33,11 @@ class Case(NamedTuple):
     name: str
     does: str
     cells: str  # a regular expression for the rows that it is for
-    edits: tuple[Edit, ...]
+
+    @property
+    def option(self) -> str:
+        """How meson's option `without` names it."""
+        return re.sub(r"\W+", "_", self.name).lower()
 
 
 CASES = (
@@ -50,196 +46,144 @@ CASES = (
         "Up to 24 rows of A (pairs: 18, integers: 6) are multiplied by row-major B where it lies; B is not packed "
         "first.",
         f"products {FEW} kn",
-        (Edit(PLAN, "if (fits_in_place(q, p)) {", "if (0 && fits_in_place(q, p)) {"),),
     ),
     Case(
         "transposed",
         "For up to 24 rows of A, pieces of transposed B that fit L1 are transposed and multiplied immediately; of int8 "
         "(12 rows), dot products along K.",
         f"products {FEW} nk",
-        (Edit(PLAN, "else if (fits_transposed(q, p)) {", "else if (0 && fits_transposed(q, p)) {"),),
     ),
     Case(
         "NC of row-major B",
         "Many panels are multiplied over one range of K before the next range, so that rows of B are read whole.",
         f"products {FEW} kn",
-        (Edit(PLAN, "p->nc_panels = mp_min(p->nc_panels, p->task_panels)", "p->nc_panels = 1"),),
     ),
     Case(
         "one row in place",
         "One row of A and row-major B: all columns are multiplied over some rows of B, their partial sums in a cache.",
         r"products \w+ 1x(1024x1024|4096x4096) kn",
-        (Edit(PANEL, "g->shape.m == 1 && g->shape.n > MP_PANEL", "0"),),
+    ),
+    Case(
+        "panels in turn",
+        "On AVX2 without VNNI, one row of A is multiplied by four packed panels from memory in turn.",
+        r"products (float32|bfloat16|int8) 1x(1024x1024|4096x4096) packed",
     ),
     Case(
         "prefetch packed",
         "The next range of a packed panel is prefetched while one is multiplied.",
         f"products {FEW} packed",
-        (Edit(PRODUCT, NEXT, f"{NEXT}    if (p->b.packed) return;\n"),),
     ),
     Case(
         "prefetch rows",
         "The next rows of row-major B are prefetched while some are multiplied.",
         f"products {FEW} kn",
-        (
-            Edit(
-                PRODUCT,
-                NEXT,
-                f"{NEXT}    if (!p->b.packed && p->b.cs == mp_element_bytes[p->b.format]) return;\n",
-            ),
-        ),
     ),
     Case(
         "prefetch rows, one row",
         "The same beside one row of A, line by line.",
         r"products \w+ 1x1024x1024 kn",
-        (Edit(PANEL, "if (prefetching) prefetch_lines(", "if (0) prefetch_lines("),),
     ),
     Case(
         "prefetch columns",
         "The next columns of transposed B are prefetched while some are multiplied.",
         f"products {FEW} nk",
-        (
-            Edit(
-                PRODUCT,
-                NEXT,
-                f"{NEXT}    if (!p->b.packed && p->b.cs != mp_element_bytes[p->b.format]) return;\n",
-            ),
-        ),
     ),
     Case(
         "memory or cache",
         "B that exceeds half of L2 is read in the order that suits memory.",
         f"products {FEW} (kn|nk)",
-        (Edit(PLAN, "p->from_memory = q->n", "p->from_memory = 0 * q->n"),),
     ),
     Case(
         "decode in registers",
         "Beside at most few_rows rows of A, codes of B are decoded in registers, not into a panel first.",
         r"products (bfloat16@int.|float8_e4m3fn) (1x1024x1024|8x1024x1024|16x4096x4096) packed",
-        (Edit(PLAN, "mc > mp_few_rows(q, p->arithmetic)", "mc > 0"),),
     ),
     Case(
         "decode into a panel",
         "Beside more rows of A, codes of B are decoded once, not in each register block.",
         r"products (bfloat16@int.|float8_e4m3fn|float16) (64x768x768|512x512x512|16x4096x4096) packed",
-        (Edit(PLAN, "mc > mp_few_rows(q, p->arithmetic)", "0"),),
     ),
     Case(
         "stores before loads",
         "Loads of the next register block wait for the stores that end this one, so nothing is spilled.",
         rf"products {MANY} (packed|kn)$",
-        (Edit(PRODUCTS, '__asm__ volatile("" ::: "memory")', "(void)0"),),
     ),
     Case(
         "two vectors at once",
         "On AVX-512, register blocks of more than three rows decode 8-bit floats two vectors at a time.",
         r"products float8_e4m3fn (1x1024x1024|8x1024x1024|16x4096x4096) packed",
-        (Edit(MICRO_KERNEL, "rows > 3 ? kinds[kind].at_once : ", "rows > 3 ? vectors : "),),
     ),
     Case(
         "made wider",
-        "On AVX2, beside more than few_rows_recoded rows of A, pairs of bfloat16 are multiplied as float32, and int8 "
-        "as int16.",
+        "On AVX2, beside 16 rows of A and more, pairs of bfloat16 are multiplied as float32, and int8 as int16.",
         r"products (bfloat16|bfloat16@int.|float8_e4m3fn|int8) (64x768x768|128x768x3072|512x512x512) (packed|nk)$",
-        (Edit(PLAN, "if (mc > kernels->few_rows_recoded", "if (0"),),
     ),
     Case(
         "micro-panels",
         "On AVX2 and AArch64, panels beside many rows of A are copied, decoded or made wider into micro-panels of 16 "
         "columns, of which longer ranges of K are multiplied at once.",
         r"products (float32|bfloat16|float16|int8) (64x768x768|128x768x3072|512x512x512|1024x1024x1024) packed",
-        (
-            Edit(KINDS, "MICRO_PANEL = MP_NR_VECTORS * MP_LANES", "MICRO_PANEL = MP_PANEL"),
-            Edit(KINDS_DEF, "#if MP_MR > 1 && MP_NR_VECTORS == 1", "#if 0"),
-        ),
     ),
     Case(
         "two groups in an iteration",
         "On AVX2, the loop along K of float32 multiplies two groups in an iteration.",
         r"products (float32|bfloat16|float16) (8x1024x1024|64x768x768|128x768x3072|512x512x512|1024x1024x1024) packed",
-        (Edit(KINDS, "return kinds[kind].format == MP_F32;", "return 0 * kind;"),),
     ),
     Case(
         "wide blocks of few rows",
         "On AVX2 and AArch64, register blocks of one row have 64 columns, those of two or three rows 32, not 16.",
         r"products (float32|bfloat16|float16|int8) (1x1024x1024|1x4096x4096|1x64x64|8x1024x1024) packed",
-        (
-            Edit(
-                KINDS,
-                "return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;",
-                "return sums / MP_MR;",
-            ),
-        ),
     ),
     Case(
         "columns where they lie",
         "One row is multiplied by columns of a transposed B where they lie: of float32, and on AVX-512 of bfloat16 and "
         "float16.",
         r"products (float32|bfloat16|float16) 1x(1024x1024|4096x4096|64x64) nk",
-        (Edit(ROW, "return g->shape.m == 1 && (0 MP_ROW", "return 0 && (0 MP_ROW"),),
     ),
     Case(
         "transposing by eight",
         "On AVX2, 8 columns at a time are transposed, since 16 of 16 words need 32 registers.",
         r"products (float32|bfloat16|int8) (8x1024x1024|16x4096x4096|64x768x768) nk",
-        (Edit(AVX2, "#define MP_NATIVE_TRANSPOSE\nV void transpose_words(", "V void not_used("),),
     ),
     Case(
         "small calls",
         "A product of fewer than 2^20 multiplications by one packed B has a small plan: one task, without ranges of K.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) packed",
-        (Edit(PLAN, "p->small = ", "p->small = 0 && "),),
     ),
     Case(
         "kept plans",
         "A thread keeps the plans of its last products.",
         r"products \w+ (1x64x64|4x16x16|16x64x64) (packed|kn|nk)",
-        (Edit(PRODUCT, "mp_find_plan(&q, &p->plan)", "mp_make_plan(&q, &p->plan)"),),
     ),
     Case(
         "even heights",
         "Rows of A are cut into register blocks as equally high as possible: seven rows into 4 and 3, not 6 and 1.",
         r"products \w+ (8x1024x1024|16x4096x4096|64x768x768|16x64x64|4x16x16) packed$",
-        (
-            Edit(
-                PANEL,
-                "fewest = g->shape.m / blocks, taller = g->shape.m % blocks",
-                "fewest = rows_of(kind) - 1, taller = blocks",
-            ),
-            Edit(PANEL, "rows = fewest + (block < taller);", "rows = at_most(g->shape.m - row, fewest + 1);"),
-            Edit(PANEL, "block < taller ? taller - block : blocks - block;", "1;"),
-        ),
     ),
     Case(
         "blocks in one call",
         "Register blocks of one height, one below the other, are one call of a micro-kernel.",
         f"products {MANY} packed$",
-        (Edit(PANEL, "block < taller ? taller - block : blocks - block;", "1;"),),
     ),
     Case(
         "epilogue in registers",
         "Scales, bias and narrowing are applied to the accumulators before they are stored.",
         f"products ({FEW}|{MANY}) packed",
-        (Edit(PANEL, ".place = place_of_epilogue(g, kind)", ".place = IN_MEMORY"),),
     ),
     Case(
         "zero points first",
         "Accumulators of int8 begin at the zero points' share of the sums.",
         "products int8 (64x768x768|128x768x3072|12x128x32x128|16x64x64) packed$|dynamic",
-        (Edit(PRODUCT, "if (!e->col_sum || p->a.row_zero ||", "if (1 || p->a.row_zero ||"),),
     ),
     Case(
         "streaming stores",
         "Results of casts and quantization that no cache can hold are stored past the caches.",
         f"casts {1 << 25} |quantize 4096x8192 .*(given|back)",
-        (Edit(f"{LIBRARY}/cast.h", "MP_STREAMED = 1 << 24", "MP_STREAMED = 1 << 30"),),
     ),
     Case(
         "reciprocals",
         "Quantization multiplies by the inverse of a scale, and divides only where the code is not sure.",
         r"quantize (1024x1024|64x64) (?!.*back)",
-        (Edit(QUOTIENTS, "return !outside;", "return outside && 0;"),),
     ),
 )
 BY_NAME = {case.name: case for case in CASES}
@@ -273,7 +217,7 @@ def build(folder: Path, case: Case | None) -> None:
     target = place(folder, case)
     if not target.exists():
         print(f"building {target}", file=sys.stderr)
-        trees.install(trees.edited(trees.sources(), case.edits if case else ()), folder / "sources", target)
+        trees.install(trees.sources(), folder / "sources", target, f"-Dwithout={case.option if case else ''}")
 
 
 def measure(folder: Path, case: Case, seconds: float) -> None:

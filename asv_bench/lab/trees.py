@@ -73,11 +73,12 @@ def build(files: Sources) -> Path:
     return target
 
 
-def install(files: Sources, tree: Path, target: Path) -> None:
-    """Build the sources in the folder `tree`, and put mp_core into the folder `target`."""
+def install(files: Sources, tree: Path, target: Path, *options: str) -> None:
+    """Build the sources in the folder `tree`, with these options of meson, and put mp_core into the folder `target`."""
     lay(files, tree)
     sets = ",".join(compiled_sets(mp.config.isa()))
-    options = [f"-Disas={sets}"] if "meson.options" in files else []  # before there was this option: all of them
+    if "meson.options" in files:  # before there was this option: all of them
+        options = (f"-Disas={sets}", *options)
     again = ["--reconfigure"] if (tree / BUILD / "build.ninja").exists() else []
     run(tree, "meson", "setup", BUILD, "--buildtype=release", "-Db_ndebug=if-release", *options, *again)
     staged = tree / "installed"

@@ -19,6 +19,7 @@ __all__ = ["add_options", "described", "text"]
 _LAYOUTS = {"packed": "a PackedMatrix", "kn": "row-major", "nk": "transposed: stored (N, K)"}
 _WAYS = {
     "packed": "panels of B are multiplied as they were packed",
+    "in turn": "a row of A is multiplied by several panels of B in turn, so that memory is read in as many streams",
     "decoded": "a range of a panel is decoded (float32: copied) into scratch once, then multiplied: M, and the rows of "
     "a task, exceed {few_rows}, up to which it is faster to multiply it as it was packed",
     "made wider": "A and a range of a panel of B (an array is packed first) are copied into scratch, twice as wide, "

@@ -1,9 +1,6 @@
 # Included by cpu.pyx: the family of this CPU and the sizes of its caches.
 
-CPU_FAMILIES = {
-    "zen4": MP_CPU_ZEN4, "zen5": MP_CPU_ZEN5, "intel_amx": MP_CPU_INTEL_AMX, "aarch64": MP_CPU_AARCH64,
-    "other": MP_CPU_OTHER,
-}
+CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "intel_amx": MP_CPU_INTEL_AMX}
 
 
 def cpu_family():

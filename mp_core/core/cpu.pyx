@@ -10,7 +10,7 @@ from mp_core.core.instructions import what_is_lost
 from mp_core.core.scopes import Scope, innermost, is_in_block, replace_innermost
 
 from mp_core.core.header cimport (
-    MP_CPU_AARCH64, MP_CPU_INTEL_AMX, MP_CPU_OTHER, MP_CPU_ZEN4, MP_CPU_ZEN5, MP_MOST_THREADS, MP_PAIRS,
+    MP_CPU_INTEL_AMX, MP_CPU_ZEN4, MP_MOST_THREADS, MP_PAIRS,
     mp_activate, mp_active, mp_allowed_cpus, mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features,
     mp_feature_names, mp_is_reproducible, mp_isas, mp_keep_awake, mp_left_out, mp_set_reproducible,
 )

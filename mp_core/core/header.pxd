@@ -74,8 +74,11 @@ cdef extern from "kernels.h" nogil:
         void (*unpack[MP_PANEL_FORMATS])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst,
                                          Py_ssize_t ldd) noexcept nogil
 
+    ctypedef struct mp_copies:
+        Py_ssize_t few_rows[MP_PANEL_FORMATS]
+
     ctypedef struct mp_products:
-        Py_ssize_t few_rows_recoded
+        mp_copies recoded
 
     ctypedef struct mp_tiles:
         void (*gemm[3])(const mp_gemm *g) noexcept nogil
@@ -98,10 +101,7 @@ cdef extern from "kernels/cpu.h" nogil:
 
     ctypedef enum mp_cpu_family:
         MP_CPU_ZEN4
-        MP_CPU_ZEN5
         MP_CPU_INTEL_AMX
-        MP_CPU_AARCH64
-        MP_CPU_OTHER
 
     const mp_isa mp_isas[]
     const char *const mp_left_out

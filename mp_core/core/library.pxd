@@ -10,10 +10,7 @@ cdef extern from "library/plan.h" nogil:
         MP_A_U8
 
     ctypedef enum mp_way:
-        MP_PANELS, MP_IN_PLACE, MP_TRANSPOSED
-
-    ctypedef enum mp_decoding:
-        MP_UNDECODED, MP_DECODED, MP_WIDER, MP_OCTS
+        MP_PANELS, MP_IN_TURN, MP_DECODED, MP_WIDER, MP_OCTS, MP_TILES, MP_DECODED_TILES, MP_IN_PLACE, MP_TRANSPOSED
 
     ctypedef struct mp_machine:
         const mp_tuning *tuning
@@ -34,19 +31,20 @@ cdef extern from "library/plan.h" nogil:
         bint reproducible
 
     ctypedef struct mp_task_scratch:
-        Py_ssize_t row_scales, a_copy, a_narrow, a_gathered, row_sums, accumulators, partial_sums, made, decoded
+        Py_ssize_t row_scales, a_copy, a_narrow, a_gathered, row_sums, accumulators, partial_sums, made, copy
         Py_ssize_t column_sums, group_scales, total
 
     ctypedef struct mp_plan:
         int arithmetic, format
         Py_ssize_t k_block
         mp_way way
-        mp_decoding decoded
-        bint small, reads_a_in_place, amx, sums_wanted, from_memory, prefetch_within, prefetch_next
+        bint small, reads_a_in_place, sums_wanted, from_memory, prefetch_within, prefetch_next
         Py_ssize_t mc, row_tasks, task_panels, panel_tasks, kc, nc_panels, tail
         mp_task_scratch scratch
 
     Py_ssize_t mp_round_up(Py_ssize_t n, Py_ssize_t unit)
+    int mp_copies_panels(const mp_plan *p)
+    int mp_by_tiles(const mp_plan *p)
     Py_ssize_t mp_multiplied_bytes(const mp_plan *p, Py_ssize_t k)
     int mp_arithmetic_of(int a_format, int b_format)
     mp_machine mp_machine_of(mp_cpu_family family, Py_ssize_t l1d, Py_ssize_t l2)

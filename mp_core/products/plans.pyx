@@ -5,8 +5,9 @@ from libc.string cimport memset
 from mp_core.core.cpu cimport kernels_of, reproducible_here
 from mp_core.core.header cimport MP_PANEL, mp_active, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_A_U8, MP_IN_PLACE, MP_OCTS, MP_TRANSPOSED, MP_WIDER, mp_few_rows, mp_find_plan, mp_layout, mp_machine,
-    mp_machine_of, mp_make_plan, mp_multiplied_bytes, mp_plan, mp_problem, mp_this_machine,
+    MP_A_U8, MP_DECODED, MP_DECODED_TILES, MP_IN_PLACE, MP_IN_TURN, MP_OCTS, MP_PANELS, MP_TILES, MP_TRANSPOSED,
+    MP_WIDER, mp_by_tiles, mp_copies_panels, mp_few_rows, mp_find_plan, mp_layout, mp_machine, mp_machine_of,
+    mp_make_plan, mp_multiplied_bytes, mp_plan, mp_problem, mp_this_machine,
 )
 
 from mp_core.core.cpu import CPU_FAMILIES, cache_bytes, cpu_family
@@ -33,18 +34,17 @@ SETTINGS = {
 }
 
 
-cdef object way_of(const mp_problem *q, const mp_plan *p):
-    if p.way == MP_IN_PLACE:
-        return "in place"
-    if p.way == MP_TRANSPOSED:
-        return "transposed"
-    if p.decoded == MP_WIDER:
-        return "made wider"
-    if p.decoded == MP_OCTS:
-        return "in octs"
-    if not q.packed:
-        return "packed on the fly"
-    return "decoded" if p.decoded else "packed"
+# By the way of a plan: what is said of it. Panels that are copied or multiplied as they are may be packed on the fly.
+WAYS = {
+    MP_PANELS: "packed", MP_TILES: "packed", MP_DECODED: "decoded", MP_DECODED_TILES: "decoded", MP_IN_TURN: "in turn",
+    MP_WIDER: "made wider", MP_OCTS: "in octs", MP_IN_PLACE: "in place", MP_TRANSPOSED: "transposed",
+}
+
+
+def way_of(way, packed):
+    """Return the name of a way of a plan: "packed on the fly" if an array is packed and its panels are not recoded."""
+    name = WAYS[way]
+    return "packed on the fly" if name in ("packed", "decoded") and not packed else name
 
 
 cdef mp_layout layout_of(fmt, Py_ssize_t rows, Py_ssize_t cols, bint transposed):
@@ -117,8 +117,8 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
         mp_make_plan(&q, &p)
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
-        "way": way_of(&q, &p), "small": p.small, "amx": p.amx, "decoded": bool(p.decoded),
-        "a_direct": p.reads_a_in_place,
+        "way": way_of(p.way, q.packed), "small": p.small, "amx": bool(mp_by_tiles(&p)),
+        "copied": bool(mp_copies_panels(&p)), "a_direct": p.reads_a_in_place,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
         "kc_bytes": mp_multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),
@@ -129,7 +129,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
             "in_place": q.machine.tuning.in_place_mc[p.arithmetic],
             "transposed": q.machine.tuning.transposed_mc[p.arithmetic], "small_mc": q.machine.tuning.small_mc,
             "prefetch": q.machine.tuning.prefetch_mc[0], "few_rows": mp_few_rows(&q, p.arithmetic),
-            "few_rows_recoded": q.kernels.products[p.arithmetic].few_rows_recoded,
+            "few_rows_recoded": q.kernels.products[p.arithmetic].recoded.few_rows[q.b.format],
             "l1d": q.machine.l1d, "l2": q.machine.l2,
         },
     }

@@ -32,8 +32,8 @@ extern const char *const mp_left_out; /* names, with spaces between, of the sets
 /* What depends on the architecture: cpu_x86.c, cpu_aarch64.c or cpu_other.c. */
 uint32_t mp_cpu_features(void);
 
-/* CPUs that share tuned constants (core/library/tuning.h). */
-typedef enum { MP_CPU_ZEN4, MP_CPU_ZEN5, MP_CPU_INTEL_AMX, MP_CPU_AARCH64, MP_CPU_OTHER, MP_CPU_FAMILIES } mp_cpu_family;
+/* CPUs that share tuned constants (core/library/tuning.h): those of Zen 4, unless a family has constants of its own. */
+typedef enum { MP_CPU_ZEN4, MP_CPU_INTEL_AMX, MP_CPU_FAMILIES } mp_cpu_family;
 
 mp_cpu_family mp_cpu_family_here(void);
 

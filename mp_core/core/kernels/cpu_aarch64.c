@@ -39,8 +39,7 @@ uint32_t mp_cpu_features(void) {
 uint32_t mp_cpu_features(void) { return MP_CPU_NEON; }
 #endif
 
-/* All AArch64 CPUs share constants, which are no measurements: see library/tuning.h. */
-mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_AARCH64; }
+mp_cpu_family mp_cpu_family_here(void) { return MP_CPU_ZEN4; }
 
 ptrdiff_t mp_cpu_cache_by_itself(int level) {
     (void)level; /* CLIDR and CCSIDR are registers of the operating system */

@@ -49,15 +49,8 @@ static int vendor_is(const char *name) {
 
 mp_cpu_family mp_cpu_family_here(void) {
     uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return MP_CPU_OTHER;
-    const uint32_t family = (a >> 8 & 15) + (a >> 20 & 255), model = (a >> 4 & 15) | (a >> 12 & 0xF0);
-    if (vendor_is("AuthenticAMD")) {
-        /* Family 0x19 is Zen 3 and Zen 4; the models of Zen 4 are these (Linux, arch/x86/kernel/cpu/amd.c). */
-        if (family == 0x19 && ((model >= 0x10 && model <= 0x1F) || (model >= 0x60 && model <= 0xAF))) return MP_CPU_ZEN4;
-        if (family == 0x1A) return MP_CPU_ZEN5;
-    }
     if (vendor_is("GenuineIntel") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && BIT(d, 24)) return MP_CPU_INTEL_AMX;
-    return MP_CPU_OTHER;
+    return MP_CPU_ZEN4;
 }
 
 /* CPUID's leaves 4 (Intel) and 0x8000001D (AMD) describe one cache in each subleaf, in the same bits. */

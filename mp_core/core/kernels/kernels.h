@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "special_cases.h"
+
 /* Around what a header declares for the modules of Python too. All symbols are hidden but those, if MP_PYTHON is defined,
  * and the public functions. (On Windows there are no hidden symbols: mp_core/meson.build says which are exported.) */
 #if defined(MP_PYTHON) && !defined(_WIN32)
@@ -54,8 +56,8 @@ static const char *const mp_activation_names[] = {
 };
 
 /* The arithmetic of a product: the type in which the elements of A are read, and how many of them along K one operation
- * multiplies. If a panel holds another format than this type, its elements are decoded: in registers, or by `decode`
- * into scratch before. */
+ * multiplies. If a panel holds another format than this type, its elements are decoded: in registers, or in a
+ * copy before (mp_copies). */
 typedef enum {
     MP_WIDE,  /* f32, one element at a time */
     MP_PAIRS, /* bf16, two elements at a time */
@@ -69,8 +71,8 @@ enum {
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
     MP_ROWS_TOGETHER = 4, /* rows that go through a pass together if they fit 16 KiB as f32; blocks summed side by side */
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied piece by piece, and not packed */
-    MP_SLACK = 64,   /* bytes after a panel that kernels may read, and decode and recode overwrite; octs have 128 */
-    MP_OCT = 8,      /* elements along K in a group of octs: see recode of mp_products */
+    MP_SLACK = 64,   /* bytes after a panel that kernels may read, and copies overwrite; octs have 128 */
+    MP_OCT = 8,      /* elements along K in a group of octs: see `recoded` of mp_products */
     /* Elements of a K block: part of the numerics contract. They are 4 KiB of a row of A as the arithmetic reads it. */
     MP_BLOCK_WIDE = 1024, MP_BLOCK_PAIRS = 2048,
     MP_BLOCK_ROW = 4096, /* elements of a row whose sum starts at +0 in every lane: part of the contract too */
@@ -127,7 +129,7 @@ typedef struct {
 
 /* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie lda
  * elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a transposed
- * B, from one column to the next. */
+ * B, from one column to the next; in turn, from one panel to the next. */
 typedef struct {
     const void *a;
     ptrdiff_t lda;
@@ -250,18 +252,26 @@ typedef struct {
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
 } mp_packing;
 
+/* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel (see
+ * mp_products) columns, or fewer at the end; NULL if there is no such copy. Copying and multiplying the copy is faster than
+ * multiplying the panel beside more than few_rows rows of A. */
+typedef struct {
+    void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    ptrdiff_t few_rows[MP_PANEL_FORMATS];
+} mp_copies;
+
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
  *   gemm        b is a packed panel.
  *   in_place    b is rows of a row-major B; n columns are readable to whole vectors, k rows to whole groups. Integers
  *               of a are signed.
  *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
- *   decode      turns a packed range of K into micro-panels of the format that the arithmetic multiplies: panels of
- *               micro_panel columns, or fewer at the end. It pays beside more than few_rows rows of A.
- *   recode      the same, to what gemm_recoded multiplies: faster than gemm beside more than few_rows_recoded rows. If
- *               `widens` is 1, pairs become f32, the odd one of each first (and a 0 if K is odd), int8 becomes int16, and
- *               the caller widens a alike. Else int8 becomes octs: groups of MP_OCT along K.
- *   widen_row   if `widens` is 1: writes k elements of a row of A so. dst is aligned to two of its elements.
+ *   in_turn     b is turn_panels whole packed panels or fewer, b_stride bytes apart, beside one row of A and over all of K:
+ *               faster than gemm if they come from memory. There are no block_scale and no init.
+ *   decoded     copies in the format that the arithmetic multiplies, for gemm of that format.
+ *   recoded     copies for gemm_recoded. If there is widen_row, pairs become f32, the odd one of each first (and a 0 if K is
+ *               odd), and int8 becomes int16. Else int8 becomes octs: groups of MP_OCT along K.
+ *   widen_row   writes k elements of a row of A as `recoded` writes those of b. dst is aligned to two of its elements.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
  *   is_signed   of integers: a, if a_flip says that it is signed, and b are multiplied as they are, so no zero point of
@@ -270,11 +280,11 @@ typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_recoded)(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
-    void (*decode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    void (*recode[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
+    void (*in_turn[MP_PANEL_FORMATS])(const mp_gemm *g);
+    mp_copies decoded, recoded;
     void (*widen_row)(ptrdiff_t k, const void *src, int is_signed, void *dst);
-    ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_recoded, micro_panel;
-    int is_signed, widens;
+    ptrdiff_t micro_panel, turn_panels;
+    int is_signed;
     void (*column_sums)(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums);
     void (*row_sums)(ptrdiff_t m, ptrdiff_t k, const void *a, ptrdiff_t lda, uint32_t a_flip, int32_t *sums);
 } mp_products;
@@ -296,7 +306,7 @@ typedef struct {
     const mp_packing *packing;
     const mp_products *products[MP_ARITHMETICS];
     const mp_tiles *tiles;
-    const mp_products *decoding; /* by arithmetic: `decode` of the set that decodes fastest, and its micro_panel */
+    const mp_products *decoding; /* by arithmetic: the copies `decoded` of the set that decodes fastest, and its micro_panel */
 } mp_kernels;
 
 #endif

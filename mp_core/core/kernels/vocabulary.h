@@ -128,18 +128,20 @@
  * MP_MR, MP_NR_VECTORS                        | the tallest register block: 6 or 1 rows, 4 or 1 vectors; those of
  *                                             | fewer rows may be wider (vectors_of in products/kinds.h)
  * MP_DIVIDES                                  | 1 if a division costs less than five fused multiply-adds
- * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of mp_products: up to so many rows of A, decoding in registers
+ * MP_FEW_ROWS_WIDE, MP_FEW_ROWS_PAIRS         | few_rows of `decoded`: up to so many rows of A, decoding in registers
  *                                             | is faster than decoding the panel first, or reading float32 as it is
  *                                             | than copying it (Zen 4 and 5; float32, float16, int8 and int4 on
  *                                             | AVX2: Zen 3; AArch64: not measured; November 2026).
  *                                             | PTRDIFF_MAX: always
- * MP_FEW_ROWS_RECODED_PAIRS,                  | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows_recoded of
- * MP_FEW_ROWS_RECODED_QUADS                   | mp_products (AVX2: Zen 3, November 2026; AArch64: not measured)
+ * MP_FEW_ROWS_RECODED_PAIRS,                  | if MP_WIDENS (of quads: or MP_NATIVE_OCTS): few_rows of `recoded`
+ * MP_FEW_ROWS_RECODED_QUADS                   | (AVX2: Zen 3, November 2026; AArch64: not measured)
  * MP_TWO_GROUPS                               | defined if an iteration of the loop along K multiplies two
  *                                             | groups of wide_f32. On AVX2 a group takes 12 multiply-adds, two
  *                                             | loads and six broadcasts, and the loop 12 more instructions,
  *                                             | which are free only while the core's other hardware thread is
  *                                             | idle (Zen 3: docs/tuning.md)
+ * MP_PANELS_IN_TURN                           | if defined: beside one row of A so many packed panels from memory
+ *                                             | are multiplied in turn (products/in_turn.h)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                             | multiply-adds; read only by the roofline (benchmark/loops.c)
  * MP_OUT_OF_LINE                              | defined if functions marked MP_OUTLINED are too large to be inlined

@@ -30,8 +30,8 @@ enum {
 static const int native[MP_ARITHMETICS] = {MP_F32, MP_BF16, MP_I8};
 static const ptrdiff_t block_of[MP_ARITHMETICS] = {MP_BLOCK_WIDE, MP_BLOCK_PAIRS, ALL};
 
-/* Whether B is packed, and kernels read its panels as they are: not decoded into scratch. */
-static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !p->decoded; }
+/* Whether B is packed, and kernels read its panels as they are: not copies. */
+static int as_packed(const mp_problem *q, const mp_plan *p) { return q->packed && !mp_copies_panels(p); }
 
 /* Whether panels are packed panels, or copies of these in the same format. */
 static int keeps_format(const mp_problem *q, const mp_plan *p) {
@@ -41,7 +41,7 @@ static int keeps_format(const mp_problem *q, const mp_plan *p) {
 /* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
  * hardware prefetchers bring it from L2 in time. */
 static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
-    return p->decoded && !p->amx && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
+    return mp_copies_panels(p) && !mp_by_tiles(p) && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
 
 /* Whether rows of A lie in memory as the arithmetic reads them. */
@@ -50,40 +50,42 @@ static int is_ready(const mp_problem *q, int arithmetic) {
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
-/* Set what panels are decoded to, and what follows from that. */
-static void set_decoding(const mp_problem *q, mp_plan *p, mp_decoding decoded) {
-    p->decoded = decoded;
-    p->format = decoded ? native[p->arithmetic] : q->b.format;
-    p->reads_a_in_place = decoded != MP_WIDER && is_ready(q, p->arithmetic);
+/* Set the way, and what follows from it. */
+static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
+    p->way = way;
+    p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
+    p->reads_a_in_place = way != MP_WIDER && is_ready(q, p->arithmetic);
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* What panels are decoded to beside MC rows of A. Wider integers have no sums of rows, which zero points of B need. A
- * float32 panel need not be copied if it has one micro-panel only, or fits L1 as it is. */
-static mp_decoding decoding_of(const mp_problem *q, const mp_plan *p, ptrdiff_t mc) {
-    const mp_products *const kernels = q->kernels->products[p->arithmetic], *const decoding = q->kernels->decoding;
-    if (mc > kernels->few_rows_recoded && !p->amx && !(q->zero_point && kernels->widens) && kernels->recode[q->b.format])
-        return kernels->widens ? MP_WIDER : MP_OCTS;
-    if (q->b.format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d))
-        return MP_UNDECODED;
-    if (decoding[p->arithmetic].decode[q->b.format] && (p->amx || mc > mp_few_rows(q, p->arithmetic))) return MP_DECODED;
-    return MP_UNDECODED;
+/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside so many
+ * rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if it has one
+ * micro-panel only, or fits L1 as it is. */
+static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc, int tiles) {
+    const mp_products *const kernels = q->kernels->products[p->arithmetic];
+    const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
+    const int format = q->b.format, widens = kernels->widen_row != NULL;
+    const ptrdiff_t few = MP_HAS(DECODE_IN_REGISTERS) ? mp_few_rows(q, p->arithmetic) : 0;
+    if (tiles) return decoded->copy[format] ? MP_DECODED_TILES : MP_TILES;
+    if (MP_HAS(MADE_WIDER) && recoded->copy[format] && mc > recoded->few_rows[format] && !(q->zero_point && widens))
+        return widens ? MP_WIDER : MP_OCTS;
+    if (format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_PANELS;
+    return MP_HAS(DECODE_INTO_A_PANEL) && decoded->copy[format] && mc > few ? MP_DECODED : MP_PANELS;
 }
 
-/* Choose the arithmetic, the format of the panels that are multiplied, AMX tiles or not, a small plan or not. */
+/* Choose the arithmetic, the way if panels are multiplied, a small plan or not. */
 static void choose_kernel(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
-    const int has_tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
-    if (p->arithmetic == MP_QUADS) {
-        p->amx = has_tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
-    } else { /* AMX tiles add floats in another order, so neither M nor N may decide */
-        p->amx = has_tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
-    }
-    p->k_block = q->group ? q->group : p->amx ? ALL : block_of[p->arithmetic];
-    set_decoding(q, p, decoding_of(q, p, q->m));
-    p->small = mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group && !q->zero_point
-               && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
+    int tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
+    if (p->arithmetic == MP_QUADS)
+        tiles = tiles && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
+    else /* AMX tiles add floats in another order, so neither M nor N may decide */
+        tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
+    p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
+    set_way(q, p, way_of_panels(q, p, q->m, tiles));
+    p->small = MP_HAS(SMALL_CALLS) && mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group
+               && !q->zero_point && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
 /* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
@@ -145,7 +147,7 @@ static void cut(const mp_problem *q, mp_plan *p) {
         p->task_panels = mp_max(1, panels * mp_min(q->matrices * row_tasks, wanted) / wanted);
     }
     const ptrdiff_t rows = mp_ceil_div(q->m, row_tasks);
-    const ptrdiff_t unit = p->amx && rows > 2 * AMX_ROWS              ? AMX_ROWS
+    const ptrdiff_t unit = mp_by_tiles(p) && rows > 2 * AMX_ROWS     ? AMX_ROWS
                            : threads > 1 && row_tasks % threads == 0 ? 1
                                                                      : MP_ROWS;
     p->mc = mp_min(mp_round_up(rows, unit), q->m);
@@ -159,7 +161,7 @@ static void cut(const mp_problem *q, mp_plan *p) {
  * before it that is less than a page, so that they are mapped. */
 static int fits_in_place(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
-    const int near = p->arithmetic == MP_WIDE && !p->decoded && q->n % MP_LANES == 0
+    const int near = p->arithmetic == MP_WIDE && !mp_copies_panels(p) && q->n % MP_LANES == 0
                      && q->k * q->b.rs <= q->machine->l2 / 4;
     return q->b.cs == q->b.size && q->n >= MP_LANES && q->b.rs >= q->n * q->b.size
            && (q->n % MP_LANES == 0 || q->b.rs - q->n * q->b.size < PAGE)
@@ -175,31 +177,41 @@ static int fits_transposed(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->transposed[q->b.format] != NULL;
 }
 
-/* Choose what kernels read of B. AMX tiles, a uint8 A, and zero points of A by row need packed panels. */
-static void choose_way(const mp_problem *q, mp_plan *p) {
-    if (q->packed || p->amx || q->k == 0 || q->row_zero || (p->arithmetic == MP_QUADS && q->a.format != MP_I8)) return;
-    if (fits_in_place(q, p)) {
-        p->way = MP_IN_PLACE;
-        const ptrdiff_t group = mp_group[q->b.format];
-        if (q->n % MP_LANES || q->k % group) p->tail = (q->k - 1) % group + 1;
-    } else if (fits_transposed(q, p)) {
-        p->way = MP_TRANSPOSED;
-    }
-    if (p->decoded && p->way != MP_PANELS) set_decoding(q, p, MP_UNDECODED); /* these kernels decode in registers */
+/* Whether B is taken to come from memory: it is larger than L2 / 2. It is probably the weights of one of many layers, or
+ * shares L2 with other data. */
+static int comes_from_memory(const mp_problem *q) {
+    const ptrdiff_t column_bytes = q->packed ? mp_column_bytes(q->b.format, q->k) : q->k * q->b.size;
+    return MP_HAS(MEMORY_OR_CACHE) && q->n * column_bytes > q->machine->l2 / 2;
 }
 
-/* Choose whether B is taken to come from memory, and how it is prefetched.
- *
- * A B that is larger than L2 / 2 is taken to come from memory: it is probably the weights of one of many layers, or shares
- * L2 with other data. */
+/* Whether several panels are multiplied in turn: one row of A, and panels that come from memory as they were packed. */
+static int fits_in_turn(const mp_problem *q, const mp_plan *p) {
+    return q->packed && p->from_memory && p->way == MP_PANELS && p->mc == 1 && !q->group
+           && q->kernels->products[p->arithmetic]->in_turn[q->b.format] != NULL;
+}
+
+/* Replace the way of panels where there is a better one. A uint8 A and zero points of A by row need packed panels. In place
+ * and transposed, elements are decoded in registers. */
+static void choose_way(const mp_problem *q, mp_plan *p) {
+    if (MP_HAS(PANELS_IN_TURN) && fits_in_turn(q, p)) set_way(q, p, MP_IN_TURN);
+    if (q->packed || mp_by_tiles(p) || q->k == 0 || q->row_zero) return;
+    if (p->arithmetic == MP_QUADS && q->a.format != MP_I8) return;
+    if (MP_HAS(IN_PLACE) && fits_in_place(q, p)) {
+        set_way(q, p, MP_IN_PLACE);
+        const ptrdiff_t group = mp_group[q->b.format];
+        if (q->n % MP_LANES || q->k % group) p->tail = (q->k - 1) % group + 1;
+    } else if (MP_HAS(TRANSPOSED) && fits_transposed(q, p)) {
+        set_way(q, p, MP_TRANSPOSED);
+    }
+}
+
+/* Choose how B is prefetched. */
 static void choose_prefetching(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
-    const ptrdiff_t column_bytes = q->packed ? mp_column_bytes(q->b.format, q->k) : q->k * q->b.size;
     const int plain = q->b.format == native[p->arithmetic];
-    p->from_memory = q->n * column_bytes > q->machine->l2 / 2;
     if (!q->packed && q->b.cs == q->b.size) {
         p->prefetch_next = 1;
-    } else if (p->amx && q->packed) {
+    } else if (mp_by_tiles(p) && q->packed) {
         /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows in
          * the own panel is prefetched, just before its use, and not a whole range. If B is decoded, decoding reads it in
          * order and takes most of the time, so that the hardware prefetchers keep up. */
@@ -226,7 +238,7 @@ static void interleave_panels(const mp_problem *q, mp_plan *p) {
     if (many && p->from_memory)
         p->nc_panels = mp_min(p->nc_panels, mp_max(1, t->memory_row_bytes / (MP_PANEL * q->b.size)));
     if (p->way != MP_IN_PLACE || p->mc == 1)
-        p->kc = many && p->from_memory && !p->amx ? t->packing_memory_k : t->packing_k;
+        p->kc = many && p->from_memory && !mp_by_tiles(p) ? t->packing_memory_k : t->packing_k;
     else if (many)
         p->kc = t->in_place_reread_k;
     else
@@ -242,7 +254,7 @@ static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     const mp_machine *machine = q->machine;
     if (has_micro_panels(q, p)) return machine->l2 / 2;
     if (p->mc > machine->tuning->small_mc || (as_packed(q, p) && !p->prefetch_next))
-        return p->amx ? machine->tuning->amx.range_bytes : machine->l2 / 4;
+        return mp_by_tiles(p) ? machine->tuning->amx.range_bytes : machine->l2 / 4;
     return q->packed && p->prefetch_next ? machine->l1d / 2 : machine->l1d;
 }
 
@@ -253,7 +265,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
     const ptrdiff_t block = p->k_block, small_mc = q->machine->tuning->small_mc;
     const int one_panel = q->n <= MP_PANEL;
     p->nc_panels = 1;
-    if (p->way == MP_TRANSPOSED || (p->mc <= (p->amx ? small_mc : MP_ROWS)
+    if (p->way == MP_TRANSPOSED || (p->mc <= (mp_by_tiles(p) ? small_mc : MP_ROWS)
                                     && (as_packed(q, p) || (p->way == MP_IN_PLACE && one_panel))))
         p->kc = p->tail ? block : q->k; /* every range of B is read once, so that none must stay in a cache */
     else if (p->mc <= small_mc && !q->packed && p->prefetch_next && (p->way == MP_IN_PLACE || !one_panel))
@@ -266,7 +278,8 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
         p->kc = p->kc / block * block;
     else if (block != ALL && block % p->kc)
         p->kc = block;
-    p->nc_panels = mp_min(p->nc_panels, p->task_panels);
+    if (p->way == MP_IN_TURN) p->nc_panels = q->kernels->products[p->arithmetic]->turn_panels;
+    p->nc_panels = MP_HAS(NC_OF_ROW_MAJOR_B) || p->way == MP_IN_TURN ? mp_min(p->nc_panels, p->task_panels) : 1;
 }
 
 /* ---- the scratch of a task */
@@ -286,22 +299,26 @@ static void size_rows(const mp_problem *q, mp_plan *p) {
     else if (q->a.cs != q->a.size) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
 }
 
+/* Whether an unpacked B is multiplied where it lies. */
+static int where_it_lies(const mp_plan *p) { return p->way == MP_IN_PLACE || p->way == MP_TRANSPOSED; }
+
 /* Set the bytes of each part of a task's scratch. */
 static void size_scratch(const mp_problem *q, mp_plan *p) {
     mp_task_scratch *s = &p->scratch;
     const ptrdiff_t block = p->k_block, sums = p->mc * MP_PANEL * 4 * p->nc_panels;
     if (!p->reads_a_in_place) size_rows(q, p);
     s->row_scales = q->finds_scales ? mp_round_up(p->mc * 4, 64) : 0;
-    if (q->zero_point || (mp_flips(q->kernels, p) && p->way != MP_PANELS)) s->row_sums = mp_round_up(p->mc * 4, 64);
+    if (q->zero_point || (mp_flips(q->kernels, p) && where_it_lies(p))) s->row_sums = mp_round_up(p->mc * 4, 64);
     s->partial_sums = (q->k > p->kc && p->kc % block) || p->tail ? sums : 0;
     s->accumulators = (q->k > p->kc && q->k > block) || (p->way == MP_IN_PLACE && !s->partial_sums) ? sums : 0;
     if (p->tail) s->made = mp_group[q->b.format] * p->nc_panels * MP_PANEL * q->b.size;
-    else if (p->way == MP_PANELS && !q->packed) s->made = panel_bytes(q, mp_column_bytes(q->b.format, p->kc), MP_SLACK);
-    if (p->decoded) s->decoded = panel_bytes(q, mp_multiplied_bytes(p, p->kc), p->decoded == MP_OCTS ? 2 * MP_SLACK : MP_SLACK);
+    else if (!where_it_lies(p) && !q->packed) s->made = panel_bytes(q, mp_column_bytes(q->b.format, p->kc), MP_SLACK);
+    const int slack = p->way == MP_OCTS ? 2 * MP_SLACK : MP_SLACK;
+    if (mp_copies_panels(p)) s->copy = panel_bytes(q, mp_multiplied_bytes(p, p->kc), slack);
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->accumulators + s->partial_sums
-               + s->made + s->decoded + s->column_sums + s->group_scales;
+               + s->made + s->copy + s->column_sums + s->group_scales;
 }
 
 void mp_make_plan(const mp_problem *q, mp_plan *p) {
@@ -314,10 +331,12 @@ void mp_make_plan(const mp_problem *q, mp_plan *p) {
         return;
     }
     cut(q, p);
-    if (p->mc < q->m && decoding_of(q, p, p->mc) != p->decoded) { /* too few rows: cut the product without such copies */
-        set_decoding(q, p, decoding_of(q, p, p->mc));
+    const mp_way way = way_of_panels(q, p, p->mc, mp_by_tiles(p));
+    if (p->mc < q->m && way != p->way) { /* too few rows: cut the product without such copies */
+        set_way(q, p, way);
         cut(q, p);
     }
+    p->from_memory = comes_from_memory(q);
     choose_way(q, p);
     choose_prefetching(q, p);
     choose_ranges(q, p);

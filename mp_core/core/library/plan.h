@@ -10,21 +10,19 @@ MP_SHARED_BEGIN
 
 enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
 
-/* What kernels read of B. Together with `decoded` and `amx` of mp_plan and `packed` of mp_problem this is the way
- * (docs/glossary.md). */
+/* The way of a product: what kernels read of B (docs/architecture.md). A panel is one of a packed B, or packed into scratch
+ * one range of K at a time. */
 typedef enum {
-    MP_PANELS,     /* packed panels: of a packed B, or packed into scratch one range of K at a time */
-    MP_IN_PLACE,   /* rows of a row-major B, where they lie */
-    MP_TRANSPOSED, /* columns of a transposed B, piece by piece */
+    MP_PANELS,        /* panels as they were packed */
+    MP_IN_TURN,       /* several panels of a packed B in turn, beside one row of A */
+    MP_DECODED,       /* copies of panels in the type of the arithmetic: `decoded` of mp_products */
+    MP_WIDER,         /* copies of twice the width, as the rows of A are copied: `recoded`, with widen_row */
+    MP_OCTS,          /* copies in groups of eight integers along K: `recoded`, without widen_row */
+    MP_TILES,         /* panels, by AMX tiles */
+    MP_DECODED_TILES, /* copies in the type of the arithmetic, by AMX tiles */
+    MP_IN_PLACE,      /* rows of a row-major B, where they lie */
+    MP_TRANSPOSED,    /* columns of a transposed B, piece by piece */
 } mp_way;
-
-/* Whether panels are decoded, and to what. */
-typedef enum {
-    MP_UNDECODED, /* 0 */
-    MP_DECODED, /* the type of the arithmetic */
-    MP_WIDER,   /* elements twice as wide, and so are the rows of A: `recode` of mp_products, if it widens */
-    MP_OCTS,    /* groups of eight integers along K: `recode` of mp_products, if it does not widen */
-} mp_decoding;
 
 /* The machine, as far as a plan depends on it. */
 typedef struct {
@@ -66,7 +64,7 @@ typedef struct {
     ptrdiff_t accumulators; /* of NC columns */
     ptrdiff_t partial_sums; /* of a K block that ends in a later call */
     ptrdiff_t made;         /* a panel's range of K, packed on the fly; in place: the last rows of B, zero padded */
-    ptrdiff_t decoded;      /* a panel's range of K, decoded or recoded (mp_decoding) */
+    ptrdiff_t copy;         /* a copy of a panel's range of K: see mp_copies */
     ptrdiff_t column_sums;  /* of B, of NC columns */
     ptrdiff_t group_scales; /* the scales of all scale groups of a panel */
     ptrdiff_t total;
@@ -74,14 +72,12 @@ typedef struct {
 
 typedef struct {
     int arithmetic;
-    int format;            /* by which columns are measured: that of B or, decoded in any way, that of the arithmetic.
+    int format;            /* by which columns are measured: that of B or, if panels are copied, that of the arithmetic.
                               MP_WIDER panels take twice its bytes: mp_multiplied_bytes */
     ptrdiff_t k_block;     /* elements of K whose sum starts at +0: part of the numerics contract */
     mp_way way;
     int small;             /* one task on the caller's thread, each panel over all of K at once */
     int reads_a_in_place;  /* A is read where it lies: its rows are contiguous, in the type that the kernels read */
-    int amx;               /* panels are multiplied by AMX tiles */
-    mp_decoding decoded;   /* whether panels are decoded into scratch before they are multiplied, and to what */
     int sums_wanted;       /* the sums of B's columns are needed, for zero points of A or for unsigned a ^ 0x80 */
     int from_memory;       /* B is taken to come from memory, not from a cache */
     int prefetch_within;   /* kernels prefetch what follows in the panel that they multiply (mp_prefetch.this_panel) */
@@ -107,15 +103,23 @@ static inline ptrdiff_t mp_own_bytes(int arithmetic) {
     return bytes[arithmetic];
 }
 
-/* 1 if A and B are made wider, else 0. */
-static inline int mp_wider(const mp_plan *p) { return p->decoded == MP_WIDER; }
+/* Whether panels are copied before they are multiplied. */
+static inline int mp_copies_panels(const mp_plan *p) {
+    return p->way == MP_DECODED || p->way == MP_WIDER || p->way == MP_OCTS || p->way == MP_DECODED_TILES;
+}
 
-/* Whether panels are recoded: made wider or octs. */
-static inline int mp_recoded(const mp_plan *p) { return mp_wider(p) || p->decoded == MP_OCTS; }
+/* Whether panels or copies of them are multiplied by AMX tiles. */
+static inline int mp_by_tiles(const mp_plan *p) { return p->way == MP_TILES || p->way == MP_DECODED_TILES; }
+
+/* 1 if A and B are made wider, else 0. */
+static inline int mp_wider(const mp_plan *p) { return p->way == MP_WIDER; }
+
+/* Whether copies are those of `recoded`: made wider or octs. */
+static inline int mp_recoded(const mp_plan *p) { return p->way == MP_WIDER || p->way == MP_OCTS; }
 
 /* Bytes of k elements of a column of the panels that are multiplied. */
 static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {
-    return mp_column_bytes(p->format, p->decoded == MP_OCTS ? mp_round_up(k, MP_OCT) : k) << mp_wider(p);
+    return mp_column_bytes(p->format, p->way == MP_OCTS ? mp_round_up(k, MP_OCT) : k) << mp_wider(p);
 }
 
 /* Bytes of an element of A as kernels read it. */
@@ -131,13 +135,13 @@ static inline int mp_arithmetic_of(int a_format, int b_format) {
 
 /* Whether kernels multiply signed integers of A as a ^ 0x80, or by b ^ 0x80, which are 128 too large. */
 static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
-    return p->arithmetic == MP_QUADS && !p->amx && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
+    return p->arithmetic == MP_QUADS && !mp_by_tiles(p) && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
 }
 
 /* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows of
  * the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
 static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
-    const ptrdiff_t few = q->kernels->products[arithmetic]->few_rows[q->b.format];
+    const ptrdiff_t few = q->kernels->products[arithmetic]->decoded.few_rows[q->b.format];
     if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */
     return q->b.format == MP_F16 ? mp_min(few, q->machine->tuning->few_rows_f16) : few;
 }

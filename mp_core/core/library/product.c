@@ -2,7 +2,7 @@
  *
  * A task (run_task) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and goes
  * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for each
- * micro-panel of one that was decoded. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
+ * micro-panel of its copy. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
  * where it is transposed, one takes all of K.) */
 #include <string.h>
 
@@ -34,6 +34,12 @@ typedef struct {
     ptrdiff_t first, last;
 } columns;
 
+/* Whether this build prefetches such a B. */
+static int prefetches(const mp_product *p) {
+    if (p->b.packed) return MP_HAS(PREFETCH_PACKED);
+    return p->b.cs == mp_element_bytes[p->b.format] ? MP_HAS(PREFETCH_ROWS) : MP_HAS(PREFETCH_COLUMNS);
+}
+
 /* Let g prefetch what follows the panel of `column`.
  *
  * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
@@ -44,7 +50,7 @@ static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *a
     first += g->shape.k;
     if (first >= p->k) first = 0, column = c.last, c = (columns){c.last, 2 * c.last - c.first};
     f->next = NULL;
-    if (column >= p->n) return;
+    if (column >= p->n || !prefetches(p)) return;
     const ptrdiff_t rows = mp_min(p->k - first, p->plan.kc);
     if (p->b.packed) {
         const ptrdiff_t width = mp_min(p->n - column, MP_PANEL);
@@ -136,7 +142,7 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
  * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^ 0x80. */
 static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init) {
     mp_epilogue *e = &g->epilogue;
-    if (!e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
+    if (!MP_HAS(ZERO_POINTS_FIRST) || !e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
     for (ptrdiff_t i = 0; i < g->shape.n; i++) init[i] = -e->a_zero * e->col_sum[i];
     g->accumulators.init = init, e->col_sum = NULL;
 }
@@ -145,24 +151,24 @@ static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init)
 static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     int32_t init[MP_PANEL];
-    g->operands.b_stride = (p->plan.decoded == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
+    g->operands.b_stride = (p->plan.way == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
     set_columns(p, g, at, column);
     if (own_sums) g->epilogue.col_sum = own_sums;
     start_at_zero_points(p, g, init);
-    if (p->plan.amx) p->kernels->tiles->gemm[p->plan.arithmetic](g);
+    if (mp_by_tiles(&p->plan)) p->kernels->tiles->gemm[p->plan.arithmetic](g);
     else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
     else kernels->gemm[p->plan.format](g);
 }
 
-/* Decode a panel's range of K, and multiply one micro-panel after the other. */
-static void run_decoded(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums,
-                        char *decoded) {
+/* Copy a panel's range of K, and multiply one micro-panel after the other. */
+static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums,
+                     char *copy) {
     const int recoded = mp_recoded(&p->plan);
     const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;
     mp_accumulators *const sums = &g->accumulators;
-    (recoded ? by->recode : by->decode)[p->b.format](g->shape.k, n, g->operands.b, decoded);
-    g->operands.b = decoded;
+    (recoded ? &by->recoded : &by->decoded)->copy[p->b.format](g->shape.k, n, g->operands.b, copy);
+    g->operands.b = copy;
     for (ptrdiff_t first = 0; first < n; first += width) {
         g->shape.n = mp_min(n - first, width);
         run_kernel(p, g, at, column + first, own_sums ? own_sums + first : NULL);
@@ -174,14 +180,14 @@ static void run_decoded(const mp_product *p, mp_gemm *g, const mp_task_place *at
     }
 }
 
-/* Multiply NC columns, panel by panel, one range of K after the other; pack or decode each range if necessary. */
+/* Multiply NC columns, panel by panel, one range of K after the other; pack or copy each range if necessary. */
 static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c, char *work) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     const mp_task_scratch *parts = &p->plan.scratch;
     const ptrdiff_t panel_sums = g->shape.m * MP_PANEL * 4;
-    char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *decoded = made + parts->made;
-    int32_t *const own_sums = parts->column_sums ? (int32_t *)(decoded + parts->decoded) : NULL;
-    float *scales = (float *)(decoded + parts->decoded + parts->column_sums);
+    char *partial = work + parts->accumulators, *made = partial + parts->partial_sums, *copy = made + parts->made;
+    int32_t *const own_sums = parts->column_sums ? (int32_t *)(copy + parts->copy) : NULL;
+    float *scales = (float *)(copy + parts->copy + parts->column_sums);
     ptrdiff_t first = 0;
     if (own_sums) memset(own_sums, 0, (size_t)parts->column_sums);
     g->accumulators.ld = MP_PANEL;
@@ -202,11 +208,22 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
             }
             set_panel(p, g, at, first, column, made, sums);
             if (p->b.group_scale) set_block_scales(p, g, first, column, scales);
-            if (p->plan.decoded) run_decoded(p, g, at, column, sums, decoded);
+            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, column, sums, copy);
             else run_kernel(p, g, at, column, sums);
         }
         first += length;
     } while (first < p->k);
+}
+
+/* Multiply NC whole panels at a time, over all of K. */
+static void run_in_turn(const mp_product *p, mp_gemm *g, const mp_task_place *at, columns c) {
+    advance(p, g, at->a, 0);
+    g->shape.n = c.last - c.first;
+    g->accumulators.ld = g->shape.n;
+    g->operands.b = packed_range(p, at, 0, c.first, MP_PANEL);
+    g->operands.b_stride = mp_column_bytes(p->b.format, p->k) * MP_PANEL;
+    set_columns(p, g, at, c.first);
+    p->kernels->products[p->plan.arithmetic]->in_turn[p->b.format](g);
 }
 
 /* ---- tasks */
@@ -224,6 +241,7 @@ static void run_task(const mp_product *p, ptrdiff_t index, char *work) {
     for (ptrdiff_t column = first_panel * MP_PANEL; column < end; column += nc) {
         const columns c = {column, mp_min(column + nc, end)};
         if (plan->way == MP_IN_PLACE) run_in_place(p, &g, &at, c, work);
+        else if (plan->way == MP_IN_TURN && (c.last - c.first) % MP_PANEL == 0) run_in_turn(p, &g, &at, c);
         else run_panels(p, &g, &at, c, work);
     }
 }
@@ -291,7 +309,8 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     mp_gemm *g = &p->common;
     q.threads = mp_multiplications(&q) < q.machine->tuning->thread_work ? 1 : threads;
     p->threads = q.threads;
-    mp_find_plan(&q, &p->plan);
+    if (MP_HAS(KEPT_PLANS)) mp_find_plan(&q, &p->plan);
+    else mp_make_plan(&q, &p->plan);
     if (p->plan.arithmetic == MP_QUADS) {
         g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
         g->epilogue.a_zero = p->a.format != MP_A_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;

@@ -57,7 +57,6 @@ typedef struct {
     mp_tuning_amx amx;
 } mp_tuning;
 
-#define MP_FEW_ROWS_F16_OF_THE_SET .few_rows_f16 = PTRDIFF_MAX
 #define MP_MEASURED_ON_ZEN_4 \
     .packed_mc = 192, .repacked_mc = 1032, .small_mc = 48, \
     .thread_work = 1 << 20, .least_tasks = 2, .most_tasks = 16, .copy_bytes = 8 << 20, \
@@ -69,25 +68,17 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
-/* Predicted for Intel. Widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since it
+/* A CPU takes the constants of Zen 4 unless its family has a set of its own here. None was measured on Zen 5, on Zen 3, or on
+ * AArch64, where they are predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse
+ * N1, V1 or V2 core has 64 KiB of L1d and 512 KiB to 2 MiB of L2.
+ *
+ * few_rows_f16 of Intel: widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since it
  * competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
  * 64x768x768 to 1024x1024x1024, and 0.99 at 2048x2048x2048. On AVX2 (Zen 3) widening a panel first costs about as much
  * as multiplying it by six rows of A: so 64 rows gain 3 %. */
-#define MP_PREDICTED_FOR_INTEL .few_rows_f16 = 64
-
-/* No AArch64 CPU was at hand. What depends on caches is computed from their sizes; the rest are the constants of Zen 4,
- * predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse N1, V1 or V2 core has 64
- * KiB of L1d and 512 KiB to 2 MiB of L2. */
-#define MP_PREDICTED_FOR_AARCH64 MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET
-
-/* A family takes the constants of the nearest measured one. Whether a set of its own would be faster on Zen 5 has not been
- * measured. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
-    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
-    [MP_CPU_ZEN5] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
-    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_PREDICTED_FOR_INTEL, MP_MEASURED_WITH_AMX},
-    [MP_CPU_AARCH64] = {MP_PREDICTED_FOR_AARCH64},
-    [MP_CPU_OTHER] = {MP_MEASURED_ON_ZEN_4, MP_FEW_ROWS_F16_OF_THE_SET, MP_MEASURED_WITH_AMX},
+    [MP_CPU_ZEN4] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows_f16 = PTRDIFF_MAX},
+    [MP_CPU_INTEL_AMX] = {MP_MEASURED_ON_ZEN_4, MP_MEASURED_WITH_AMX, .few_rows_f16 = 64},
 };
 
 #endif

@@ -6,7 +6,8 @@ enum {
 };
 
 enum { PACKED = 1, IN_PLACE = 2, BOTH = PACKED | IN_PLACE };
-enum { MICRO_PANEL = MP_NR_VECTORS * MP_LANES }; /* columns of the tallest register block: micro_panel of mp_products */
+/* Columns of the tallest register block: micro_panel of mp_products. */
+enum { MICRO_PANEL = MP_HAS(MICRO_PANELS) ? MP_NR_VECTORS * MP_LANES : MP_PANEL };
 
 typedef struct {
     mp_arithmetic arithmetic;
@@ -65,7 +66,7 @@ V int is_int16(const int kind) {
  * pairs that were made wider too; for two of words_i16 there are not enough registers. */
 V int has_two_groups(const int kind) {
 #ifdef MP_TWO_GROUPS
-    return kinds[kind].format == MP_F32;
+    return MP_HAS(TWO_GROUPS_IN_AN_ITERATION) && kinds[kind].format == MP_F32;
 #else
     (void)kind;
     return 0;
@@ -82,6 +83,7 @@ V int vectors_of(const int kind, const int rows) {
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
     if (MP_NR_VECTORS == 4 || decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
         return MP_NR_VECTORS;
+    if (!MP_HAS(WIDE_BLOCKS_OF_FEW_ROWS)) return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 

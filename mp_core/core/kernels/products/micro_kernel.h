@@ -57,7 +57,8 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
         return;
     }
 #endif
-    const int most = rows > 3 ? kinds[kind].at_once : rows > 1 ? MP_NR_VECTORS : vectors;
+    const int at_once_of_many = MP_HAS(TWO_VECTORS_AT_ONCE) ? kinds[kind].at_once : vectors;
+    const int most = rows > 3 ? at_once_of_many : rows > 1 ? MP_NR_VECTORS : vectors;
     const int at_once = vectors < most ? vectors : most;
     const int parts = group_of(kind) / part_of(kind);
     UNROLL for (int part = 0; part < parts; part++)

@@ -78,7 +78,7 @@ V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_
  * would keep 32 addresses, more than there are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
-#ifdef MP_NATIVE_TRANSPOSE
+#if defined(MP_NATIVE_TRANSPOSE) && MP_HAS(TRANSPOSING_BY_EIGHT)
     if (!halves) {
         prefetch_pack_columns(from, cs);
         transpose_words(from, cs, to, group_stride);

@@ -21,7 +21,7 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
         const int begin = p == 0 && !g->accumulators.resume;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
             vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
-            if (prefetching) prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
+            if (MP_HAS(PREFETCH_ROWS_ONE_ROW) && prefetching) prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
             UNROLL for (int r = 0; r < at_once; r++)
                 c = dot(c, factors[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
             store_f32(partial + j, c);
@@ -51,10 +51,12 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t blocks = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
-    const ptrdiff_t fewest = g->shape.m / blocks, taller = g->shape.m % blocks; /* the first `taller` have one row more */
+    /* The first `taller` blocks have one row more than the others. */
+    const ptrdiff_t fewest = MP_HAS(EVEN_HEIGHTS) ? g->shape.m / blocks : rows_of(kind) - 1;
+    const ptrdiff_t taller = MP_HAS(EVEN_HEIGHTS) ? g->shape.m % blocks : blocks;
     const ptrdiff_t prefetching = fewest > LOW_ROWS ? blocks : fewest == LOW_ROWS ? taller : 0;
     const ptrdiff_t ld = g->accumulators.ld * 4;
-    block_column t = {.place = place_of_epilogue(g, kind)};
+    block_column t = {.place = MP_HAS(EPILOGUE_IN_REGISTERS) ? place_of_epilogue(g, kind) : IN_MEMORY};
     const int own_epilogue = g->accumulators.last && t.place != IN_REGISTERS;
     if (g->prefetch.next && prefetching) /* blocks that prefetch have more than LOW_ROWS rows, so they are not wider */
         share_prefetch(&g->prefetch, &t.next, prefetching * ((vectors + MP_NR_VECTORS - 1) / MP_NR_VECTORS),
@@ -67,9 +69,10 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
                               vectors > width && blocks == 1 && (vector_bytes(kind) < 64 || fewest > LOW_ROWS));
     }
     for (ptrdiff_t block = 0, count, row = 0; block < blocks; block += count) {
-        const ptrdiff_t rows = fewest + (block < taller);
+        const ptrdiff_t rows = MP_HAS(EVEN_HEIGHTS) ? fewest + (block < taller) : at_most(g->shape.m - row, fewest + 1);
         const int width = vectors_of(kind, (int)rows);
-        count = vectors > width || own_epilogue ? 1 : block < taller ? taller - block : blocks - block;
+        const int one_by_one = vectors > width || own_epilogue || !MP_HAS(BLOCKS_IN_ONE_CALL) || !MP_HAS(EVEN_HEIGHTS);
+        count = one_by_one ? 1 : block < taller ? taller - block : blocks - block;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
         for (ptrdiff_t v = 0; v < vectors; v += width) {
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
@@ -88,8 +91,8 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
  * here, at least one group, because only register blocks add up K blocks and run the epilogue. */
 V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     mp_gemm rest;
-    if ((kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1 && g->shape.n > MP_PANEL
-        && group_of(kind) <= g->shape.k && g->shape.k <= g->shape.k_block) {
+    if (MP_HAS(ONE_ROW_IN_PLACE) && (kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1
+        && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k && g->shape.k <= g->shape.k_block) {
         const ptrdiff_t groups = multiply_one_row(g, g->shape.k / group_of(kind) - !g->accumulators.suspend, kind);
         rest = *g;
         rest.operands.a = (const char *)g->operands.a + groups * group_of(kind) * size_of_a(kind);

@@ -24,7 +24,11 @@ V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const 
 /* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next register
  * block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills fill the store
  * buffer, in which these stores wait for the last sums. */
+#if MP_HAS(STORES_BEFORE_LOADS)
 #define MP_COMPILER_BARRIER __asm__ volatile("" ::: "memory")
+#else
+#define MP_COMPILER_BARRIER (void)0
+#endif
 
 #ifdef MP_NATIVE_TILES
 #include "products/amx.h"
@@ -43,6 +47,7 @@ const mp_tiles MP_EXPORTED(tiles) = {.gemm = {[MP_PAIRS] = gemm_tiles_bf16, [MP_
 #endif
 #include "products/micro_kernel.h"
 #include "products/panel.h"
+#include "products/in_turn.h"
 #include "products/transposed_int8.h"
 
 #ifndef MP_QUADS_ONLY
@@ -93,23 +98,34 @@ static void gemm_recoded_quads(const mp_gemm *g) {
 }
 #endif
 
+/* The fields of mp_products that MP_WAY fills. */
+#define MP_FIELD_gemm gemm
+#define MP_FIELD_in_place in_place
+#define MP_FIELD_transposed transposed
+#define MP_FIELD_in_turn in_turn
+#define MP_FIELD_decode decoded.copy
+#define MP_FIELD_recode recoded.copy
+
 extern const mp_products MP_EXPORTED(products)[MP_ARITHMETICS];
 const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
-#define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) [ARITHMETIC].WAY[FORMAT] = WAY##_##NAME,
+#define MP_WAY(WAY, ARITHMETIC, FORMAT, NAME) [ARITHMETIC].MP_FIELD_##WAY[FORMAT] = WAY##_##NAME,
 #include "products/kinds.def"
-    [MP_WIDE].few_rows = MP_FEW_ROWS_WIDE,
-    [MP_PAIRS].few_rows = MP_FEW_ROWS_PAIRS,
+    [MP_WIDE].decoded.few_rows = MP_FEW_ROWS_WIDE,
+    [MP_PAIRS].decoded.few_rows = MP_FEW_ROWS_PAIRS,
 #ifdef MP_WIDENS
     [MP_PAIRS].gemm_recoded = gemm_recoded_pairs,
-    [MP_PAIRS].few_rows_recoded = MP_FEW_ROWS_RECODED_PAIRS,
-    [MP_PAIRS].widens = 1, [MP_QUADS].widens = 1,
+    [MP_PAIRS].recoded.few_rows = MP_FEW_ROWS_RECODED_PAIRS,
     [MP_PAIRS].widen_row = widen_pairs, [MP_QUADS].widen_row = widen_bytes,
 #endif
 #if defined(MP_WIDENS) || defined(MP_NATIVE_OCTS)
     [MP_QUADS].gemm_recoded = gemm_recoded_quads,
-    [MP_QUADS].few_rows_recoded = MP_FEW_ROWS_RECODED_QUADS,
+    [MP_QUADS].recoded.few_rows = MP_FEW_ROWS_RECODED_QUADS,
 #endif
     [MP_WIDE].micro_panel = MICRO_PANEL, [MP_PAIRS].micro_panel = MICRO_PANEL, [MP_QUADS].micro_panel = MICRO_PANEL,
+#ifdef MP_PANELS_IN_TURN
+    [MP_WIDE].turn_panels = MP_PANELS_IN_TURN, [MP_PAIRS].turn_panels = MP_PANELS_IN_TURN,
+    [MP_QUADS].turn_panels = MP_PANELS_IN_TURN,
+#endif
     [MP_QUADS].is_signed = !MP_FLIPS,
     [MP_QUADS].column_sums = column_sums,
     [MP_QUADS].row_sums = row_sums,

@@ -69,13 +69,14 @@ MP_ROW_KINDS(MP_ROW)
 #define MP_ROW_WORDS 1
 #endif
 
-/* Whether the product is of one row, and of a kind that multiply_words has. */
-V int multiplies_row(const mp_gemm *g, const int kind) {
+/* Whether one row is multiplied by multiply_words if it is of this kind. */
+V int has_row(const int kind) {
 #define MP_ROW(KIND) || kind == KIND_##KIND
     (void)kind;
-    return g->shape.m == 1 && (0 MP_ROW_KINDS(MP_ROW));
+    return MP_HAS(COLUMNS_WHERE_THEY_LIE) && (0 MP_ROW_KINDS(MP_ROW));
 #undef MP_ROW
 }
+V int multiplies_row(const mp_gemm *g, const int kind) { return g->shape.m == 1 && has_row(kind); }
 
 /* Whether a word takes two multiplications, the second of which waits for the first. vdpbf16ps multiplies a whole pair. */
 V int has_two_multiplications(const int kind) {

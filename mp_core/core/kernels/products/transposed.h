@@ -15,6 +15,7 @@ V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / si
 /* Multiply a whole piece, of `all` vectors of columns and k elements along K, by `rows` rows of A from number `row` on.
  * It adds to partial sums whose rows lie CACHED_COLUMNS apart. */
 V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all, const int k) {
+    if (rows == 1 && has_row(kind)) return; /* multiply_row or `panel` multiplies one row */
     const int most = MP_MR * MP_NR_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
     for (int v = 0; v < all; v += vectors) {

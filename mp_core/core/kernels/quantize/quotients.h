@@ -115,5 +115,5 @@ V int ordinary(const mp_part *p) {
         memcpy(&bits, p->scale + i, sizeof bits);
         outside |= bits - (67u << 23) > 120u << 23;
     }
-    return !outside;
+    return MP_HAS(RECIPROCALS) && !outside;
 }

@@ -302,7 +302,10 @@ V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #define MP_MR 6
 #define MP_NR_VECTORS 1
 #define MP_TWO_GROUPS
+#ifndef MP_NATIVE_VNNI
+#define MP_PANELS_IN_TURN 4
+#endif
 #define MP_FEW_ROWS_WIDE {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 24, [MP_I4] = 24}
-#define MP_FEW_ROWS_RECODED_PAIRS 15
-#define MP_FEW_ROWS_RECODED_QUADS 15
+#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_RECODED_PAIRS {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15}
+#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15}

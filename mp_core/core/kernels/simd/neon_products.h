@@ -106,7 +106,7 @@ V vu32 unzip_octs(vu32 x, vu32 y, const int s) {
     if (s) return (vu32){zip2_octs(x.a, x.b), zip2_octs(x.c, x.d), zip2_octs(y.a, y.b), zip2_octs(y.c, y.d)};
     return (vu32){zip1_octs(x.a, x.b), zip1_octs(x.c, x.d), zip1_octs(y.a, y.b), zip1_octs(y.c, y.d)};
 }
-#define MP_FEW_ROWS_RECODED_QUADS 12
+#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 12}
 #endif
 
 V vu32 words_of(factor x) { return MP_FOUR0(vu32, vdupq_lane_u32((uint32x2_t)x.word, 0)); }
