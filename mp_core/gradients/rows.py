@@ -91,16 +91,18 @@ def norm_gradient(
     shares : ndarray of float32 or None
         A matrix of `d` times n, whose columns are the elements of `gamma`; None without one.
     """
-    rows, other, grown = (None if part is None else rows_behind(part, axes) for part in (x, residual, d))
+    rows, grown = rows_behind(x, axes), rows_behind(d, axes)
+    other = None if residual is None else rows_behind(residual, axes)
     scale = None if gamma is None else as_vector(gamma.reshape(-1), rows.shape[1], "gamma", _wide(x))
     if x.dtype == F64:
         y = rows if other is None else rows + other
-        out, shares = _norm_gradient_float64(grown, y, scale, is_centred, epsilon)
-    else:
-        out, shares = np.empty(rows.shape, x.dtype), None if gamma is None else np.empty(rows.shape, F32)
-        if out.size:
-            formats = FORMATS[x.dtype], FORMATS[x.dtype]
-            _pointwise.norm_gradient(formats, (rows, other, grown, out, shares), scale, epsilon, is_centred)
+        wide = _norm_gradient_float64(grown, y, scale, is_centred, epsilon)
+        return _as_it_was(wide[0], x.shape, axes), wide[1]
+    out = np.empty(rows.shape, x.dtype)
+    shares = None if gamma is None else np.empty(rows.shape, F32)
+    if out.size:
+        formats = FORMATS[x.dtype], FORMATS[x.dtype]
+        _pointwise.norm_gradient(formats, (rows, other, grown, out, shares), scale, epsilon, is_centred)
     return _as_it_was(out, x.shape, axes), shares
 
 
@@ -142,16 +144,19 @@ def _norm_rule(is_centred: bool, d: Array, x: Any, gamma: Any, axis: Any, epsilo
     axes = tuple(sorted(each % x.ndim for each in np.atleast_1d(axis).tolist()))
     residual = residual if residual is None or residual.dtype == x.dtype else cast(residual, x.dtype)
     options: dict[str, Any] = {"is_centred": is_centred, "axes": axes, "epsilon": float(epsilon)}
-    parts = functools.cache(lambda: norm_gradient(d, x, residual, gamma, **options))
+    parts: Callable[[], Any] = functools.cache(lambda: norm_gradient(d, x, residual, gamma, **options))
     lengths = tuple(x.shape[axis] for axis in axes)
 
     def of_input(dtype: Any) -> Array:
         gradient = parts()[0]
         return gradient if gradient.dtype == dtype else cast(gradient, dtype)
 
-    of_gamma: Callable[[Any], Array] = lambda dtype: sum_rows(parts()[1], dtype=dtype).reshape(lengths)  # noqa: E731
-    return {"x": of_input, "residual": of_input, "gamma": of_gamma,
-            "beta": lambda dtype: sum_rows(d, axes, dtype=dtype)}  # fmt: skip
+    return {
+        "x": of_input,
+        "residual": of_input,
+        "gamma": lambda dtype: sum_rows(parts()[1], dtype=dtype).reshape(lengths),
+        "beta": lambda dtype: sum_rows(d, axes, dtype=dtype),
+    }
 
 
 def _array(x: Any) -> Any:

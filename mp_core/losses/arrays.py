@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, asarray
 
-__all__ = ["EPSILON", "fitted", "floats", "largest", "one_hot", "same_rank", "smoothed"]
+__all__ = ["EPSILON", "fitted", "floats", "one_hot", "same_rank", "smoothed"]
 
 EPSILON = 1e-7
 """What keeps logarithms and quotients finite: Keras' default."""
@@ -64,14 +64,6 @@ def one_hot(indices: Array, classes: int) -> Array:
         An index is not in the range from 0 to `classes` - 1.
     """
     return ops.take_rows(_identity(classes), indices, F32)
-
-
-def largest(x: Array) -> Array:
-    """Return the largest element along the last axis, by the maximum of two halves, again and again."""
-    while x.shape[-1] > 1:
-        rest = (x.shape[-1] + 1) // 2  # the halves share an element if their length is odd
-        x = ops.maximum(x[..., :rest], x[..., -rest:])
-    return x[..., 0]
 
 
 def _identity(classes: int) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array, asarray, cast
-from mp_core.losses.arrays import EPSILON, fitted, floats, largest, one_hot, smoothed
+from mp_core.losses.arrays import EPSILON, fitted, floats, one_hot, smoothed
 from mp_core.utilities.arguments import axis_of
 
 __all__ = [
@@ -396,4 +396,4 @@ def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
     """
     y_true, y_pred = fitted(y_true, y_pred)
     right = ops.sum(y_true * y_pred, axis=-1)
-    return ops.maximum(largest((1.0 - y_true) * y_pred) - right + 1.0, 0.0)
+    return ops.maximum(ops.max((1.0 - y_true) * y_pred, -1) - right + 1.0, 0.0)

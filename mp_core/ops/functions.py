@@ -78,7 +78,7 @@ def softplus(x: ArrayLike) -> Array:
     Examples
     --------
     >>> softplus(np.array([-1.0, 1000.0], np.float32))
-    array([3.1326169e-01, 1.0000000e+03], dtype=float32)
+    array([3.1326172e-01, 1.0000000e+03], dtype=float32)
     """
     return activate("softplus", x)
 
@@ -130,7 +130,7 @@ def log1p(x: ArrayLike) -> Array:
     Examples
     --------
     >>> log1p(np.array([-1.0, 1e-10, 1.0], np.float32))
-    array([      -inf, 1.0000000e-10, 6.9314718e-01], dtype=float32)
+    array([        -inf, 1.000000e-10, 6.931472e-01], dtype=float32)
     """
     return function_of("log1p", x)
 
@@ -439,4 +439,6 @@ def _extreme(choose: Callable[[Any, Any], Array], x: Any, axis: Any, keepdims: b
         while (n := x.shape[place]) > 1:
             before, half = (slice(None),) * place, (n + 1) // 2  # of an odd number, both halves have the middle one
             x = choose(x[(*before, slice(half))], x[(*before, slice(n - half, n))])
-    return x if keepdims else x.reshape(tuple(length for place, length in enumerate(shape) if place not in axes))
+    kept = shape if keepdims else tuple(length for place, length in enumerate(shape) if place not in axes)
+    result: Array = x.reshape(kept)
+    return result

@@ -139,7 +139,7 @@ def log_softmax(x: ArrayLike, *, axis: int = -1) -> Array:
     Examples
     --------
     >>> log_softmax(np.array([0.0, 0.0, -1000.0], np.float32))
-    array([-6.931472e-01, -6.931472e-01, -1.000693e+03], dtype=float32)
+    array([-6.9314718e-01, -6.9314718e-01, -1.0006932e+03], dtype=float32)
     """
     x = as_float(x)
     axis = axis_of(integer(axis, "axis"), x.ndim)
