@@ -1,6 +1,6 @@
 """Run in a process of its own: Keras trains the models that mp_core wrote, and notes the loss of each step.
 
-``python keras_training.py FOLDER``: NAME.keras -> NAME.losses.npy.
+``python keras_training.py FOLDER``: NAME.keras -> NAME.losses.npy; NAME.SEED.weights.h5 -> NAME.scores.npy.
 """
 
 import sys
@@ -14,3 +14,9 @@ for name in cases.CASES:
     path = Path(sys.argv[1]) / f"{name}.keras"
     model = keras.saving.load_model(path)
     np.save(path.with_suffix(".losses.npy"), cases.losses(keras, model, name))
+    found = []
+    for seed in cases.SEEDS:
+        model = cases.compiled(keras, cases.model(keras, name), name)
+        model.load_weights(path.with_suffix(f".{seed}.weights.h5"))
+        found.append(cases.score(model, name))
+    np.save(path.with_suffix(".scores.npy"), found)

@@ -18,6 +18,10 @@ def curves(tmp_path_factory):
     path = tmp_path_factory.mktemp("training")
     for name in cases.CASES:
         cases.model(mp, name).save(path / f"{name}.keras")
+        for seed in cases.SEEDS:
+            mp.random.set_seed(seed)
+            cases.model(mp, name).save_weights(path / f"{name}.{seed}.weights.h5")
+    mp.random.set_seed(None)
     run_with_keras("keras_training.py", path, "jax")
     return path
 
@@ -28,3 +32,14 @@ def test_the_loss_of_each_of_100_steps_is_that_of_keras(curves, name):
     model = mp.load_model(curves / f"{name}.keras")
     np.testing.assert_allclose(cases.losses(mp, model, name), want, rtol=1e-5)
     assert want[-1] < want[0]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", cases.CASES)
+def test_the_mean_score_of_5_seeds_is_that_of_keras_in_float32(curves, name, policy):
+    scores = []
+    for seed in cases.SEEDS:
+        model = cases.compiled(mp, cases.model(mp, name, policy), name)
+        model.load_weights(curves / f"{name}.{seed}.weights.h5")
+        scores.append(cases.score(model, name))
+    assert np.mean(scores) == pytest.approx(np.load(curves / f"{name}.scores.npy").mean(), abs=0.005)
