@@ -1,6 +1,8 @@
 """Training: data as batches, steps, loops, loss scales, and going on after an interruption."""
 
+import copy
 import hashlib
+import pickle
 import signal
 import sys
 import textwrap
@@ -398,6 +400,18 @@ def test_a_compiled_model_goes_through_a_file_with_its_optimizer(tmp_path):
         each.fit(X, Y, epochs=2, shuffle=False, verbose=0)
     assert digest(again) == digest(trained)
     assert not mp.load_model(tmp_path / "m.keras", compile=False).compiled
+
+
+@pytest.mark.parametrize("copied", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_a_copy_of_a_compiled_model_goes_on_like_the_original(policy, copied):
+    trained = model(policy)
+    trained.compile(optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+    trained.fit(X, Y, verbose=0)
+    other = copied(trained)
+    for each in (trained, other):
+        each.fit(X, Y, epochs=2, verbose=0)
+    assert digest(other) == digest(trained)
 
 
 # ---- bad input

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, TypedDict
 
 import numpy as np
@@ -224,6 +224,19 @@ class State:
 
     # ---- weight decay
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, with places among the variables where these have their identities."""
+        places = {id(variable): place for place, variable in enumerate(self._built or ())}
+        found = {name: _renamed(getattr(self, name, None), places) for name in _BY_IDENTITY}
+        if found["_blocks"]:  # memory that is used again: a copy takes its own
+            found["_blocks"] = {place: [[] for _ in blocks] for place, blocks in found["_blocks"].items()}
+        return vars(self) | found
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        identities = dict(enumerate(map(id, state["_built"] or ())))
+        found = {name: _renamed(state[name], identities) for name in _BY_IDENTITY}
+        vars(self).update(state | {name: value for name, value in found.items() if value is not None})
+
     def exclude_from_weight_decay(
         self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
@@ -302,3 +315,14 @@ def check_variable(variable: Any, optimizer: State) -> None:
             f"{type(optimizer).__name__} updates variables, which are AutoCastVariable; received one of type "
             f"{type(variable).__name__}"
         )
+
+
+_BY_IDENTITY = ("_index", "_averages", "_accumulators", "_states", "_decayed", "_blocks", "_excluded")
+"""The attributes that are kept by the identities of variables, which a copy or a pickle changes."""
+
+
+def _renamed(held: Any, names: Mapping[int, int]) -> Any:
+    """Return a dictionary or set with other keys, without those that have none."""
+    if isinstance(held, dict):
+        return {names[key]: value for key, value in held.items() if key in names}
+    return None if held is None else {names[key] for key in held if key in names}

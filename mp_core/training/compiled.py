@@ -123,7 +123,8 @@ class Compiled:
         """Return the loss, and those of the outputs if there are several."""
         self._current = []
         loss = self.model.compute_loss(batch.x, batch.y, outputs, batch.weights, training=training)
-        return loss, self._current if len(self._current) > 1 else []
+        parts, self._current = self._current, []
+        return loss, parts if len(parts) > 1 else []
 
     def loss_of(self, y: Any, outputs: Any, weights: Any, others: Iterable[Any]) -> Any:
         """Return the sum of the losses of the outputs and of `others`; None without any."""
