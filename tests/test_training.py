@@ -515,3 +515,17 @@ def test_a_stack_of_tf_keras_trains():
     trained.compile("adam", "mse")
     losses = trained.fit(X, Y, epochs=3, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
+
+
+def test_regularizers_count_in_the_loss_and_move_the_weights():
+    start = mp.Input((6,))
+    kernel = layers.Dense(
+        2, kernel_regularizer="l2", activity_regularizer=mp.regularizers.L1(0.01), dtype="mixed_bfloat16"
+    )
+    trained = mp.Model(start, kernel(start))
+    trained.compile(optimizers.SGD(0.1), "mse")
+    outputs = trained.predict(X, verbose=0).astype(np.float64)
+    want = ((outputs - Y) ** 2).mean() + 0.01 * (kernel.kernel.numpy() ** 2).sum() + 0.01 * np.abs(outputs).sum() / 100
+    assert trained.test_on_batch(X, Y) == pytest.approx(want, rel=1e-3)
+    trained.reset_metrics()
+    assert trained.train_on_batch(X, Y) == pytest.approx(want, rel=1e-3)
