@@ -58,9 +58,9 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside so many
- * rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if it has one
- * micro-panel only, or fits L1 as it is. */
+/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside so
+ * many rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if it
+ * has one micro-panel only, or fits L1 as it is. */
 static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc, int tiles) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic];
     const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
@@ -84,8 +84,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
         tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
     set_way(q, p, way_of_panels(q, p, q->m, tiles));
-    p->small = MP_HAS(SMALL_CALLS) && mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed && !q->group
-               && !q->zero_point && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
+    p->small = MP_HAS(SMALL_CALLS) && mp_multiplications(q) < t->thread_work && q->matrices == 1 && q->packed
+               && !q->group && !q->zero_point && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
 /* The largest MC that the caches and copy_bytes allow; `cut` takes less if the threads need more tasks. */
@@ -177,8 +177,8 @@ static int fits_transposed(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->transposed[q->b.format] != NULL;
 }
 
-/* Whether B is taken to come from memory: it is larger than L2 / 2. It is probably the weights of one of many layers, or
- * shares L2 with other data. */
+/* Whether B is taken to come from memory: it is larger than L2 / 2. It is probably the weights of one of many layers,
+ * or shares L2 with other data. */
 static int comes_from_memory(const mp_problem *q) {
     const ptrdiff_t column_bytes = q->packed ? mp_column_bytes(q->b.format, q->k) : q->k * q->b.size;
     return MP_HAS(MEMORY_OR_CACHE) && q->n * column_bytes > q->machine->l2 / 2;
@@ -190,8 +190,8 @@ static int fits_in_turn(const mp_problem *q, const mp_plan *p) {
            && q->kernels->products[p->arithmetic]->in_turn[q->b.format] != NULL;
 }
 
-/* Replace the way of panels where there is a better one. A uint8 A and zero points of A by row need packed panels. In place
- * and transposed, elements are decoded in registers. */
+/* Replace the way of panels where there is a better one. A uint8 A and zero points of A by row need packed panels. In
+ * place and transposed, elements are decoded in registers. */
 static void choose_way(const mp_problem *q, mp_plan *p) {
     if (MP_HAS(PANELS_IN_TURN) && fits_in_turn(q, p)) set_way(q, p, MP_IN_TURN);
     if (q->packed || mp_by_tiles(p) || q->k == 0 || q->row_zero) return;

@@ -161,8 +161,8 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
 }
 
 /* Copy a panel's range of K, and multiply one micro-panel after the other. */
-static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums,
-                     char *copy) {
+static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
+                     const int32_t *own_sums, char *copy) {
     const int recoded = mp_recoded(&p->plan);
     const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;

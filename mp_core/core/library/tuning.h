@@ -68,12 +68,12 @@ typedef struct {
 /* One core of a shared Intel Xeon with AMX (48 KiB of L1d, 2 MiB of L2), November 2026. */
 #define MP_MEASURED_WITH_AMX .amx = {.packed_m = 6, .made_m = 12, .range_bytes = 64 << 10}
 
-/* A CPU takes the constants of Zen 4 unless its family has a set of its own here. None was measured on Zen 5, on Zen 3, or on
- * AArch64, where they are predicted to fit: register blocks have as many rows and columns as those of AVX2, and a Neoverse
- * N1, V1 or V2 core has 64 KiB of L1d and 512 KiB to 2 MiB of L2.
+/* A CPU takes the constants of Zen 4 unless its family has a set of its own here. None was measured on Zen 5, on Zen 3,
+ * or on AArch64, where they are predicted to fit: register blocks have as many rows and columns as those of AVX2, and a
+ * Neoverse N1, V1 or V2 core has 64 KiB of L1d and 512 KiB to 2 MiB of L2.
  *
- * few_rows_f16 of Intel: widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since it
- * competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
+ * few_rows_f16 of Intel: widening float16 in registers costs 14 % of the peak there (llvm-mca, sapphirerapids), since
+ * it competes with multiply-adds for two ports. On the Xeon above float16 had 0.86 to 0.94 of the speed of float32 from
  * 64x768x768 to 1024x1024x1024, and 0.99 at 2048x2048x2048. On AVX2 (Zen 3) widening a panel first costs about as much
  * as multiplying it by six rows of A: so 64 rows gain 3 %. */
 static const mp_tuning mp_tunings[MP_CPU_FAMILIES] = {
