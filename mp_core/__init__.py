@@ -11,8 +11,7 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans, gradients   compile, value_and_grad, grad, custom_gradient
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics, callbacks,
-                       load_model, random, utils
-                       regularizers, constraints, load_model, utils
+                       regularizers, constraints, random, load_model, utils
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast

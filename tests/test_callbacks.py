@@ -1,5 +1,6 @@
 """Callbacks, with a model that only notes what is done to it."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -8,6 +9,8 @@ import pytest
 
 from mp_core import callbacks
 from mp_core.callbacks import CallbackList
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 class Fake:
@@ -138,3 +141,49 @@ ERRORS = [
 def test_bad_arguments_are_refused_by_name(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_a_line_for_each_epoch(tmp_path):
+    path = tmp_path / "log.csv"
+    run(callbacks.CSVLogger(path), [1.5, 0.5])
+    assert path.read_text() == "epoch,loss\n0,1.5\n1,0.5\n"
+    run(callbacks.CSVLogger(path, append=True), [0.25])
+    assert path.read_text().splitlines() == ["epoch,loss", "0,1.5", "1,0.5", "0,0.25"]
+    run(callbacks.CSVLogger(path, ";"), [2.0])
+    assert path.read_text() == "epoch;loss\n0;2.0\n"
+    with pytest.raises(ValueError, match="`separator` must be one character"):
+        callbacks.CSVLogger(path, "::")
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "rates"),
+    [
+        ([3, 2, 1], {"patience": 1}, 0.5),
+        ([1, 1, 1], {"patience": 2}, 0.25),
+        ([1, 1, 1, 1, 1], {"patience": 1, "cooldown": 2}, 0.125),
+        ([1, 0.99995, 1], {"patience": 2}, 0.25),
+        ([1, 1, 1, 1], {"patience": 1, "min_lr": 0.2}, 0.2),
+        ([1, 2, 2, 2], {"patience": 2, "mode": "max"}, 0.25),
+    ],
+)
+def test_the_rate_falls_on_a_plateau(values, arguments, rates):
+    keras = pytest.importorskip("keras")
+    model, _ = run(callbacks.ReduceLROnPlateau("loss", 0.5, **arguments), values)
+    assert model.optimizer.learning_rate == rates
+    other = keras.callbacks.ReduceLROnPlateau("loss", 0.5, **arguments)
+    theirs = Fake()
+    theirs.optimizer = SimpleNamespace(learning_rate=np.float64(0.5))
+    other.set_model(theirs)
+    other.on_train_begin()
+    for epoch, value in enumerate(values):
+        other.on_epoch_end(epoch, {"loss": value})
+    assert float(theirs.optimizer.learning_rate) == pytest.approx(rates)
+    with pytest.raises(ValueError, match="`factor` must be below 1"):
+        callbacks.ReduceLROnPlateau(factor=1.0)
+
+
+def test_the_loss_curve_is_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, start in (("curve.png", b"\x89PNG"), ("curve.svg", b"<?xml")):
+        run(callbacks.LossCurve(tmp_path / name), [1.0, 0.5])
+        assert (tmp_path / name).read_bytes().startswith(start)

@@ -7,7 +7,7 @@ from typing import Any
 from mp_core.callbacks.base import Callback, Logs
 from mp_core.utilities.arguments import boolean, integer, number
 
-__all__ = ["EarlyStopping", "LearningRateScheduler", "TerminateOnNaN", "is_maximum"]
+__all__ = ["EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN", "is_maximum"]
 
 _MODES = ("auto", "min", "max")
 _GROWING = ("acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "r2", "cosine", "true")
@@ -164,3 +164,77 @@ class LearningRateScheduler(Callback):
         """Tell the rate in the logs."""
         if isinstance(logs, dict):
             logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+
+
+class ReduceLROnPlateau(Callback):
+    """Multiply the learning rate when what is watched has not become better for some epochs.
+
+    Parameters
+    ----------
+    monitor : str
+        A name in the logs.
+    factor : float
+        Below 1: the rate is multiplied by it.
+    patience : int
+        How many epochs without anything better are waited for.
+    verbose : int
+        Whether to print the new rate.
+    mode : {"auto", "min", "max"}
+        As for :class:`EarlyStopping`.
+    min_delta : float
+        By how much it must be better, to count.
+    cooldown : int
+        How many epochs after a change do not count.
+    min_lr : float
+        The least rate.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as above, the logs have no `monitor`, or the optimizer has no learning rate to set.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        verbose: int = 0,
+        mode: str = "auto",
+        min_delta: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.monitor, self.factor, self.verbose = monitor, number(factor, "factor", 0), verbose
+        if self.factor >= 1:
+            raise ValueError(f"`factor` must be below 1; received {factor!r}")
+        self.patience, self.cooldown = integer(patience, "patience"), integer(cooldown, "cooldown")
+        self.min_delta, self.min_lr = number(min_delta, "min_delta", 0), number(min_lr, "min_lr", 0)
+        self._sign = -1.0 if is_maximum(monitor, mode) else 1.0
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Begin anew."""
+        self.best, self.wait, self.cooldown_counter = math.inf * self._sign, 0, 0
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Look whether the epoch was better; tell the rate in the logs."""
+        value, rate = watched(logs, self.monitor), float(self.model.optimizer.learning_rate)
+        if isinstance(logs, dict):
+            logs["learning_rate"] = rate
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.wait = 0
+        if self._sign * value < self._sign * self.best - self.min_delta:
+            self.best, self.wait = value, 0
+        elif self.cooldown_counter <= 0:
+            self.wait += 1
+            if self.wait >= self.patience and rate > self.min_lr:
+                self._reduce(epoch, rate)
+
+    def _reduce(self, epoch: int, rate: float) -> None:
+        new = max(rate * self.factor, self.min_lr)
+        self.model.optimizer.learning_rate = new
+        self.cooldown_counter, self.wait = self.cooldown, 0
+        if self.verbose:
+            print(f"Epoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {new}.")
