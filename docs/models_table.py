@@ -22,7 +22,7 @@ _SEEN = {
     "gte": ("GTE v1.5 and mGTE, as transformers writes them", (4.5e-6, 0.024, 0.100)),
     "eurobert": ("EuroBERT", (2.8e-6, 0.018, 0.057)),
     "qwen3": ("Qwen3-Embedding", (1.5e-6, 0.014, 0.043)),
-    "qwen2": ("gte-Qwen2", (2.5e-6, 0.020, 0.063)),
+    "qwen2": ("embedders on Qwen2 and Qwen2.5 that attend to what is before", (2.5e-6, 0.020, 0.063)),
     "llama": ("embedders on Llama", (1.5e-6, 0.014, 0.050)),
     "mistral": ("E5-Mistral", (1.7e-6, 0.018, 0.056)),
     "gemma3_text": ("EmbeddingGemma", (5.7e-7, 0.009, 0.025)),

@@ -143,6 +143,7 @@ def test_the_last_token_is_the_embedding_as_with_padding_on_the_left(tmp_path):
         ("qwen3", {"rope_parameters": None, "rope_scaling": [2]}, "rope_scaling is .2.; expected an object"),
         ("qwen3", {"hidden_act": "xielu"}, "hidden_act is 'xielu'; expected 'gelu'"),
         ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types is .*; expected a list of 2 of 'full_att"),
+        ("qwen2", {"is_causal": False}, "is_causal is False; expected True"),
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; expected a positive int"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; expected None"),
         ("gemma3_text", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0; expected a positive int"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import warnings
 
 import numpy as np
@@ -88,6 +89,7 @@ def test_embeddings_are_those_of_sentence_transformers(library, tmp_path, name):
     assert encoder.dim == expected.shape[1]
     errors = np.linalg.norm(received - expected, axis=1) / np.linalg.norm(expected, axis=1)
     assert errors.max() < 1e-5
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode(TEXTS), received)
     narrow = encoder.encode(TEXTS, truncate_dim=5, normalize=True)
     np.testing.assert_allclose(np.linalg.norm(narrow, axis=1), 1, atol=1e-6)
 

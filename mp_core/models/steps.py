@@ -5,6 +5,7 @@ These are small beside the network, so they are computed in float32 under every 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from mp_core.models.files import tensors_in
 from mp_core.models.folder import read_object
 from mp_core.models.pooling import unit
 from mp_core.models.settings import KINDS, choices, unexpected
-from mp_core.products.packing import pack
+from mp_core.ops import PackedMatrix, pack
 from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["KINDS_OF_STEPS", "Step", "applied", "read_steps"]
@@ -42,7 +43,7 @@ class Step:
     kind : str
         The name of its class.
     run : callable
-        From vectors of texts, float32 of shape (n, width), to such vectors.
+        From vectors of texts, float32 of shape (n, width), to such vectors. It can be pickled, as encoders can.
     width : int
         How long the vectors are then.
     """
@@ -101,14 +102,14 @@ def _normalize(path: Path, config: Mapping[str, Any], width: int) -> Read:
 
 def _dropout(path: Path, config: Mapping[str, Any], width: int) -> Read:
     _check_entries(path, config, ("dropout",))
-    return lambda vectors: vectors, width
+    return _same, width
 
 
 def _layer_norm(path: Path, config: Mapping[str, Any], width: int) -> Read:
     _check_entries(path, config, ("dimension",))
     _check_width(path, config, "dimension", width)
     gamma, beta = _tensors(path, {"norm.weight": (width,), "norm.bias": (width,)})
-    return lambda vectors: ops.layer_norm(vectors, gamma, beta, epsilon=1e-5), width
+    return partial(ops.layer_norm, gamma=gamma, beta=beta, epsilon=1e-5), width
 
 
 def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
@@ -127,16 +128,24 @@ def _dense(path: Path, config: Mapping[str, Any], width: int) -> Read:
     shapes |= {"linear.bias": (units,)} if bias else {}
     shapes |= {"residual.weight": (units, width)} if residual and units != width else {}
     found = dict(zip(shapes, _tensors(path, shapes), strict=True))
-    matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
     beside = pack(found["residual.weight"].T) if "residual.weight" in found else None
+    matrix, vector = pack(found["linear.weight"].T), found.get("linear.bias")
+    return partial(_product, matrix, vector, _ACTIVATIONS[name], residual, beside), units
 
-    def run(vectors: Array) -> Array:
-        outputs = ops.matmul(vectors, matrix, bias=vector, activation=_ACTIVATIONS[name])
-        if residual:
-            outputs = ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
+
+def _same(vectors: Array) -> Array:
+    return vectors
+
+
+def _product(
+    matrix: PackedMatrix, bias: Array | None, activation: Any, residual: bool, beside: PackedMatrix | None,
+    vectors: Array,
+) -> Array:  # fmt: skip
+    """Return the product of vectors with a matrix; with a residual plus the vectors, or their product with `beside`."""
+    outputs = ops.matmul(vectors, matrix, bias=bias, activation=activation)
+    if not residual:
         return outputs
-
-    return run, units
+    return ops.add(outputs, vectors if beside is None else ops.matmul(vectors, beside))
 
 
 _READERS: dict[str, Callable[[Path, Mapping[str, Any], int], Read]] = {

@@ -163,8 +163,8 @@ class TextModel:
             A file cannot be read or written, or the folder exists (:class:`FileExistsError`).
         ValueError
             `path` is the folder that the model was read from, or lies in it; that folder has changed and does not fit
-            any more; files cannot hold groups of a length that a layer has; or positions of a network with several
-            types of tokens were changed.
+            any more; files cannot hold groups of a length that a layer has; positions of a network with several types
+            of tokens were changed; or a module behind the pooling has its weights in ``pytorch_model.bin`` only.
         """
         weights = Weights.open(self._modules.network, self.model.architecture, self.model.settings)
         tensors, policy, policies = tensors_of(self.model, weights)

@@ -46,7 +46,11 @@ GEMMA3 = GatedArchitecture(
     },
     fixed=dict(QWEN3.fixed)
     | {"layout": Layout(normed_heads=True, normed_outputs=True, norm_offset=1.0, scaled_embeddings=True)},
-    allowed={"attn_logit_softcapping": (None,), "use_bidirectional_attention": (False, True, None)},
+    allowed={
+        "is_causal": (True,),
+        "attn_logit_softcapping": (None,),
+        "use_bidirectional_attention": (False, True, None),
+    },
     kinds=_kinds,
     kinds_of=(FULL, NEAR),
     is_causal=True,
