@@ -142,8 +142,6 @@ class Recording:
 
     Parameters
     ----------
-    checks_offsets : bool
-        Whether the caller of the plan checks the inputs in `offsets`: kernels do not.
     called : callable
         What gets each layer that is called with recorded arrays, before it computes.
     copies : dict
@@ -170,7 +168,7 @@ class Recording:
     is_readable = False
     """Whether everybody may read these values: once nothing is noted any more."""
 
-    def __init__(self, checks_offsets: bool, called: Callable[[Any], None], copies: Copies) -> None:
+    def __init__(self, called: Callable[[Any], None], copies: Copies) -> None:
         self.tape = Tape()
         self.called = called
         self.offsets: list[Offsets] = []
@@ -180,7 +178,6 @@ class Recording:
         self.assigned: dict[int, tuple[Any, Recorded]] = {}
         self._held: dict[int, Held] = {}
         self._inputs = 0
-        self._checks_offsets = checks_offsets
         self._copies = copies
         self._refused: UnseenError | None = None
         self._is_over = False
@@ -267,8 +264,6 @@ class Recording:
                 return instead
         if _out_of(function, args, kwargs) is not None:
             self.refuse(f"{function.__name__} with `out`")
-        if getattr(function, "reads_offsets", False) and not self._checks_offsets:
-            self.refuse(f"{function.__name__} of sequences whose lengths differ from run to run")
         args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
         plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
         before = len(self.tape.buffers)

@@ -18,7 +18,6 @@ from mp_core.ops.attention import (
     ragged_attention,
     ragged_settings,
     weights_of,
-    with_offsets,
 )  # fmt: skip
 
 __all__ = ["attention_gradients", "ragged_attention_gradients"]
@@ -109,7 +108,6 @@ def _(
 
 
 @recordable
-@with_offsets
 def ragged_attention_gradients(
     d: Array, query: Array, key: Array, value: Array, offsets: Array, bias: Array | None, scale: float | None,
     reach: int | None, is_causal: bool, of_bias: bool = False,

@@ -18,7 +18,7 @@ class EagerRecording(Recording):
     is_eager = True
 
     def __init__(self) -> None:
-        super().__init__(True, lambda layer: None, {})
+        super().__init__(lambda layer: None, {})
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return what an operation returns for plain arrays."""

@@ -11,7 +11,6 @@ from mp_core.arrays.recorded import constant, recordable
 from mp_core.core import pooling as _pooling
 from mp_core.core.convert import filled
 from mp_core.gradients.registry import gradient_of
-from mp_core.ops.attention import with_offsets
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.padding import pad
 from mp_core.ops.pairs import ragged_rotary, rotary
@@ -21,7 +20,6 @@ __all__ = ["pooling_gradient"]
 
 
 @recordable
-@with_offsets
 def pooling_gradient(d: Array, x: Array, offsets: Array, pooling: str, skipped: int, column: int) -> Array:
     """Return the gradient of the rows of several sequences that were pooled.
 

@@ -48,6 +48,7 @@ MODULES = (
     "mp_core.gradients.attention",
     "mp_core.gradients.pooling",
     "mp_core.gradients.dropout",
+    "mp_core.gradients.quantization",
 )  # fmt: skip
 """The modules that add rules, which are imported when a rule is looked up."""
 

@@ -1,8 +1,7 @@
 """Attention of queries to keys, in all heads at once."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,15 +15,7 @@ from mp_core.ops.rows import checked_scale, softmax
 from mp_core.products.matmul import matmul
 from mp_core.utilities.arguments import boolean, integer, kind_of, number
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-__all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention", "with_offsets"]
-
-
-def with_offsets(function: F) -> F:
-    """Say of an operation that it reads offsets, which :func:`checked_offsets` checks, and then each run of a plan."""
-    function.reads_offsets = True  # type: ignore[attr-defined]
-    return function
+__all__ = ["RAGGED", "checked_offsets", "dot_product_attention", "ragged_attention"]
 
 
 @recordable
@@ -166,7 +157,6 @@ def attended(
 
 
 @recordable
-@with_offsets
 def ragged_attention(
     query: Array,
     key: Array,

@@ -10,7 +10,7 @@ from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copied
 from mp_core.dtypes import result_type
-from mp_core.ops.attention import checked_offsets, with_offsets
+from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.products.operands import ACTIVATIONS
 
@@ -288,7 +288,6 @@ def rotary(x: Array, angles: Array) -> Array:
 
 
 @recordable
-@with_offsets
 def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
     """Return :func:`rotary` of several sequences that lie one behind the other.
 

@@ -8,14 +8,13 @@ import numpy as np
 from mp_core.arrays import F32, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import constant, note_offsets, recordable, under_way
 from mp_core.core import pooling as _pooling
-from mp_core.ops.attention import RAGGED, checked_offsets, with_offsets
+from mp_core.ops.attention import RAGGED, checked_offsets
 from mp_core.utilities.arguments import integer, kind_of
 
 __all__ = ["ragged_pool"]
 
 
 @recordable
-@with_offsets
 def ragged_pool(
     x: Array, offsets: Array, pooling: str | Sequence[str] = "mean", skipped: int = 0, longest: int | None = None
 ) -> Array:

@@ -155,7 +155,7 @@ def _noted(
     layer: Callable[..., Any], tree: Any, sizes: Sizes, state: State, copies: dict[Any, Any]
 ) -> tuple[Recording, Any]:
     """Return the recording of a call with these arguments, and its outputs: arrays by where they lie."""
-    recording = Recording(bool(sizes), state.add, copies)
+    recording = Recording(state.add, copies)
     args, kwargs = map_leaves(lambda x: recording.input(x) if isinstance(x, np.ndarray) else x, tree)
     outputs = recording.of(lambda: map_leaves(lambda x: _found(x, recording), layer(*args, **kwargs)))
     recording.tape.forget()

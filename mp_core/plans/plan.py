@@ -209,11 +209,10 @@ class ForwardPlan(Generic[R]):
 
     def _check(self, plan: Pass, arrays: list[Array], rows: tuple[int, ...]) -> None:
         """Raise unless arrays are those of a run with so many rows: steps read and write by these numbers alone."""
-        if not rows and not self._sizes:  # of the shapes of the examples, by _like
-            return
-        self._sizes.check(rows)
-        for index, (array, expected) in enumerate(zip(arrays, plan.inputs, strict=True)):
-            expected.check(array, rows, f"array {index} of the plan")
+        if rows or self._sizes:  # otherwise arrays have the shapes of the examples, by _given
+            self._sizes.check(rows)
+            for index, (array, expected) in enumerate(zip(arrays, plan.inputs, strict=True)):
+                expected.check(array, rows, f"array {index} of the plan")
         for offsets, size in plan.offsets.items():
             offsets.check(arrays[offsets.number], rows[size] if size >= 0 else offsets.rows)
 

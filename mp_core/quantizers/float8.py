@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core import dtypes
-from mp_core.arrays import Array, cast
+from mp_core.arrays import Array, asarray, cast
+from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.ops.elementwise import combined
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:
@@ -70,6 +72,8 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     return history
 
 
+@recordable
+@with_numbers
 def quantize_and_dequantize(
     inputs: ArrayLike, scale: ArrayLike, quantized_dtype: DTypeLike, compute_dtype: DTypeLike
 ) -> Array:
@@ -92,7 +96,7 @@ def quantize_and_dequantize(
 
     Notes
     -----
-    Infinities are clipped too; NaN stays NaN.
+    Infinities are clipped too; NaN stays NaN. The gradient passes straight through, also where inputs are clipped.
 
     Examples
     --------
@@ -105,8 +109,10 @@ def quantize_and_dequantize(
     compute = dtypes.parse(compute_dtype, "compute_dtype")
     if not dtypes.is_float(compute):
         raise TypeError(f"`compute_dtype` must be a float type; received {compute.name}")
-    factor = cast(scale, compute)
+    x, factor = (
+        cast(x, compute) if isinstance(x, np.ndarray) else constant(np.asarray(asarray(x), compute))
+        for x in (inputs, scale)
+    )
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        codes = cast(cast(inputs, compute) / factor, target, saturate=True)
-        result: Array = cast(codes, compute) * factor
-    return result
+        codes = cast(combined("divide", x, factor, compute), target, saturate=True)
+        return combined("multiply", cast(codes, compute), factor, compute)

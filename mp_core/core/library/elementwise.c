@@ -86,6 +86,8 @@ static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n,
     case MP_ABSOLUTE: for (ptrdiff_t i = 0; i < n; i++) out[i] = fabsf(x[i]); break;
     case MP_AS_IT_IS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i]; break;
     case MP_SQUARE: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] * x[i]; break;
+    case MP_FLOOR: for (ptrdiff_t i = 0; i < n; i++) out[i] = floorf(x[i]); break;
+    case MP_ROUND: for (ptrdiff_t i = 0; i < n; i++) out[i] = rintf(x[i]); break;
     default: for (ptrdiff_t i = 0; i < n; i++) out[i] = sqrtf(x[i]); break;
     }
 }

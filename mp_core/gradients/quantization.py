@@ -1,0 +1,75 @@
+"""Rules of fake quantization: what is rounded passes straight through."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import F32, Array, asarray, cast
+from mp_core.arrays.recorded import constant, recordable, with_numbers
+from mp_core.gradients.registry import gradient_of
+from mp_core.ops.elementwise import compared, where
+from mp_core.quantizers.fake_quant import fake_quant_with_min_max_vars, nudged_range
+from mp_core.quantizers.float8 import quantize_and_dequantize
+
+__all__ = ["fake_quant_gradients"]
+
+
+@recordable
+@with_numbers
+def fake_quant_gradients(d: Array, *arguments: Any) -> tuple[Array, Array, Array]:
+    """Return the gradients of fake quantization: within its nudged range, up to its lower end, from its upper end on.
+
+    Parameters
+    ----------
+    d : ndarray of float
+        The gradient of the result.
+    *arguments : any
+        All six of :func:`mp_core.quantizers.fake_quant_with_min_max_vars`.
+
+    Returns
+    -------
+    tuple of three ndarrays
+        Of the shape of `d`, in float32 (float64): its elements in each of these places, 0 elsewhere.
+
+    Examples
+    --------
+    >>> x = np.array([-1, 1, 4], np.float32)
+    >>> fake_quant_gradients(np.ones(3, np.float32), x, 0.0, 3.0, 2, False, None)[0]
+    array([0., 1., 0.], dtype=float32)
+    """
+    x, least, most = nudged_range(asarray(arguments[0], "inputs"), *arguments[1:])
+    d = cast(d, x.dtype)
+    if x.dtype is not F32:
+        parts = (least <= x) & (x <= most), x <= least, x >= most
+        return tuple(np.where(part, d, 0.0) for part in parts)  # type: ignore[return-value]
+    zero = constant(np.zeros((), F32))
+    above = where(compared("less_equal", least, x, dtype=F32), d, zero, dtype=F32)
+    return (
+        where(compared("less_equal", x, most, dtype=F32), above, zero, dtype=F32),
+        where(compared("less_equal", x, least, dtype=F32), d, zero, dtype=F32),
+        where(compared("greater_equal", x, most, dtype=F32), d, zero, dtype=F32),
+    )
+
+
+@gradient_of(fake_quant_with_min_max_vars)
+def _(
+    d: Array, out: Array, inputs: Any, min_vals: Any, max_vals: Any, num_bits: int = 8, narrow_range: bool = False,
+    axis: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    found = functools.cache(lambda: fake_quant_gradients(d, inputs, min_vals, max_vals, num_bits, narrow_range, axis))
+
+    def of_bound(index: int) -> Array:
+        x = found()[index]
+        return x if axis is None else np.moveaxis(x, axis, -1)
+
+    return {
+        "inputs": lambda dtype: cast(found()[0], dtype),
+        "min_vals": lambda dtype: cast(of_bound(1), dtype),
+        "max_vals": lambda dtype: cast(of_bound(2), dtype),
+    }
+
+
+@gradient_of(quantize_and_dequantize)
+def _(d: Array, out: Array, inputs: Any, scale: Any, quantized_dtype: Any, compute_dtype: Any) -> dict[str, Any]:
+    return {"inputs": lambda dtype: cast(d, dtype)}
