@@ -105,6 +105,27 @@ def test_wrong_arguments_are_named(make, message):
         make()
 
 
+def test_attention_drops_weights_in_training_only():
+    layer = layers.MultiHeadAttention(2, 4, dropout=0.4, seed=11)
+    plain, scores = layer(X, X, return_attention_scores=True)
+    assert_same_bits(layer(X, X, training=False), plain)
+    out, again = layer(X, X, return_attention_scores=True, training=True)
+    assert_same_bits(again, scores)
+    v = layer.value_dense(X).transpose(0, 2, 1, 3)
+    context = mp.matmul(dropout(scores, KEY, 0.4), v).transpose(0, 2, 1, 3)
+    assert_same_bits(out, layer.output_dense(context))
+    assert layers.MultiHeadAttention.from_config(layer.get_config()).seed == 11
+
+
+@pytest.mark.parametrize("make", [layers.Attention, layers.AdditiveAttention])
+def test_attention_without_projections_drops_weights_too(make):
+    layer = make(dropout=0.4, seed=11)
+    _, weights = layer([X, X], return_attention_scores=True)
+    out, dropped = layer([X, X], return_attention_scores=True, training=True)
+    assert_same_bits(dropped, dropout(weights, KEY, 0.4))
+    assert_same_bits(out, mp.matmul(dropped, X))
+
+
 # ---- batch normalization in training
 
 

@@ -83,7 +83,7 @@ def _by_parts(d: Array, a: Attended, of_bias: bool) -> tuple[Array, ...]:
     scaled = of_scores * a.scale
 
     def of_shared(x: Array) -> Array:
-        return x.reshape(n, shared, sharing, *x.shape[2:]).sum(2)
+        return np.sum(x.reshape(n, shared, sharing, *x.shape[2:]), axis=2)  # type: ignore[no-any-return]
 
     found = (
         scaled @ np.repeat(k, sharing, axis=1), of_shared(scaled.swapaxes(2, 3) @ q),

@@ -13,6 +13,8 @@ from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.seeds import Seed, generator_of, given_seed
+from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import axes_of, boolean, positive_integer, share
 
 __all__ = ["MultiHeadAttention"]
@@ -33,13 +35,15 @@ class MultiHeadAttention(Layer):
     value_dim : int, optional
         The length of a head's values; default: `key_dim`.
     dropout : float
-        Of no effect on inference.
+        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
     use_bias : bool
     output_shape : int or sequence of one int, optional
         Length of the last axis of the outputs; default: that of the queries.
     attention_axes : None, 1 or a sequence of 1
         Keras'; there are no others.
     kernel_initializer, bias_initializer : str, dict or callable
+    seed : int or SeedGenerator, optional
+        Where the random numbers of `dropout` come from.
     **kwargs
         Those of :class:`Layer`.
 
@@ -55,7 +59,7 @@ class MultiHeadAttention(Layer):
     supports_masking = True
     _told = ("num_heads", "key_dim")
     _options = (
-        "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "kernel_initializer",
+        "num_heads", "key_dim", "value_dim", "dropout", "use_bias", "output_shape", "seed", "kernel_initializer",
         "bias_initializer",
     )  # fmt: skip
 
@@ -70,13 +74,15 @@ class MultiHeadAttention(Layer):
         attention_axes: int | Sequence[int] | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
+        seed: Seed = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_heads = positive_integer(num_heads, "num_heads")
         self.key_dim = positive_integer(key_dim, "key_dim")
         self.value_dim = self.key_dim if value_dim is None else positive_integer(value_dim, "value_dim")
-        self.dropout = share(dropout, "dropout")
+        self.dropout, self.seed = share(dropout, "dropout"), given_seed(seed)
+        self.seed_generator = generator_of(seed) if self.dropout > 0 else None
         self.use_bias = boolean(use_bias, "use_bias")
         if attention_axes is not None and axes_of(attention_axes) != (1,):
             raise ValueError(f"`attention_axes` must be 1 or None; received attention_axes={attention_axes!r}")
@@ -127,6 +133,7 @@ class MultiHeadAttention(Layer):
         key_mask: ArrayLike | None = None,
         attention_mask: ArrayLike | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = False,
         use_causal_mask: bool = False,
     ) -> Array | tuple[Array, Array]:
         """Attend.
@@ -142,6 +149,8 @@ class MultiHeadAttention(Layer):
             Shape (targets, sources), (batch, targets, sources) or (batch, heads, targets, sources), where lengths may
             be 1: True where a target may attend to a source. All masks are bool, or numbers that are 0 or 1.
         return_attention_scores : bool
+        training : bool, optional
+            Whether `dropout` is applied; the scores that are returned are those before it.
         use_causal_mask : bool
             Attend to sources up to the target's own position only.
 
@@ -163,13 +172,22 @@ class MultiHeadAttention(Layer):
                 expanded = _mask(mask, name)
                 keep = expanded if keep is None else keep & expanded
         q, k, v = self.query_dense(query), self.key_dense(value if key is None else key), self.value_dense(value)
-        outputs: Array = self.output_dense(ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale))
-        if not return_attention_scores:
-            return outputs
+        generator = self.seed_generator if training else None
+        weights: Any = self._weights(q, k, keep) if generator is not None or return_attention_scores else None
+        if generator is not None:
+            kept = dropped(weights, generator.next(), self.dropout)
+            context = ops.matmul(kept, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+        else:
+            context = ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale)
+        outputs: Array = self.output_dense(context)
+        return outputs if not return_attention_scores else (outputs, weights)
+
+    def _weights(self, q: Array, k: Array, keep: Array | None) -> Array:
+        """Return the weights of all sources, shape (batch, heads, targets, sources)."""
         wide = dtypes.result_type(q.dtype, F32)
-        scores: Array = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
+        scores = ops.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), out_dtype=wide)
         weights: Array = ops.cast(ops.softmax(scores, scale=self._scale, mask=keep), q.dtype)
-        return outputs, weights
+        return weights
 
 
 _TARGETS, _SOURCES = np.s_[:, np.newaxis, :, np.newaxis], np.s_[:, np.newaxis, np.newaxis, :]

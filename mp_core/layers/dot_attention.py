@@ -10,6 +10,8 @@ from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.seeds import Seed, generator_of, given_seed
+from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, share
 
 __all__ = ["AdditiveAttention", "Attention"]
@@ -25,7 +27,9 @@ class Attention(Layer):
     score_mode : {"dot", "concat"}
         Scores are ``query @ key.T``, or sums of ``tanh(query + key)``, multiplied by a variable.
     dropout : float
-        Of training: of no effect here.
+        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+    seed : int or SeedGenerator, optional
+        Where the random numbers of `dropout` come from.
     **kwargs
         Those of :class:`Layer`.
 
@@ -37,16 +41,24 @@ class Attention(Layer):
     """
 
     supports_masking = True
-    _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout")
+    _options: tuple[str, ...] = ("use_scale", "score_mode", "dropout", "seed")
     _told: tuple[str, ...] = ("score_mode",)
 
-    def __init__(self, use_scale: bool = False, score_mode: str = "dot", dropout: float = 0.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        use_scale: bool = False,
+        score_mode: str = "dot",
+        dropout: float = 0.0,
+        seed: Seed = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if score_mode not in ("dot", "concat"):
             raise ValueError(f"`score_mode` must be 'dot' or 'concat'; received {score_mode!r}")
         self.use_scale = boolean(use_scale, "use_scale")
         self.score_mode = score_mode
-        self.dropout = share(dropout, "dropout")
+        self.dropout, self.seed = share(dropout, "dropout"), given_seed(seed)
+        self.seed_generator = generator_of(seed) if self.dropout > 0 else None
 
     def build(self, input_shape: Any) -> None:
         """Create the variables, which do not depend on the shapes."""
@@ -60,6 +72,7 @@ class Attention(Layer):
         self,
         inputs: Sequence[Array],
         mask: Sequence[Any] | None = None,
+        training: bool | None = False,
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
@@ -71,6 +84,8 @@ class Attention(Layer):
             Query (batch, queries, width), value (batch, keys, any width) and, unless it is the value, key.
         mask : list of (array-like or None), optional
             (batch, queries): where outputs are not zeros; (batch, keys): the keys that are attended to.
+        training : bool, optional
+            Whether `dropout` is applied, also to the weights that are returned.
         return_attention_scores : bool
         use_causal_mask : bool
             Whether query i attends to the keys up to i alone.
@@ -89,6 +104,8 @@ class Attention(Layer):
             causal = np.tri(query.shape[1], key.shape[1], dtype=bool)
             keep = causal[np.newaxis] if keep is None else keep & causal
         weights = ops.softmax(self._scores(query, key), mask=keep)
+        if training and self.seed_generator is not None:
+            weights = dropped(weights, self.seed_generator.next(), self.dropout)
         outputs = ops.matmul(weights, value)
         if queries is not None:
             outputs = np.where(queries[..., np.newaxis], outputs, outputs.dtype.type(0))
@@ -131,7 +148,9 @@ class AdditiveAttention(Attention):
     use_scale : bool
         Whether there is a `scale` for each feature.
     dropout : float
-        Of training: of no effect here.
+        The share of the weights of attention that training sets to 0: the others are divided by ``1 - dropout``.
+    seed : int or SeedGenerator, optional
+        Where the random numbers of `dropout` come from.
     **kwargs
         Those of :class:`Layer`.
 
@@ -142,7 +161,7 @@ class AdditiveAttention(Attention):
     (2, 3, 4)
     """
 
-    _options = ("use_scale", "dropout")
+    _options = ("use_scale", "dropout", "seed")
     _told = ()
 
     def __init__(self, use_scale: bool = True, dropout: float = 0.0, **kwargs: Any) -> None:

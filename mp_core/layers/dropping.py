@@ -11,7 +11,7 @@ from mp_core.arrays import F32, Array
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.pointwise import Identity
-from mp_core.layers.seeds import SeedGenerator
+from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout, normal, uniform
 from mp_core.utilities.arguments import number, share
 
@@ -44,10 +44,9 @@ class _Random(Identity):
         super().__init_subclass__(**kwargs)
         cls.__doc__ = f"{cls.__doc__}{cls._parameters}"
 
-    def __init__(self, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+    def __init__(self, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.seed_generator = seed if isinstance(seed, SeedGenerator) else SeedGenerator(seed)
-        self.seed = self.seed_generator.seed if isinstance(seed, SeedGenerator) else seed
+        self.seed_generator, self.seed = generator_of(seed), given_seed(seed)
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         """Return the inputs, in training changed at random."""
@@ -65,10 +64,10 @@ class _Random(Identity):
 class _Dropping(_Random):
     """A layer with a rate."""
 
-    _options: ClassVar[tuple[str, ...]] = ("rate", "seed")
+    _options = ("rate", "seed")
     _told = ("rate",)
 
-    def __init__(self, rate: float, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+    def __init__(self, rate: float, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(seed, **kwargs)
         self.rate = share(rate, "rate")
 
@@ -107,7 +106,7 @@ class _DroppingTogether(_Dropping):
         self,
         rate: float,
         noise_shape: Sequence[int | None] | None = None,
-        seed: int | SeedGenerator | None = None,
+        seed: Seed = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(rate, seed, **kwargs)
@@ -173,7 +172,7 @@ class _DroppingChannels(_Dropping):
         self,
         rate: float,
         data_format: str | None = None,
-        seed: int | SeedGenerator | None = None,
+        seed: Seed = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(rate, seed, **kwargs)
@@ -208,7 +207,7 @@ class GaussianNoise(_Random):
     {_SEED}"""
     _options = ("stddev", "seed")
 
-    def __init__(self, stddev: float, seed: int | SeedGenerator | None = None, **kwargs: Any) -> None:
+    def __init__(self, stddev: float, seed: Seed = None, **kwargs: Any) -> None:
         super().__init__(seed, **kwargs)
         self.stddev = number(stddev, "stddev", 0.0)
 

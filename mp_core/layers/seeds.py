@@ -11,7 +11,7 @@ from mp_core.layers.randomness import next_seed
 from mp_core.ops.random import next_key
 from mp_core.utilities.arguments import integer
 
-__all__ = ["SeedGenerator"]
+__all__ = ["Seed", "SeedGenerator", "generator_of", "given_seed"]
 
 
 class SeedGenerator:
@@ -70,3 +70,17 @@ class SeedGenerator:
     def from_config(cls, config: dict[str, Any]) -> "SeedGenerator":
         """Return the generator of a configuration, at its first key."""
         return cls(**config)
+
+
+Seed = int | SeedGenerator | None
+"""What layers take for a seed."""
+
+
+def generator_of(seed: Seed) -> SeedGenerator:
+    """Return a generator itself, or a new one of a seed."""
+    return seed if isinstance(seed, SeedGenerator) else SeedGenerator(seed)
+
+
+def given_seed(seed: Seed) -> int | None:
+    """Return the seed that a configuration has: that of a generator."""
+    return seed.seed if isinstance(seed, SeedGenerator) else seed

@@ -148,7 +148,7 @@ def _step(x: Array) -> Callable[..., Array]:
     """Return what computes a function by its name: NumPy in float64, else operations, which plans see."""
     if x.dtype is F32:
         return lambda name, *operands: computed(name, *operands, dtype=F32)
-    return lambda name, *operands: getattr(np, name)(*operands)  # type: ignore[no-any-return]
+    return lambda name, *operands: getattr(np, name)(*operands)
 
 
 def _compare(name: str, x: Array, y: Array) -> Array:
