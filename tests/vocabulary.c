@@ -1,7 +1,8 @@
-/* Every word of mp_core/core/kernels/vocabulary.h as a function over memory, for tests/test_vocabulary.py, which compiles
- * this file with the flags of each instruction set. A function reads its operands from a, b and c, or from vectors that
- * follow each other at a; n is its count, shift or stride; it writes its result to out. A mask is written as 1 or 0 per
- * lane. Vectors are copied by memcpy, so that a function uses no other word than its own, but for masks. */
+/* Every word of mp_core/core/kernels/vocabulary.h as a function over memory, for tests/test_vocabulary.py, which
+ * compiles this file with the flags of each instruction set. A function reads its operands from a, b and c, or from
+ * vectors that follow each other at a; n is its count, shift or stride; it writes its result to out. A mask is written
+ * as 1 or 0 per lane. Vectors are copied by memcpy, so that a function uses no other word than its own, but for
+ * masks. */
 #include "vocabulary.h"
 
 #define OPERANDS const void *a, const void *b, const void *c, ptrdiff_t n, void *out
@@ -204,7 +205,8 @@ TERNARY(dot_i16, vu32, vu32, vu32, vu32)
 WORD(load_octs) { put_vu32(out, dot_octs_u8(set_u32(0), load_octs(a, b), get_vu32(c))); }
 WORD(dot_octs_s8) { put_vu32(out, dot_octs_s8(get_vu32(a), load_octs(b, (const char *)b + 8), get_vu32(c))); }
 WORD(dot_octs_u8) { put_vu32(out, dot_octs_u8(get_vu32(a), load_octs(b, (const char *)b + 8), get_vu32(c))); }
-#define HALVES(NAME) WORD(NAME) { put_vu32(out, n ? NAME(get_vu32(a), get_vu32(b), 1) : NAME(get_vu32(a), get_vu32(b), 0)); }
+#define HALVES(NAME) \
+    WORD(NAME) { put_vu32(out, n ? NAME(get_vu32(a), get_vu32(b), 1) : NAME(get_vu32(a), get_vu32(b), 0)); }
 HALVES(zip_words)
 HALVES(zip_octs)
 HALVES(unzip_octs)

@@ -1,5 +1,5 @@
-/* What bounds a benchmark, timed by its caller: the multiply-adds of a product without anything around them, and a plain
- * read. Compiled once per instruction set, as the kernels are. */
+/* What bounds a benchmark, timed by its caller: the multiply-adds of a product without anything around them, and a
+ * plain read. Compiled once per instruction set, as the kernels are. */
 #include "vocabulary.h"
 
 #include "loops.h"

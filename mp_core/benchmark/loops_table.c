@@ -1,6 +1,7 @@
 #include "loops.h"
 
-#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) extern const mp_loops mp_loops_##QUADS, mp_loops_##TILES;
+#define MP_ISA(NAME, NEEDS, MOST, QUANTIZERS, PAIRS, QUADS, TILES) \
+    extern const mp_loops mp_loops_##QUADS, mp_loops_##TILES;
 #include "isa.def"
 const mp_loops mp_loops_NONE;
 

@@ -11,7 +11,8 @@
 enum { MOST = 1 << 18 }; /* elements of an array */
 static const char *const type_names[] = {"f32", "f16", "bf16", "e4m3fn", "e5m2", "f64", "i8", "u8", "i32", "i4", "u4"};
 static const int sizes[] = {4, 2, 2, 1, 1, 8, 1, 1, 4, 1, 1};
-_Alignas(64) static char a_memory[MOST * 8], b_memory[MOST * 8], out_memory[MOST * 8], packed[MOST * 8], residual[MOST * 4];
+_Alignas(64) static char a_memory[MOST * 8], b_memory[MOST * 8],
+    out_memory[MOST * 8], packed[MOST * 8], residual[MOST * 4];
 static float bias[4096], a_scale[4096], b_scale[4096];
 static int32_t a_zero[4096], b_zero[4096];
 
@@ -55,7 +56,8 @@ static uint64_t hash;
 static void mix(uint64_t x) { hash = (hash ^ x) * 1099511628211u, hash ^= hash >> 29; }
 
 static void mix_elements(int type, const void *x, ptrdiff_t n, int keep_sign) {
-    static const uint64_t infinity[] = {0x7F800000, 0x7C00, 0x7F80, 0x7E, 0x7C}, sign[] = {1u << 31, 1 << 15, 1 << 15, 1 << 7, 1 << 7};
+    static const uint64_t infinity[] = {0x7F800000, 0x7C00, 0x7F80, 0x7E, 0x7C},
+                          sign[] = {1u << 31, 1 << 15, 1 << 15, 1 << 7, 1 << 7};
     for (ptrdiff_t i = 0; i < n; i++) {
         uint64_t bits = 0;
         memcpy(&bits, (const char *)x + i * sizes[type], (size_t)sizes[type]);
@@ -81,10 +83,12 @@ static void casts(void) {
                 state = (uint64_t)(10 * from + to);
                 fill(a_memory, from, n, ANY_BITS);
                 if (sizes[from] < 4) /* every number */
-                    for (ptrdiff_t i = 0; i < 65536; i++) memcpy(a_memory + i * sizes[from], &(uint32_t){(uint32_t)i}, (size_t)sizes[from]);
+                    for (ptrdiff_t i = 0; i < 65536; i++)
+                        memcpy(a_memory + i * sizes[from], &(uint32_t){(uint32_t)i}, (size_t)sizes[from]);
                 if (from == MP_CORE_FLOAT64) /* every exponent of float32, and ties */
                     for (ptrdiff_t i = 0; i < n; i++) {
-                        const uint64_t word = ((uint64_t)random_bits() << 32 | (uint64_t)(i % 3 - 1)) & 0x8007FFFFFFFFFFFF;
+                        const uint64_t word =
+                            ((uint64_t)random_bits() << 32 | (uint64_t)(i % 3 - 1)) & 0x8007FFFFFFFFFFFF;
                         const uint64_t bits = word | (uint64_t)(1023 - 160 + i % 300) << 52;
                         memcpy(a_memory + 8 * i, &bits, 8);
                     }
@@ -137,7 +141,8 @@ static void set_layout(mp_core_product *p, int layout) {
     const ptrdiff_t rs[] = {p->n, p->n + 5, 1, 2 * p->n + 1}, cs[] = {1, 1, p->k + 3, 2};
     p->b = b_memory, p->b_rs = rs[layout], p->b_cs = cs[layout];
     if (layout != PACKED) return;
-    if (mp_core_pack(p->b_type, p->k, p->n, p->b, p->b_rs, p->b_cs, packed, 1) == MP_CORE_OK) p->packed = packed, p->b = NULL;
+    if (mp_core_pack(p->b_type, p->k, p->n, p->b, p->b_rs, p->b_cs, packed, 1) == MP_CORE_OK)
+        p->packed = packed, p->b = NULL;
 }
 
 static void product(int a_type, int b_type, shape s, int layout, int epilogue, int kind) {
@@ -156,8 +161,8 @@ static void product(int a_type, int b_type, shape s, int layout, int epilogue, i
     for (int i = 0; i < s.m && !status; i++)
         mix_elements(p.out_type, out_memory + i * p.ldo * sizes[p.out_type], s.n, 0);
     char name[128];
-    snprintf(name, sizeof name, "product %s %s %dx%dx%d %s %s %s %s", type_names[a_type], type_names[b_type], s.m, s.n, s.k,
-             layout_names[layout], epilogue_names[epilogue], type_names[p.out_type], kind == TINY ? "tiny" : "");
+    snprintf(name, sizeof name, "product %s %s %dx%dx%d %s %s %s %s", type_names[a_type], type_names[b_type], s.m, s.n,
+             s.k, layout_names[layout], epilogue_names[epilogue], type_names[p.out_type], kind == TINY ? "tiny" : "");
     report(name, status);
 }
 
@@ -166,8 +171,11 @@ static void products(void) {
                                    {29, 48, 40}, {64, 1, 50}, {25, 75, 1037}, {53, 130, 67}};
     for (int a_type = 0; a_type <= MP_CORE_UINT8; a_type++)
         for (int b_type = 0; b_type <= MP_CORE_INT4; b_type++) {
-            if (a_type == MP_CORE_FLOAT64 || b_type == MP_CORE_FLOAT64 || b_type == MP_CORE_UINT8 || b_type == MP_CORE_INT32) continue;
-            if (a_type > MP_CORE_FLOAT64 ? b_type != MP_CORE_INT8 : a_type > MP_CORE_BFLOAT16 && a_type != b_type) continue;
+            if (a_type == MP_CORE_FLOAT64 || b_type == MP_CORE_FLOAT64 || b_type == MP_CORE_UINT8
+                || b_type == MP_CORE_INT32)
+                continue;
+            if (a_type > MP_CORE_FLOAT64 ? b_type != MP_CORE_INT8 : a_type > MP_CORE_BFLOAT16 && a_type != b_type)
+                continue;
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
                 for (int layout = 0; layout < LAYOUTS; layout++)
                     for (int epilogue = 0; epilogue < EPILOGUES; epilogue++)
@@ -191,8 +199,20 @@ static void edge_of_flushing(void) {
             b[j][1] = smallest[1];
             b[j][0] = (uint16_t)((127 + e + 50) << 7 | (j & 3) | (uint16_t)((~j >> 2 & 1) << 15));
         }
-        mp_core_product p = {.size = sizeof p, .m = 4, .n = 64, .k = 2, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
-                             .out_type = MP_CORE_FLOAT32, .a = a, .lda = 2, .b = b, .b_rs = 1, .b_cs = 2, .out = x, .ldo = 64};
+        mp_core_product p = {.size = sizeof p,
+                             .m = 4,
+                             .n = 64,
+                             .k = 2,
+                             .a_type = MP_CORE_BFLOAT16,
+                             .b_type = MP_CORE_BFLOAT16,
+                             .out_type = MP_CORE_FLOAT32,
+                             .a = a,
+                             .lda = 2,
+                             .b = b,
+                             .b_rs = 1,
+                             .b_cs = 2,
+                             .out = x,
+                             .ldo = 64};
         int status = mp_core_multiply(&p, NULL, 1);
         mix_elements(MP_CORE_FLOAT32, x, 4 * 64, 0);
         if (mp_core_pack(MP_CORE_BFLOAT16, 2, 64, b, 1, 2, packed, 1) == MP_CORE_OK) p.packed = packed, p.b = NULL;
@@ -202,8 +222,8 @@ static void edge_of_flushing(void) {
     }
 }
 
-/* Activations of pairs where these give a result beside 2^-126: of 0 + bias, near 2^-126 and 2^-125 of either sign, and in
- * the tail where the function itself is so small. */
+/* Activations of pairs where these give a result beside 2^-126: of 0 + bias, near 2^-126 and 2^-125 of either sign, and
+ * in the tail where the function itself is so small. */
 static void activations_at_the_edge(void) {
     static const uint32_t tails[] = {0, 0xC14CCCCD /* gelu, -12.8 on */, 0xC2B40000 /* silu, -90 on */, 0,
                                      0xC1200000 /* gelu_tanh, -10 on */, 0xC2AA0000 /* sigmoid, -85 on */, 0};
@@ -211,13 +231,27 @@ static void activations_at_the_edge(void) {
     float *const x = (float *)packed;
     memset(a_memory, 0, sizeof a_memory);
     for (int activation = 1; activation <= MP_CORE_TANH; activation++) {
-        const uint32_t starts[] = {0x00800000 - N / 2, 0x80800000 - N / 2, 0x01000000 - N / 2, 0x81000000 - N / 2, tails[activation - 1]};
+        const uint32_t starts[] = {0x00800000 - N / 2, 0x80800000 - N / 2, 0x01000000 - N / 2, 0x81000000 - N / 2,
+                                   tails[activation - 1]};
         int status = MP_CORE_OK;
         for (int range = 0; range < 5; range++) {
             for (uint32_t i = 0; i < N; i++) memcpy(x + i, &(uint32_t){starts[range] + i * (range == 4 ? 17 : 1)}, 4);
-            mp_core_product p = {.size = sizeof p, .m = 1, .n = N, .k = 1, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
-                                 .out_type = MP_CORE_FLOAT32, .a = a_memory, .lda = 1, .b = a_memory, .b_rs = N, .b_cs = 1,
-                                 .out = out_memory, .ldo = N, .bias = x, .activation = activation};
+            mp_core_product p = {.size = sizeof p,
+                                 .m = 1,
+                                 .n = N,
+                                 .k = 1,
+                                 .a_type = MP_CORE_BFLOAT16,
+                                 .b_type = MP_CORE_BFLOAT16,
+                                 .out_type = MP_CORE_FLOAT32,
+                                 .a = a_memory,
+                                 .lda = 1,
+                                 .b = a_memory,
+                                 .b_rs = N,
+                                 .b_cs = 1,
+                                 .out = out_memory,
+                                 .ldo = N,
+                                 .bias = x,
+                                 .activation = activation};
             status |= mp_core_multiply(&p, NULL, 1);
             mix_elements(MP_CORE_FLOAT32, out_memory, N, 0);
         }
@@ -234,10 +268,20 @@ static void quantizations(void) {
                 for (int from = 0; from <= MP_CORE_GIVEN; from++)
                     for (int kind = ANY_BITS; kind <= USUAL; kind++) {
                         const int is_float8 = q_type <= MP_CORE_FLOAT8_E5M2;
-                        if (q_type == MP_CORE_FLOAT64 || q_type == MP_CORE_INT32 || (is_float8 && from == MP_CORE_ASYMMETRIC)) continue;
-                        mp_core_quantization q = {.size = sizeof q, .rows = 37, .cols = 210, .x_type = x_type, .q_type = q_type,
-                                                  .x = a_memory, .q = out_memory, .scales = scales, .group = scales ? 70 : 0,
-                                                  .from = from, .scale = (float *)b_memory,
+                        if (q_type == MP_CORE_FLOAT64 || q_type == MP_CORE_INT32
+                            || (is_float8 && from == MP_CORE_ASYMMETRIC))
+                            continue;
+                        mp_core_quantization q = {.size = sizeof q,
+                                                  .rows = 37,
+                                                  .cols = 210,
+                                                  .x_type = x_type,
+                                                  .q_type = q_type,
+                                                  .x = a_memory,
+                                                  .q = out_memory,
+                                                  .scales = scales,
+                                                  .group = scales ? 70 : 0,
+                                                  .from = from,
+                                                  .scale = (float *)b_memory,
                                                   .zero_point = is_float8 ? NULL : (int32_t *)packed};
                         state = 1;
                         fill(a_memory, x_type, q.rows * q.cols, kind);
@@ -249,7 +293,8 @@ static void quantizations(void) {
                         status |= mp_core_dequantize(&q, 1);
                         mix_elements(x_type, a_memory, q.rows * q.cols, 0);
                         char name[64];
-                        snprintf(name, sizeof name, "quantize %s %s %d %d %d", type_names[x_type], type_names[q_type], scales, from, kind);
+                        snprintf(name, sizeof name, "quantize %s %s %d %d %d", type_names[x_type], type_names[q_type],
+                                 scales, from, kind);
                         report(name, status);
                     }
 }
@@ -262,7 +307,14 @@ static void rows(void) {
     for (int type = 0; type <= MP_CORE_FLOAT8_E5M2; type++)
         for (int n = 1; n < 400; n = 3 * n + 4)
             for (int kind = ANY_BITS; kind <= TINY; kind++) {
-                mp_core_rows r = {.size = sizeof r, .rows = 5, .n = n, .type = type, .x = a_memory, .ldx = n + 2, .out = out_memory, .ldo = n};
+                mp_core_rows r = {.size = sizeof r,
+                                  .rows = 5,
+                                  .n = n,
+                                  .type = type,
+                                  .x = a_memory,
+                                  .ldx = n + 2,
+                                  .out = out_memory,
+                                  .ldo = n};
                 state = (uint64_t)n;
                 fill(a_memory, type, 5 * (n + 2), kind), fill(residual, type, 5 * (n + 2), USUAL);
                 char name[64];

@@ -1,9 +1,10 @@
-/* Intel AMX in plain C beside the vocabulary of AVX2, for tests of the products by AMX tiles on CPUs that have none: where
+/* Intel AMX in plain C beside the vocabulary of AVX2, for tests of the products by AMX tiles on CPUs that have none:
+ * where
  * -Demulate_amx=true is set, meson.build compiles the kernels by AMX tiles with this header in the place of
  * simd/avx512_amx.h. Nothing of it is in a library that is built without.
  *
- * Each function does what the Intel SDM states for the instruction of its intrinsic, and ends the process (#UD, #GP) where
- * the SDM says that the instruction faults. A thread has tiles of its own, as a thread of a CPU has. */
+ * Each function does what the Intel SDM states for the instruction of its intrinsic, and ends the process (#UD, #GP)
+ * where the SDM says that the instruction faults. A thread has tiles of its own, as a thread of a CPU has. */
 #define MP_NATIVE_TILES
 #include "simd/avx2.h"
 
@@ -27,8 +28,8 @@ static inline void emulated_demand_tile(int t) {
     emulated_demand(emulated.configured && emulated.rows[t] > 0 && emulated.bytes[t] > 0);
 }
 
-/* LDTILECFG: byte 0 is the palette, byte 1 the row at which an interrupted load would go on; the bytes of a row of tile t
- * are the 16-bit number at 16 + 2 t, its rows the byte at 48 + t. All tiles become zeros. */
+/* LDTILECFG: byte 0 is the palette, byte 1 the row at which an interrupted load would go on; the bytes of a row of tile
+ * t are the 16-bit number at 16 + 2 t, its rows the byte at 48 + t. All tiles become zeros. */
 static inline void emulated_loadconfig(const void *shapes) {
     const uint8_t *s = shapes;
     memset(&emulated, 0, sizeof emulated);
@@ -67,8 +68,9 @@ static inline void emulated_stored(int t, void *to, ptrdiff_t stride) {
 static inline void emulated_demand_shapes(int sums, int a, int b) {
     emulated_demand(sums != a && sums != b && a != b);
     emulated_demand_tile(sums), emulated_demand_tile(a), emulated_demand_tile(b);
-    emulated_demand(emulated.bytes[sums] % 4 == 0 && emulated.bytes[a] % 4 == 0 && emulated.rows[sums] == emulated.rows[a]
-                    && emulated.bytes[sums] == emulated.bytes[b] && emulated.bytes[a] / 4 == emulated.rows[b]);
+    emulated_demand(emulated.bytes[sums] % 4 == 0 && emulated.bytes[a] % 4 == 0
+                    && emulated.rows[sums] == emulated.rows[a] && emulated.bytes[sums] == emulated.bytes[b]
+                    && emulated.bytes[a] / 4 == emulated.rows[b]);
 }
 
 enum { EMULATED_COLUMNS = EMULATED_BYTES / 4 };
@@ -108,9 +110,9 @@ static __attribute__((noinline)) void emulated_add_bf16(int sums, int a, int b) 
     }
 }
 
-/* TDPBF16PS: for each sum, the even products are added to 0 by fused multiply-adds, and so are the odd ones; then one to the
- * other, and that to the sum. Every operation rounds to nearest even, takes subnormal operands for zeros and flushes
- * subnormal results, whatever MXCSR says. */
+/* TDPBF16PS: for each sum, the even products are added to 0 by fused multiply-adds, and so are the odd ones; then one
+ * to the other, and that to the sum. Every operation rounds to nearest even, takes subnormal operands for zeros and
+ * flushes subnormal results, whatever MXCSR says. */
 static inline void emulated_dpbf16ps(int sums, int a, int b) {
     const unsigned caller = _mm_getcsr();
     emulated_demand_shapes(sums, a, b);

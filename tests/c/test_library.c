@@ -119,8 +119,20 @@ static void test_one_column(void) {
     for (int i = 0; i < 40 * K; i++) (&x[0][0])[i] = (int8_t)(number() * 128);
     for (int q = 0; q < K; q++) w[q] = (int8_t)(number() * 128);
     *scale = 0.5f, *zero = -3;
-    mp_core_product p = {.size = sizeof(p), .m = 40, .n = 1, .k = K, .a_type = MP_CORE_INT8, .b_type = MP_CORE_INT8,
-                         .out_type = MP_CORE_FLOAT32, .a = x, .lda = K, .b = w, .b_rs = 1, .b_cs = 1, .out = y, .ldo = 1};
+    mp_core_product p = {.size = sizeof(p),
+                         .m = 40,
+                         .n = 1,
+                         .k = K,
+                         .a_type = MP_CORE_INT8,
+                         .b_type = MP_CORE_INT8,
+                         .out_type = MP_CORE_FLOAT32,
+                         .a = x,
+                         .lda = K,
+                         .b = w,
+                         .b_rs = 1,
+                         .b_cs = 1,
+                         .out = y,
+                         .ldo = 1};
     p.b_scale = scale;
     CHECK(mp_core_multiply(&p, NULL, 1) == MP_CORE_OK);
     p.b_scale = NULL, p.b_zero_point = zero, p.out = sums, p.out_type = MP_CORE_INT32;
@@ -169,8 +181,15 @@ static void test_casts(void) {
 static void test_quantization(void) {
     static int8_t codes[M][K];
     static float back[M][K], scale[K];
-    mp_core_quantization q = {.size = sizeof(q), .rows = M, .cols = K, .x_type = MP_CORE_FLOAT32, .q_type = MP_CORE_INT8,
-                              .x = a, .q = codes, .scales = MP_CORE_COLUMN_SCALES, .scale = scale};
+    mp_core_quantization q = {.size = sizeof(q),
+                              .rows = M,
+                              .cols = K,
+                              .x_type = MP_CORE_FLOAT32,
+                              .q_type = MP_CORE_INT8,
+                              .x = a,
+                              .q = codes,
+                              .scales = MP_CORE_COLUMN_SCALES,
+                              .scale = scale};
     CHECK(mp_core_quantize(&q, 2) == MP_CORE_OK);
     for (int j = 0; j < K; j++) {
         float amax = 0;
@@ -187,7 +206,8 @@ static void test_rows(void) {
     float x[4][33];
     double mean = 0, square = 0, sum = 0;
     memcpy(x, a, sizeof x);
-    mp_core_rows r = {.size = sizeof(r), .rows = 4, .n = 32, .type = MP_CORE_FLOAT32, .x = x, .ldx = 33, .out = x, .ldo = 33};
+    mp_core_rows r = {
+        .size = sizeof(r), .rows = 4, .n = 32, .type = MP_CORE_FLOAT32, .x = x, .ldx = 33, .out = x, .ldo = 33};
     CHECK(mp_core_layer_norm(&r, NULL, NULL, NULL, 0, 1) == MP_CORE_OK);
     for (int j = 0; j < 32; j++) mean += x[1][j] / 32, square += (double)x[1][j] * x[1][j] / 32;
     CHECK(fabs(mean) < 1e-6 && fabs(square - 1) < 1e-5 && x[1][32] == (&a[0][0])[65]);
@@ -204,8 +224,20 @@ static void test_order(void) {
     static float alone[M][N], with_scratch[M][N];
     const int before = mp_core_is_reproducible();
     CHECK(before == 0 || before == 1);
-    mp_core_product p = {.size = sizeof(p), .m = M, .n = N, .k = K, .a_type = MP_CORE_BFLOAT16, .b_type = MP_CORE_BFLOAT16,
-                         .out_type = MP_CORE_FLOAT32, .a = a, .lda = K, .b = b, .b_rs = N, .b_cs = 1, .out = alone, .ldo = N};
+    mp_core_product p = {.size = sizeof(p),
+                         .m = M,
+                         .n = N,
+                         .k = K,
+                         .a_type = MP_CORE_BFLOAT16,
+                         .b_type = MP_CORE_BFLOAT16,
+                         .out_type = MP_CORE_FLOAT32,
+                         .a = a,
+                         .lda = K,
+                         .b = b,
+                         .b_rs = N,
+                         .b_cs = 1,
+                         .out = alone,
+                         .ldo = N};
     void *scratch = aligned(mp_core_product_scratch(&p, 2)); /* enough for both orders */
     for (int order = 0; order < 2; order++) {
         CHECK(mp_core_set_reproducible(order) == MP_CORE_OK && mp_core_is_reproducible() == order);
@@ -268,7 +300,8 @@ static void test_callers(void) {
 #if !defined(_WIN32)
 static void *nothing(void *argument) { return argument; }
 
-/* Thread-local variables of a linked library take from the stack of every thread: here they leave room for the smallest. */
+/* Thread-local variables of a linked library take from the stack of every thread: here they leave room for the
+ * smallest. */
 static void test_small_stack(void) {
     pthread_attr_t small;
     pthread_t thread;

@@ -1,7 +1,7 @@
-/* Calls the functions of a shared library made of tests/vocabulary.c, for tests/test_vocabulary.py where that library is
- * not of the CPU that runs Python: `words LIBRARY`. A request is a `call`, then the bytes of its operands and of its
- * result as they are before; the answer is the bytes of the result. First of all comes the library's `conditions`, in 256
- * bytes. */
+/* Calls the functions of a shared library made of tests/vocabulary.c, for tests/test_vocabulary.py where that library
+ * is not of the CPU that runs Python: `words LIBRARY`. A request is a `call`, then the bytes of its operands and of its
+ * result as they are before; the answer is the bytes of the result. First of all comes the library's `conditions`, in
+ * 256 bytes. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>

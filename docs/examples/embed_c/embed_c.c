@@ -1,5 +1,5 @@
-/* An extension module in C that multiplies by the kernels of mp_core: one layer, gelu(x @ weight + bias), whose weights are
- * held as packed bfloat16. */
+/* An extension module in C that multiplies by the kernels of mp_core: one layer, gelu(x @ weight + bias), whose weights
+ * are held as packed bfloat16. */
 #include <Python.h>
 #include <mp_core_python.h>
 #include <time.h>
@@ -23,7 +23,8 @@ static void free_capsule(PyObject *capsule) { free_layer(PyCapsule_GetPointer(ca
 
 /* Raise what a status says; return NULL. */
 static PyObject *failed(int status) {
-    PyErr_SetString(status == MP_CORE_NO_MEMORY ? PyExc_MemoryError : PyExc_ValueError, mp_core_api->status_text(status));
+    PyErr_SetString(status == MP_CORE_NO_MEMORY ? PyExc_MemoryError : PyExc_ValueError,
+                    mp_core_api->status_text(status));
     return NULL;
 }
 
@@ -108,8 +109,9 @@ static PyObject *run(PyObject *self, PyObject *args) {
     mp_core_plan *plan = PyCapsule_GetPointer(capsule, "mp_core.plan");
     const void *inputs[] = {x.buf};
     void *outputs[] = {out.buf};
-    const int fits = plan && mp_core_api->plan_bytes(plan, 0, 0) == x.len && mp_core_api->plan_bytes(plan, 1, 0) == out.len
-                     && mp_core_api->plan_bytes(plan, 0, 1) < 0 && mp_core_api->plan_bytes(plan, 1, 1) < 0;
+    const int fits = plan && mp_core_api->plan_bytes(plan, 0, 0) == x.len
+                     && mp_core_api->plan_bytes(plan, 1, 0) == out.len && mp_core_api->plan_bytes(plan, 0, 1) < 0
+                     && mp_core_api->plan_bytes(plan, 1, 1) < 0;
     Py_BEGIN_ALLOW_THREADS
     status = fits ? mp_core_api->run_plan(plan, inputs, outputs, threads) : MP_CORE_INVALID;
     Py_END_ALLOW_THREADS
@@ -136,7 +138,8 @@ static PyObject *nanoseconds(PyObject *self, PyObject *args) {
     clock_gettime(CLOCK_MONOTONIC, &end);
     free(x);
     free(out);
-    return PyFloat_FromDouble(((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) / repeats);
+    return PyFloat_FromDouble(((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec))
+                              / repeats);
 }
 
 static PyMethodDef methods[] = {

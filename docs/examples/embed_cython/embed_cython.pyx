@@ -24,7 +24,8 @@ def gate(float[:, ::1] x not None, float[:, ::1] out not None, float temperature
     cdef mp_core_rows rows
     cdef int status
     if x.shape[0] != out.shape[0] or x.shape[1] != out.shape[1]:
-        raise ValueError(f"`out` must have the shape of `x`; received {(out.shape[0], out.shape[1])} and {(x.shape[0], x.shape[1])}")
+        found = f"{(out.shape[0], out.shape[1])} and {(x.shape[0], x.shape[1])}"
+        raise ValueError(f"`out` must have the shape of `x`; received {found}")
     memset(&rows, 0, sizeof(rows))
     rows.size, rows.rows, rows.n, rows.type = sizeof(rows), x.shape[0], x.shape[1], MP_CORE_FLOAT32
     if rows.rows == 0 or rows.n == 0:

@@ -116,8 +116,8 @@ int mp_core_softmax(const mp_core_rows *rows, float scale, const uint8_t *keep, 
     return run_rows(rows, &r, threads);
 }
 
-int mp_core_layer_norm(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta, float epsilon,
-                       int threads) {
+int mp_core_layer_norm(const mp_core_rows *rows, const void *residual, const float *gamma, const float *beta,
+                       float epsilon, int threads) {
     mp_row_call r = {.what = MP_LAYER_NORM, .residual = residual, .gamma = gamma, .beta = beta, .epsilon = epsilon};
     return run_rows(rows, &r, threads);
 }
@@ -154,7 +154,8 @@ static int set_buffers(mp_core_plan *plan, const void *const *inputs, void *cons
 }
 
 int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads) {
-    static const int statuses[] = {[MP_DONE] = MP_CORE_OK, [MP_NO_MEMORY] = MP_CORE_NO_MEMORY, [MP_NO_ROW] = MP_CORE_NO_ROW};
+    static const int statuses[] = {
+        [MP_DONE] = MP_CORE_OK, [MP_NO_MEMORY] = MP_CORE_NO_MEMORY, [MP_NO_ROW] = MP_CORE_NO_ROW};
     ptrdiff_t number;
     if (!plan || !mp_are_threads(threads) || !set_buffers(plan, inputs, outputs)) return MP_CORE_INVALID;
     const mp_run run = {plan->buffers, NULL, threads, mp_is_reproducible()};

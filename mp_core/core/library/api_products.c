@@ -21,15 +21,17 @@ static ptrdiff_t panels_bytes(int format, ptrdiff_t k, ptrdiff_t n) {
 ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n) {
     const int format = panel_format(type);
     ptrdiff_t bytes;
-    if (format < 0 || !mp_is_count(k) || !mp_is_count(n) || __builtin_mul_overflow(mp_column_bytes(format, k) + 4, n, &bytes)
-        || bytes > PTRDIFF_MAX / 2)
+    if (format < 0 || !mp_is_count(k) || !mp_is_count(n)
+        || __builtin_mul_overflow(mp_column_bytes(format, k) + 4, n, &bytes) || bytes > PTRDIFF_MAX / 2)
         return -1;
     return panels_bytes(format, k, n) + (format == MP_I8 ? n * 4 : 0);
 }
 
-int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed, int threads) {
+int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs, void *packed,
+                 int threads) {
     const ptrdiff_t bytes = mp_core_packed_bytes(type, k, n);
-    mp_packed_matrix p = {.kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
+    mp_packed_matrix p = {
+        .kernels = mp_kernels_in_use(), .format = panel_format(type), .k = k, .n = n, .src = b, .dst = packed};
     if (!p.kernels) return MP_CORE_BAD_ISA;
     if (bytes < 0 || !packed || (!b && k && n) || !mp_reaches(k, rs) || !mp_reaches(n, cs) || !mp_are_threads(threads))
         return MP_CORE_INVALID;
@@ -116,7 +118,8 @@ ptrdiff_t mp_core_product_scratch(const mp_core_product *q, int threads) {
     const mp_kernels *kernels = mp_kernels_in_use();
     ptrdiff_t most = 0;
     if (!kernels || !mp_are_threads(threads)) return -1;
-    for (int reproducible = 0; reproducible <= 1; reproducible++) { /* the call may come after a change of the setting */
+    /* Both orders: the call may come after a change of the setting. */
+    for (int reproducible = 0; reproducible <= 1; reproducible++) {
         mp_product p = {.kernels = kernels, .reproducible = reproducible};
         if (!describe(q, &p)) return -1;
         if (q->m == 0 || q->n == 0) return 0;

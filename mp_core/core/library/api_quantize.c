@@ -27,7 +27,8 @@ static const code_type *codes_of(int type) {
 static int is_valid(const mp_core_quantization *q, int back) {
     if (!q || q->size != sizeof(*q)) return 0;
     const code_type *codes = codes_of(q->q_type);
-    if (!codes || q->x_type < 0 || q->x_type > MP_CORE_BFLOAT16 || !mp_are_rows(q->rows, q->cols, q->cols) || q->group < 0)
+    if (!codes || q->x_type < 0 || q->x_type > MP_CORE_BFLOAT16 || !mp_are_rows(q->rows, q->cols, q->cols)
+        || q->group < 0)
         return 0;
     if (q->scales < MP_CORE_ONE_SCALE || q->scales > MP_CORE_COLUMN_SCALES) return 0;
     if (!back && (q->from < MP_CORE_SYMMETRIC || q->from > MP_CORE_GIVEN)) return 0;
@@ -46,8 +47,8 @@ static mp_scale_layout layout_of(const mp_core_quantization *q) {
                                  .cols = rows * cols, .group = rows * cols, .groups = 1};
     const ptrdiff_t along = q->scales == MP_CORE_ROW_SCALES ? cols : rows;
     const ptrdiff_t group = q->group ? mp_min(q->group, along) : along;
-    mp_scale_layout a = {.outer = rows, .outer_stride = cols, .rows = 1, .row_stride = cols, .cols = cols, .group = group,
-                         .groups = mp_ceil_div(along, group)};
+    mp_scale_layout a = {.outer = rows, .outer_stride = cols, .rows = 1, .row_stride = cols, .cols = cols,
+                         .group = group, .groups = mp_ceil_div(along, group)};
     if (q->scales == MP_CORE_COLUMN_SCALES) a.outer = 1, a.outer_stride = rows * cols, a.rows = rows, a.by_column = 1;
     return a;
 }

@@ -31,7 +31,8 @@ static void run_contiguous(const mp_cast *c, const char *src, char *dst, ptrdiff
 }
 
 /* Copy n elements of `size` bytes that lie so many bytes apart. */
-static void copy_elements(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n, int size) {
+static void copy_elements(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n,
+                          int size) {
     for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + i * dst_stride, src + i * src_stride, (size_t)size);
 }
 
@@ -55,7 +56,8 @@ static void run_strided(const mp_cast *c, const char *src, ptrdiff_t src_stride,
     }
 }
 
-void mp_cast_line(const mp_cast *c, const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n) {
+void mp_cast_line(const mp_cast *c, const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride,
+                  ptrdiff_t n) {
     const int contiguous = src_stride == c->src_size && dst_stride == c->dst_size;
     if (c->src_format == MP_COPY && contiguous) memcpy(dst, src, (size_t)(n * c->src_size));
     else if (c->src_format == MP_COPY) copy_elements(src, src_stride, dst, dst_stride, n, c->src_size);

@@ -26,8 +26,9 @@ const mp_operation mp_operations[MP_OPERATIONS] = {
 #include "library/operations.def"
 };
 
-#define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...)                                                    \
-    _Static_assert(sizeof((ptrdiff_t[]){__VA_ARGS__}) / sizeof(ptrdiff_t) <= MP_MOST_POINTERS, TEXT ": too many pointers");
+#define MP_OPERATION(NAME, TEXT, CONTEXT, PLAN, RUN, IS_LARGE, ...) \
+    _Static_assert(sizeof((ptrdiff_t[]){__VA_ARGS__}) / sizeof(ptrdiff_t) <= MP_MOST_POINTERS, \
+                   TEXT ": too many pointers");
 #include "library/operations.def"
 
 mp_status mp_do(const mp_operation *operation, void *context, int threads, int reproducible) {

@@ -1,9 +1,9 @@
 /* The plans that a thread has made, kept for its next products.
  *
- * Programs multiply the same few shapes again and again, and beside a small product its plan takes long. So each thread keeps
- * the plan in the place that a hash of its problem names, until another problem takes the place. (Without the kept plans,
- * calls from Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of special_cases.py;
- * Zen 5, November 2026.) */
+ * Programs multiply the same few shapes again and again, and beside a small product its plan takes long. So each thread
+ * keeps the plan in the place that a hash of its problem names, until another problem takes the place. (Without the
+ * kept plans, calls from Python of 1x64x64, 4x16x16 and 16x64x64 take 1.02 to 1.27 times as long: "kept plans" of
+ * special_cases.py; Zen 5, November 2026.) */
 #include <string.h>
 
 #include "library/plan.h"
@@ -16,8 +16,8 @@ typedef struct {
     mp_plan plan;
 } place;
 
-/* The key's value is the places of a thread, which are freed when the thread ends. They are no thread-local variable: those
- * take from the stack of every thread of a program, and end the process if there is no memory for them. */
+/* The key's value is the places of a thread, which are freed when the thread ends. They are no thread-local variable:
+ * those take from the stack of every thread of a program, and end the process if there is no memory for them. */
 static mp_key key;
 static mp_once once = MP_ONCE;
 static int no_key;
@@ -37,8 +37,8 @@ static place *places(void) {
     return NULL;
 }
 
-/* The number of a problem's place: the upper bits of the sum of M, N, K, both formats and the row stride of B, each times
- * an odd constant (multiplicative hashing). Problems that differ in nothing else share a place. */
+/* The number of a problem's place: the upper bits of the sum of M, N, K, both formats and the row stride of B, each
+ * times an odd constant (multiplicative hashing). Problems that differ in nothing else share a place. */
 static size_t number_of(const mp_problem *q) {
     const uint64_t types = (uint64_t)(q->a.format << 8 | q->b.format);
     const uint64_t sum = (uint64_t)q->m * 0x9E3779B97F4A7C15u + (uint64_t)q->n * 0xC2B2AE3D27D4EB4Fu

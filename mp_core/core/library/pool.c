@@ -1,6 +1,6 @@
-/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have joined
- * it: one that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is nothing to
- * do, and never end. */
+/* The threads that run the tasks of large operations. A caller runs tasks too, and waits only for helpers that have
+ * joined it: one that gets no CPU costs it nothing. One pool serves all callers; its threads sleep when there is
+ * nothing to do, and never end. */
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -29,8 +29,8 @@ typedef struct job {
 static mp_lock lock = MP_LOCK;
 static mp_condition work = MP_CONDITION, done = MP_CONDITION;
 static mp_once once = MP_ONCE;
-/* Read and written under the lock: the jobs that helpers may join, the number of helpers, how many of them sleep, and the
- * threads that they are. */
+/* Read and written under the lock: the jobs that helpers may join, the number of helpers, how many of them sleep, and
+ * the threads that they are. */
 static job *jobs;
 static int helpers, asleep;
 static mp_thread threads_of[MOST_PLACED];
@@ -52,14 +52,16 @@ static ptrdiff_t take_tasks(const mp_step *step, mp_progress *progress, int rang
     for (int turn = 0; turn < ranges; turn++) {
         const int r = (me + turn) % ranges;
         const ptrdiff_t end = (r + 1) * step->tasks / ranges;
-        for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&progress->own[r].next, 1, memory_order_relaxed)) < end; taken++)
+        for (ptrdiff_t i; (i = atomic_fetch_add_explicit(&progress->own[r].next, 1, memory_order_relaxed)) < end;
+             taken++)
             step->run(step->context, i);
     }
     return taken;
 }
 
-/* Waits until all tasks of a step have ended: the barrier between two steps. Those who wait have nothing else to do, and
- * the rest of a task is short; a thread that was taken off its CPU in a task gets it back soonest if they yield theirs. */
+/* Waits until all tasks of a step have ended: the barrier between two steps. Those who wait have nothing else to do,
+ * and the rest of a task is short; a thread that was taken off its CPU in a task gets it back soonest if they yield
+ * theirs. */
 static void wait_for_end(const mp_step *step, mp_progress *progress) {
     for (int turn = 0; atomic_load_explicit(&progress->ended, memory_order_acquire) < step->tasks; turn++)
         if (turn < TURNS)
@@ -192,7 +194,8 @@ void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progres
         run_alone(steps, count);
         return;
     }
-    job j = {.steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment()};
+    job j = {
+        .steps = steps, .progress = progress, .count = count, .places = threads - 1, .rounding = mp_get_environment()};
     j.ranges = threads < MP_MOST_RANGES ? threads : MP_MOST_RANGES;
     for (ptrdiff_t s = 0; s < count; s++) {
         for (int r = 0; r < j.ranges; r++) atomic_init(&progress[s].own[r].next, r * steps[s].tasks / j.ranges);

@@ -1,6 +1,6 @@
-/* One product: operands, epilogue and plan. products/operands.pyx and api_products.c describe it, and mp_run_product plans
- * and runs it; attention.c and pooling.c have products of their own, and run them by mp_plan_product and mp_run_here. Its
- * batch may be of any number of axes. */
+/* One product: operands, epilogue and plan. products/operands.pyx and api_products.c describe it, and mp_run_product
+ * plans and runs it; attention.c and pooling.c have products of their own, and run them by mp_plan_product and
+ * mp_run_here. Its batch may be of any number of axes. */
 #ifndef MP_PRODUCT_H
 #define MP_PRODUCT_H
 
@@ -65,9 +65,9 @@ typedef struct {
     int status;
 } mp_product;
 
-/* If the result is one contiguous column of several rows, A and B have one format or are both floats, B is unpacked, and
- * there are no scales, zero points, bias or residual: describe the transpose of the product, whose result is one row. Its
- * bits are the same, since a b = b a and the order of sums along K does not change. */
+/* If the result is one contiguous column of several rows, A and B have one format or are both floats, B is unpacked,
+ * and there are no scales, zero points, bias or residual: describe the transpose of the product, whose result is one
+ * row. Its bits are the same, since a b = b a and the order of sums along K does not change. */
 void mp_column_as_row(mp_product *p);
 
 /* Plan a product whose operands, result and epilogue are set, for at most so many threads, and set what all its tasks
@@ -83,8 +83,8 @@ void mp_run_product_task(void *product, ptrdiff_t index);
 /* Plan a product and run it; its status says whether there was memory for scratch. */
 void mp_run_product(mp_product *p, ptrdiff_t matrices, int threads);
 
-/* Run a planned product of one matrix on this thread, in scratch of plan.scratch.total bytes. It may have fewer rows than
- * the plan is for. */
+/* Run a planned product of one matrix on this thread, in scratch of plan.scratch.total bytes. It may have fewer rows
+ * than the plan is for. */
 void mp_run_here(const mp_product *p, char *work);
 
 MP_SHARED_END

@@ -74,7 +74,8 @@ static void convert_chunk(const mp_quantization *z, const mp_part *p, ptrdiff_t 
     const ptrdiff_t cols = chunk.cols;
     if (z->back && z->codes.nibbles)
         for (ptrdiff_t r = 0; r < chunk.rows; r++)
-            quantizers->unpack_nibbles(p->q + (((i + r) * p->ldq + j) >> 1), cols, z->codes.qmin < 0, codes.at + r * cols);
+            quantizers->unpack_nibbles(p->q + (((i + r) * p->ldq + j) >> 1), cols, z->codes.qmin < 0,
+                                       codes.at + r * cols);
     else if (!z->back && z->format != MP_F32)
         widen(z, p, i, j, &chunk);
     convert_in(z, &chunk);
@@ -132,8 +133,8 @@ static void convert(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     for (ptrdiff_t index = 0; index < chunks; index++) convert_chunk(z, p, index, index + 1 == chunks);
 }
 
-/* Compute the codes (or numbers) of a part by the scales from number `first` on, found first if not given. At most MP_CHUNK
- * scales are found. */
+/* Compute the codes (or numbers) of a part by the scales from number `first` on, found first if not given. At most
+ * MP_CHUNK scales are found. */
 static void quantize_part(const mp_quantization *z, mp_part *p, ptrdiff_t first) {
     mp_chunk_floats lo, hi;
     const ptrdiff_t n = p->by_row ? p->rows : p->by_column ? p->cols : 1;
@@ -161,7 +162,8 @@ static mp_passage passage_of(const mp_quantization *z, int threads) {
      * prefetched meanwhile; codes that are integers are computed faster than memory delivers. */
     passage.prefetch_next = z->how != MP_GIVEN && !a->by_column && z->codes.kind > MP_CODE_U8
                         && elements_of(a) * z->size >= FROM_MEMORY && a->outer * a->groups > 1;
-    if (a->by_column) passage.route = MP_COLUMNS, passage.tasks = a->outer * a->groups * mp_ceil_div(a->cols, passage.strip);
+    if (a->by_column)
+        passage.route = MP_COLUMNS, passage.tasks = a->outer * a->groups * mp_ceil_div(a->cols, passage.strip);
     else if (a->rows == 1) passage.route = MP_RUNS, passage.tasks = a->outer * a->groups;
     else passage.route = MP_SLICES, passage.tasks = a->outer;
     if (beyond_cache
@@ -216,7 +218,8 @@ static void run_slices(void *context, ptrdiff_t index) {
     quantize_part(z, &p, index);
 }
 
-/* ---- MP_SPLIT: each thread finds the ranges of its share for all scales; they are merged; then all threads compute codes.
+/* ---- MP_SPLIT: each thread finds the ranges of its share for all scales; they are merged; then all threads compute
+ * codes.
  *
  * A share of the rows of a slab or, if it has only one, of its columns. */
 static mp_part share_of(const mp_quantization *z, ptrdiff_t block, ptrdiff_t index) {
@@ -283,7 +286,8 @@ int mp_run_quantization(mp_quantization *z, int threads) {
     static void (*const run[])(void *, ptrdiff_t) = {
         [MP_COLUMNS] = run_columns, [MP_RUNS] = run_runs, [MP_SLICES] = run_slices, [MP_SPLIT] = convert_share};
     if (elements_of(&z->layout) < MP_QUANTIZE_WORK) threads = 1;
-    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* an array without elements may have more rows than sizes and loops can take */
+    if (z->layout.cols == 0 && z->layout.rows > 1) z->layout.rows = 0; /* an array without elements may have more rows
+                                                                          than sizes and loops can take */
     z->passage = passage_of(z, threads);
     if (z->passage.route == MP_SPLIT && z->how != MP_GIVEN && find_all(z, threads)) return -1;
     mp_parallel_for(threads, z->passage.tasks, run[z->passage.route], z);

@@ -14,8 +14,8 @@ typedef enum {
     MP_ASYMMETRIC, /* min(x, 0) and max(x, 0), with zero points */
 } mp_scales_from;
 
-/* Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart. A slab is
- * `rows` rows of `cols` elements, row_stride elements apart, and has `groups` scale groups along one axis.
+/* Which elements of a C-contiguous array share a scale. The array is `outer` slabs, outer_stride elements apart. A slab
+ * is `rows` rows of `cols` elements, row_stride elements apart, and has `groups` scale groups along one axis.
  *   by_column       a scale for each column of each `group` rows
  *   else, rows = 1  a scale for each `group` elements of the row
  *   else            one scale for the slab */
@@ -33,10 +33,12 @@ typedef struct {
 
 /* The kinds of route through an array: in which order its memory is read. */
 typedef enum {
-    MP_COLUMNS, /* a task is a strip of columns of one scale group of rows: its ranges, scales and codes while it is in L2 */
+    MP_COLUMNS, /* a task is a strip of columns of one scale group of rows: its ranges, scales and codes while it is in
+                   L2 */
     MP_RUNS,    /* a task is some runs, that is neighbours with one scale, which follow each other */
     MP_SLICES,  /* a task is a slab of several rows with one scale */
-    MP_SPLIT,   /* all ranges first, then all codes: if columns are too long for L2, or scales are too few for the threads */
+    MP_SPLIT,   /* all ranges first, then all codes: if columns are too long for L2, or scales are too few for the
+                   threads */
 } mp_route;
 
 /* The route that is taken through an array, with the sizes of its tasks; decided once for a call. */

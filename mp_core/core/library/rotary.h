@@ -1,4 +1,4 @@
-/* Rotary positions: vectors that are turned by the angles of their positions. */
+/* Rotary positions: vectors that are rotated by the angles of their positions. */
 #ifndef MP_ROTARY_H
 #define MP_ROTARY_H
 
@@ -13,7 +13,7 @@ typedef struct {
     ptrdiff_t size, stride; /* bytes of an element, and from one row to the next */
 } mp_row_array;
 
-/* out[row, i] = the vector x[row, i], turned by the angles of the row's position in its sequence. */
+/* out[row, i] = the vector x[row, i], rotated by the angles of the row's position in its sequence. */
 typedef struct {
     const mp_kernels *kernels;
     mp_row_array x, out;

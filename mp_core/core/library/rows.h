@@ -15,8 +15,8 @@ enum {
 
 typedef enum { MP_SOFTMAX, MP_LAYER_NORM, MP_ACTIVATE, MP_RMS_NORM, MP_LOG_SOFTMAX } mp_row_operation;
 
-/* Which elements of the rows count: one byte for each, 0 where it does not. The row index has `axes` axes; the mask has a
- * stride in bytes for each of them, 0 where it is broadcast. */
+/* Which elements of the rows count: one byte for each, 0 where it does not. The row index has `axes` axes; the mask has
+ * a stride in bytes for each of them, 0 where it is broadcast. */
 typedef struct {
     const uint8_t *keep; /* NULL: all elements count */
     int axes;

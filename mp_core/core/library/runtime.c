@@ -37,7 +37,8 @@ static mp_once once = MP_ONCE;
 static mp_key scratch_key; /* its value is the block: then free_scratch gets it when the thread ends */
 static int no_scratch_key;
 
-/* Runs when a thread ends. If another destructor of the thread computes later, it gets a new block, and this runs again. */
+/* Runs when a thread ends. If another destructor of the thread computes later, it gets a new block, and this runs
+ * again. */
 static void free_scratch(void *block) {
     mp_release(block);
     scratch.block = NULL;
@@ -64,7 +65,9 @@ void *mp_scratch(size_t bytes) {
 void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count) {
     slots->memory = memory, slots->bytes = bytes;
     for (int word = 0; word < MP_SLOT_WORDS; word++, count -= 64)
-        atomic_init(&slots->free[word], count >= 64 ? ~(uint_least64_t)0 : count > 0 ? ((uint_least64_t)1 << count) - 1 : 0);
+        atomic_init(&slots->free[word], count >= 64 ? ~(uint_least64_t)0
+                                        : count > 0 ? ((uint_least64_t)1 << count) - 1
+                                                    : 0);
 }
 
 /* Take a slot of one word; NULL if all are taken. */

@@ -18,9 +18,9 @@ void mp_activate(const mp_kernels *kernels);
 int mp_is_reproducible(void);
 void mp_set_reproducible(int reproducible);
 
-/* Call run(context, index) for every index from 0 to tasks - 1, on up to `threads` threads, the caller's among them. Each
- * thread begins with its own range of indices, the same for equal arguments, so that its caches may still hold what it
- * used; a thread that is done takes indices from the ranges of others. */
+/* Call run(context, index) for every index from 0 to tasks - 1, on up to `threads` threads, the caller's among them.
+ * Each thread begins with its own range of indices, the same for equal arguments, so that its caches may still hold
+ * what it used; a thread that is done takes indices from the ranges of others. */
 void mp_parallel_for(int threads, ptrdiff_t tasks, void (*run)(void *context, ptrdiff_t index), void *context);
 
 /* One operation: calls of run(context, index) for the indices from 0 to tasks - 1, in any order. */
@@ -30,8 +30,8 @@ typedef struct {
     ptrdiff_t tasks;
 } mp_step;
 
-/* How far the threads are in a step. `next` is the first task of a range that nobody has begun; `ended` counts the tasks
- * that are done. Each has a cache line of its own. */
+/* How far the threads are in a step. `next` is the first task of a range that nobody has begun; `ended` counts the
+ * tasks that are done. Each has a cache line of its own. */
 enum { MP_MOST_RANGES = 64 };
 typedef struct {
     struct { _Alignas(64) atomic_ptrdiff_t next; } own[MP_MOST_RANGES];
@@ -39,16 +39,16 @@ typedef struct {
 } mp_progress;
 
 /* Run steps one after the other on up to `threads` threads, the caller's among them. They stay together from the first
- * step to the last: between two steps there is a barrier, and nobody sleeps. `progress` is room for the state of each step;
- * its contents do not matter. */
+ * step to the last: between two steps there is a barrier, and nobody sleeps. `progress` is room for the state of each
+ * step; its contents do not matter. */
 void mp_run_steps(int threads, const mp_step *steps, ptrdiff_t count, mp_progress *progress);
 
-/* Changes by `change` how many callers are about to run more tasks. While there are any, helpers wait for tasks awake, up
- * to about a millisecond each time, instead of some microseconds. */
+/* Changes by `change` how many callers are about to run more tasks. While there are any, helpers wait for tasks awake,
+ * up to about a millisecond each time, instead of some microseconds. */
 void mp_keep_awake(int change);
 
-/* At least `bytes` bytes of scratch, aligned to 64, for the calling thread until it calls this again; NULL if there is no
- * memory. The block of a thread grows, is reused, and is freed when the thread ends. */
+/* At least `bytes` bytes of scratch, aligned to 64, for the calling thread until it calls this again; NULL if there is
+ * no memory. The block of a thread grows, is reused, and is freed when the thread ends. */
 void *mp_scratch(size_t bytes);
 
 /* Memory cut into slots: one for each of the threads that may run tasks at the same time. */
@@ -66,8 +66,8 @@ void mp_set_slots(mp_slots *slots, void *memory, ptrdiff_t bytes, int count);
 char *mp_take_slot(mp_slots *slots);
 void mp_give_slot(mp_slots *slots, const char *slot);
 
-/* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to numbers
- * took 1.25 times as long where stores did (4096x8192, Zen 4, November 2026). */
+/* Buffers on the stack, in L1. Each begins with a cache line, so that no vector store crosses two: int4 codes to
+ * numbers took 1.25 times as long where stores did (4096x8192, Zen 4, November 2026). */
 enum { MP_CHUNK = 4096 }; /* elements that pass through a buffer at a time */
 typedef struct { _Alignas(64) float at[MP_CHUNK]; } mp_chunk_floats;
 typedef struct { _Alignas(64) uint8_t at[MP_CHUNK]; } mp_chunk_codes;

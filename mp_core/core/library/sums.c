@@ -67,7 +67,8 @@ void mp_join_sums_task(void *call, ptrdiff_t index) {
     }
 }
 
-/* One task of columns: a strip. level[i] holds the lanes of 2^i blocks if bit i of the number of blocks so far is set. */
+/* One task of columns: a strip. level[i] holds the lanes of 2^i blocks if bit i of the number of blocks so far is
+ * set. */
 static void run_columns(void *call, ptrdiff_t index) {
     mp_sum_call *s = call;
     const ptrdiff_t strips = mp_ceil_div(s->inner, s->share), outer = index / strips, first = index % strips * s->share;

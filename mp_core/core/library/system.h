@@ -1,5 +1,5 @@
-/* What the library asks of the operating system. system_linux.c, system_macos.c and system_windows.c answer, each alone or
- * with system_posix.c; the other files use the C standard library only. */
+/* What the library asks of the operating system. system_linux.c, system_macos.c and system_windows.c answer, each alone
+ * or with system_posix.c; the other files use the C standard library only. */
 #ifndef MP_SYSTEM_H
 #define MP_SYSTEM_H
 
@@ -44,15 +44,15 @@ void mp_do_once(mp_once *once, void (*run)(void));
 
 /* ---- threads */
 
-/* Start a thread that nobody waits for and that no signal interrupts, except by its own faults. `stack` is in bytes. Return
- * nonzero if it cannot be created. */
+/* Start a thread that nobody waits for and that no signal interrupts, except by its own faults. `stack` is in bytes.
+ * Return nonzero if it cannot be created. */
 int mp_start_thread(mp_thread *thread, void *(*run)(void *), void *argument, size_t stack);
 
 /* Let others run. */
 void mp_yield(void);
 
-/* The number of CPUs on which the calling thread may run; 0 where threads are not bound to CPUs, or if the operating system
- * does not say. And the number of all. */
+/* The number of CPUs on which the calling thread may run; 0 where threads are not bound to CPUs, or if the operating
+ * system does not say. And the number of all. */
 int mp_allowed_cpus(void);
 int mp_all_cpus(void);
 
@@ -61,15 +61,15 @@ int mp_all_cpus(void);
  * slice ends. Mean time of a call on two threads, without -> with:
  *   bfloat16 product 64x768x768, after 0.3 ms of sleep   368 -> 211 us, after 5 ms 413 -> 241 us
  *   cast of 2^18 float32 to bfloat16, back to back        29 ->  14 us
- * Products of a millisecond, back to back, take as long either way (Zen 4, 2 CPUs, 2 x 9 interleaved rounds of 200 calls,
- * November 2026). It does nothing on macOS, which binds no thread, and on Windows. */
+ * Products of a millisecond, back to back, take as long either way (Zen 4, 2 CPUs, 2 x 9 interleaved rounds of 200
+ * calls, November 2026). It does nothing on macOS, which binds no thread, and on Windows. */
 void mp_keep_away(const mp_thread *threads, int count);
 
 /* Have run() called in the child of every fork(). Return nonzero if that cannot be promised. */
 int mp_after_fork(void (*run)(void));
 
-/* Values of which each thread has its own. When a thread ends, at_end gets its value, unless that is NULL. The first two
- * return nonzero where there is no room. */
+/* Values of which each thread has its own. When a thread ends, at_end gets its value, unless that is NULL. The first
+ * two return nonzero where there is no room. */
 int mp_make_key(mp_key *key, void (*at_end)(void *));
 int mp_set_value(mp_key key, void *value);
 void *mp_get_value(mp_key key); /* NULL if the thread has set none */

@@ -25,8 +25,8 @@ static ptrdiff_t index_of(const mp_taken_rows *s, ptrdiff_t i) {
     return s->index_bytes == 8 ? (ptrdiff_t)((const int64_t *)s->indices)[i] : ((const int32_t *)s->indices)[i];
 }
 
-/* Sort the rows of x by their indices, stably: those of table row r become order[begins[r]] to order[begins[r + 1] - 1].
- * Return 0 if an index is outside of the table. */
+/* Sort the rows of x by their indices, stably: those of table row r become order[begins[r]] to order[begins[r + 1] -
+ * 1]. Return 0 if an index is outside of the table. */
 static int sort_rows(const mp_taken_rows *s, int32_t *begins, int32_t *order) {
     memset(begins, 0, (size_t)(s->limit + 2) * sizeof *begins);
     int32_t *const next = begins + 1; /* next[r] is where row r begins, until its rows are placed; then where it ends */
