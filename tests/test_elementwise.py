@@ -29,7 +29,7 @@ def values(rng, shape, dtype):
 
 
 def same(function, *arrays):
-    """A plan of the function has the bits of NumPy, but for the payload of NaN and the sign of a zero."""
+    """A plan of the function has the bits of NumPy, except for the payload of NaN and the sign of a zero."""
     with np.errstate(all="ignore"):
         plan, expected = mp.compile(function, *(np.ones_like(x) for x in arrays)), function(*arrays)
     for threads in (1, 3):

@@ -1,4 +1,4 @@
-"""The scripts that compare builds (docs/tuning.md): special cases can be left out, rows are there and run."""
+"""The scripts that compare builds (docs/performance.md): special cases can be left out, rows are there and run."""
 
 import importlib
 import re

@@ -98,7 +98,7 @@ def line(row: dict) -> str:
 
 
 def summary(rows: list[dict]) -> str:
-    """Count the rows where somebody is faster, or as fast but for a tenth; and compare float16 with float32."""
+    """Count the rows where somebody is faster, or a tenth slower at most; and compare float16 with float32."""
     best = [min(row["ratios"]["best"].values()) for row in rows if row["ratios"]["best"]]
     float16 = [min(row["ratios"]["float16"].values()) for row in rows if "float16" in row["ratios"]]
     text = f"of {len(best)} rows below a peer: {sum(ratio < 1 for ratio in best)}, below 1.1 times the best peer: "

@@ -12,7 +12,7 @@ from mp_core.core.scopes import Scope, innermost, is_in_block, replace_innermost
 from mp_core.core.header cimport (
     MP_CPU_INTEL_AMX, MP_CPU_ZEN4, MP_MOST_THREADS, MP_PAIRS,
     mp_activate, mp_active, mp_allowed_cpus, mp_cpu_cache_bytes, mp_cpu_family_here, mp_cpu_features,
-    mp_feature_names, mp_is_reproducible, mp_isas, mp_keep_awake, mp_left_out, mp_set_reproducible,
+    mp_feature_names, mp_is_reproducible, mp_isas, mp_left_out, mp_set_reproducible,
 )
 
 cdef extern from "include/mp_core.h":
@@ -129,17 +129,309 @@ cdef const mp_kernels *kernels_of(isa) except NULL:
 
 # ---- the order of sums
 
-include "order.pxi"
+_order_scoped = contextvars.ContextVar("mp_core.reproducible")  # (whether, why)
+_order_set = False, "default"  # (value, who set it); it differs from the library's if C has set that
+cdef bint _order_scopes = False  # a scope has been made in this process: until then, no product looks for one
+
+
+def _checked_order(value):
+    if not isinstance(value, bool):
+        raise ValueError(f"`reproducible` must be True or False; received {value!r}")
+    return value
+
+
+def _order_of_environment():
+    """Make the setting that MP_CORE_REPRODUCIBLE names."""
+    global _order_set
+    wanted = os.environ.get("MP_CORE_REPRODUCIBLE")
+    if wanted:
+        if wanted not in ("0", "1"):
+            raise ValueError(f"`MP_CORE_REPRODUCIBLE` must be one of 0, 1; received {wanted!r}")
+        _order_set = wanted == "1", "MP_CORE_REPRODUCIBLE"
+    mp_set_reproducible(wanted == "1")
+
+
+_order_of_environment()
+
+
+cdef bint reproducible_here() except -1:
+    """What :func:`is_reproducible` returns. Entry points read it once for each operation."""
+    if not _order_scopes:
+        return mp_is_reproducible()
+    return _order_here()[0]
+
+
+def _order_here():
+    """Return (whether sums are reproducible here and now, what decided it)."""
+    scoped, here = innermost(_order_scoped.get(None), None), bool(mp_is_reproducible())
+    return scoped or (_order_set if here == _order_set[0] else (here, "mp_core_set_reproducible()"))
+
+
+def order_and_reason():
+    """Return the order of products of bfloat16 and float8 here and now, "reproducible" or "AMX tiles", and why.
+
+    Examples
+    --------
+    >>> with reproducible():
+    ...     order_and_reason()[0]
+    'reproducible'
+    """
+    wanted, why = _order_here()
+    if mp_active().tiles.gemm[<int>MP_PAIRS] == NULL:
+        return "reproducible", f"{isa()} has no AMX tiles"
+    return "reproducible" if wanted else "AMX tiles", why
+
+
+def is_reproducible():
+    """Return whether the order of sums is set to the reproducible one here and now.
+
+    The first that is set decides: a :func:`reproducible` scope, :func:`set_reproducible`, ``MP_CORE_REPRODUCIBLE``. If
+    none is, it is False.
+
+    Examples
+    --------
+    >>> with reproducible():
+    ...     is_reproducible()
+    True
+    """
+    return bool(reproducible_here())
+
+
+def set_reproducible(reproducible):
+    """Set the order in which products of bfloat16 and float8 are added, for the whole process.
+
+    On CPUs with Intel AMX they go by AMX tiles, unless this is set: several times as fast, but in an order that no
+    other instructions can compute at speed. ``set_reproducible(True)`` gives the order, and so the bits, of all other
+    CPUs there too. Everywhere else the setting changes nothing. In both orders a result does not depend on threads,
+    batch, packing and strides; ``docs/numerics.md`` states both.
+
+    Every operation has the setting that it finds when it begins, plans too, whatever it was when they were recorded.
+    Packed matrices serve both orders.
+
+    Parameters
+    ----------
+    reproducible : bool
+
+    Raises
+    ------
+    ValueError
+        `reproducible` is neither True nor False.
+
+    Examples
+    --------
+    >>> before = is_reproducible()
+    >>> set_reproducible(True)
+    >>> is_reproducible()
+    True
+    >>> set_reproducible(before)
+    """
+    global _order_set
+    mp_set_reproducible(_checked_order(reproducible))
+    _order_set = reproducible, "set_reproducible()"
+
+
+def reproducible(reproducible=True):
+    """Add products of bfloat16 and float8 in the reproducible order within a ``with`` block, in this thread or task.
+
+    The threads of the library that share its operations follow; threads that the block starts have the setting of the
+    process.
+
+    Parameters
+    ----------
+    reproducible : bool
+        False: in the order of AMX tiles, on CPUs that have them.
+
+    Raises
+    ------
+    ValueError
+        `reproducible` is neither True nor False.
+
+    Examples
+    --------
+    >>> with reproducible():
+    ...     is_reproducible()
+    True
+    """
+    global _order_scopes
+    made = Scope(_order_scoped, (_checked_order(reproducible), "reproducible() scope"))
+    _order_scopes = True
+    return made
 
 
 # ---- caches
 
-include "caches.pxi"
+CPU_FAMILIES = {"zen4": MP_CPU_ZEN4, "intel_amx": MP_CPU_INTEL_AMX}
+
+
+def cpu_family():
+    """Return the key of `CPU_FAMILIES` for the CPUs with which this one shares tuned constants (library/tuning.h)."""
+    return list(CPU_FAMILIES)[<int>mp_cpu_family_here()]
+
+
+def cache_bytes():
+    """Return the bytes of the data caches of the first, second and third level that serve this CPU.
+
+    The CPU says it (CPUID), or else Linux (sysfs). If neither does, they are 32 KiB, 512 KiB and 8 MiB.
+    """
+    return mp_cpu_cache_bytes(1), mp_cpu_cache_bytes(2), mp_cpu_cache_bytes(3)
 
 
 # ---- threads
 
-include "threads.pxi"
+_scoped = contextvars.ContextVar("mp_core.num_threads")  # (count, why)
+_unlimited = contextvars.ContextVar("mp_core.unlimited_threads", default=None)  # the count before limit_num_threads()
+_default = None  # (count, why) of set_num_threads() or the environment
+_quota = None    # what the control groups of this process may use, in CPUs; read at the first use
+
+
+def _count(value, argument):
+    """Return a number of threads; raise ValueError for anything else, True included."""
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= MP_MOST_THREADS:
+        raise ValueError(f"`{argument}` must be an integer from 1 to {MP_MOST_THREADS}; received {value!r}")
+    return count
+
+
+def _decimal(text):
+    """Return the integer that a text says, or None; None too if it has more digits than Python converts."""
+    try:
+        return int(text) if text.isdecimal() else None
+    except ValueError:
+        return None
+
+
+def _wanted():
+    """Return (count, why) of the environment, or None."""
+    wanted = os.environ.get("MP_CORE_NUM_THREADS")
+    if wanted:
+        return _count(_decimal(wanted) or wanted, "MP_CORE_NUM_THREADS"), "MP_CORE_NUM_THREADS"
+    first = _decimal(os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip())
+    return (min(first, MP_MOST_THREADS), "OMP_NUM_THREADS") if first else None
+
+
+def _offered():
+    """Return (count, why) of the machine: the CPUs on which this thread may run now, within the quota."""
+    cdef int allowed = mp_allowed_cpus()
+    count, why = (allowed, "CPU affinity") if allowed else (os.cpu_count() or 1, "CPU count")
+    if _quota < count:
+        count, why = max(1, int(_quota + 0.5)), "cgroup CPU quota"
+    return min(count, MP_MOST_THREADS), why
+
+
+def threads_and_reason():
+    """Return how many threads a large operation uses here and now, and what decided it."""
+    return innermost(_scoped.get(None), None) or _unscoped()
+
+
+def _unscoped():
+    """Return (count, why) outside all scopes."""
+    global _default, _quota
+    if _quota is None:
+        _default = _default or _wanted()
+        _quota = cpu_quota()
+    return _default or _offered()
+
+
+def get_num_threads():
+    """Return how many threads a large operation uses here and now.
+
+    The first that is set decides: a :func:`num_threads` scope, :func:`set_num_threads`, ``MP_CORE_NUM_THREADS``,
+    ``OMP_NUM_THREADS``, then the CPUs on which the calling thread may run at this moment, bounded by the least quota
+    that the control group of the process, or one above it, had at the first use.
+
+    Examples
+    --------
+    >>> get_num_threads() >= 1
+    True
+    """
+    return threads_and_reason()[0]
+
+
+def set_num_threads(count):
+    """Set how many threads large operations use, for the whole process.
+
+    Parameters
+    ----------
+    count : int
+        From 1 to 1024. The results do not depend on it.
+
+    Raises
+    ------
+    ValueError
+        `count` is no integer from 1 to 1024.
+
+    Examples
+    --------
+    >>> before = get_num_threads()
+    >>> set_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> set_num_threads(before)
+    """
+    global _default
+    _default = _count(count, "count"), "set_num_threads()"
+
+
+def num_threads(count):
+    """Use `count` threads within a ``with`` block, in this thread or task.
+
+    Parameters
+    ----------
+    count : int
+        From 1 to 1024.
+
+    Raises
+    ------
+    ValueError
+        `count` is no integer from 1 to 1024.
+
+    Examples
+    --------
+    >>> with num_threads(1):
+    ...     get_num_threads()
+    1
+    """
+    return Scope(_scoped, (_count(count, "count"), "num_threads() scope"))
+
+
+def limit_num_threads(count):
+    """Use `count` threads from here on, in this thread or task: what ``threadpool_limits`` of threadpoolctl calls.
+
+    It holds to the end of the innermost :func:`num_threads` scope, if there is one. Outside of such scopes it holds
+    until a call with the number that was in use before the first call: from there on :func:`set_num_threads` and the
+    affinity of the thread decide again.
+
+    Parameters
+    ----------
+    count : int
+        From 1 on. 1024 stand for every larger number.
+
+    Raises
+    ------
+    ValueError
+        `count` is no integer of at least 1.
+
+    Examples
+    --------
+    >>> before = get_num_threads()
+    >>> limit_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> limit_num_threads(before)
+    """
+    if type(count) is int and count > MP_MOST_THREADS:
+        count = MP_MOST_THREADS
+    held = _count(count, "count"), "threadpool_limits()"
+    if is_in_block(_scoped):
+        replace_innermost(_scoped, held)
+        return
+    before = _unlimited.get() or _unscoped()[0]
+    ends = held[0] == before
+    _unlimited.set(None if ends else before)
+    _scoped.set(None if ends else held)
 
 
 cdef int threads_for(double work, double worthwhile) except -1:

@@ -106,7 +106,7 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,
          cnp.ndarray offsets=None):
-    """out[row, i] = the vector x[row, i], turned by the angles of the row's position in its sequence.
+    """out[row, i] = the vector x[row, i], rotated by the angles of the row's position in its sequence.
 
     `x`, of format `fmt`, has shape (rows, vectors, size), its vectors one behind the other; `out` is C-contiguous. No
     length is 0. `angles` is float32, C-contiguous, (positions, size): size / 2 cosines, then as many sines. Sequences

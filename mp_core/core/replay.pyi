@@ -1,3 +1,4 @@
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,3 +15,4 @@ class Replay:
 
 def run_passes(replays: list[Replay], bases: _Array, given: _Array, addresses: _Array, rows: _Array) -> None: ...
 def c_plan(replay: Replay, bases: _Array, results: _Array, sizes: _Array, kept: tuple[object, ...]) -> object: ...
+def awake() -> AbstractContextManager[None]: ...

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.core.cpu import awake
+from mp_core.core.replay import awake
 from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
 from mp_core.layers import (
     adaptive_pooling,

@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core.arrays import Array, as_mask
 from mp_core.arrays.recorded import is_recorded
-from mp_core.core.cpu import awake
+from mp_core.core.replay import awake
 from mp_core.core.scopes import called_in
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.map import unquantized

@@ -253,7 +253,7 @@ def _number(value: float, beside: Array) -> Array:
 
 @recordable
 def rotary(x: Array, angles: Array) -> Array:
-    """Return vectors, each turned by the angles of its position: rotary positions.
+    """Return vectors, each rotated by the angles of its position: rotary positions.
 
     The first half a and the second half b of a vector become ``a cos - b sin`` and ``b cos + a sin``, in float32 with
     the products rounded, and are rounded once to the type of `x`.
@@ -284,7 +284,7 @@ def rotary(x: Array, angles: Array) -> Array:
     x = as_float(x)
     if x.ndim < 3:
         raise ValueError(f"`x` must have shape (n, length, ..., size); received {x.shape}")
-    return _turned(x, angles, x.shape[:2], None)
+    return _rotated(x, angles, x.shape[:2], None)
 
 
 @recordable
@@ -323,11 +323,11 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array) -> Array:
     longest = checked_offsets(offsets, len(x))
     if offsets[0] != 0 or offsets[-1] != len(x):
         raise ValueError(f"`offsets` must be from 0 to the {len(x)} tokens; received {offsets}")
-    return _turned(x, angles, (len(offsets) - 1, longest), contiguous(offsets))
+    return _rotated(x, angles, (len(offsets) - 1, longest), contiguous(offsets))
 
 
-def _turned(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None) -> Array:
-    """Return the turned vectors of so many sequences, of which the longest has so many tokens."""
+def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None) -> Array:
+    """Return the rotated vectors of so many sequences, of which the longest has so many tokens."""
     size = x.shape[-1]
     wide = F64 if x.dtype is F64 else F32
     angles = angles if isinstance(angles, np.ndarray) and angles.dtype is wide else cast(angles, wide)
@@ -340,7 +340,7 @@ def _turned(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | 
         places = np.tile(np.arange(sequences[1]), sequences[0])
         if offsets is not None:
             places = np.arange(tokens) - np.repeat(offsets[:-1], np.diff(offsets))
-        return _turned_float64(x.reshape(shape), angles[places, np.newaxis]).reshape(x.shape)
+        return _rotated_float64(x.reshape(shape), angles[places, np.newaxis]).reshape(x.shape)
     out = np.empty(x.shape, x.dtype)
     if out.size:
         parts = x.reshape(shape)
@@ -350,6 +350,6 @@ def _turned(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | 
     return out
 
 
-def _turned_float64(x: Array, angles: Array) -> Array:
+def _rotated_float64(x: Array, angles: Array) -> Array:
     (a, b), (cos, sin) = np.split(x, 2, axis=-1), np.split(angles, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

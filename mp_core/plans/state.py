@@ -55,7 +55,7 @@ class State:
         self._arrays += [(x, x.copy()) for x in parts.arrays if x.flags.writeable]
 
     def add_variables(self, variables: Iterable[AutoCastVariable]) -> None:
-        """Watch variables, but for those that are inputs."""
+        """Watch variables, except those that are inputs."""
         self._variables += [(variable, variable.stamp) for variable in variables if id(variable) not in self._held]
 
     def moved(self) -> bool:

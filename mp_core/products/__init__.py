@@ -1,1 +1,1 @@
-"""Matrix products: what an operand is, which operands multiply as they are, and how others are turned into such."""
+"""Matrix products: what an operand is, which operands multiply as they are, and how others become such."""

@@ -1,4 +1,4 @@
-"""The general path of products: operands are turned into ones that kernels take, and go back to the fast path."""
+"""The general path of products: operands become ones that kernels take, and go back to the fast path."""
 
 import itertools
 from typing import Any, NamedTuple

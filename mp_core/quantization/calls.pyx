@@ -1,6 +1,6 @@
 """`quantize` and `dequantize`: a call is one path, on which `general.py` replaces what kernels cannot take as it is.
 
-An argument of a usual type is used as it is. Any other is turned into one of a usual type first, or refused.
+An argument of a usual type is used as it is. Any other becomes one of a usual type first, or is refused.
 """
 
 cimport numpy as cnp
@@ -171,7 +171,7 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         fill(q.scale, scale)
         if with_zeros:
             fill(q.zero_point, zero_point)
-    if r.direct:
+    if r.as_they_are:
         r.run(x, format_of(x), q, scale is not None, False)
     else:
         general.convert(r, x, q, scale is not None, False)
@@ -222,7 +222,7 @@ def dequantize(q, dtype="float32", *, out=None):
         elif fits(out, type_numbers[<int>number], <int>len(r.shape), r.lengths, True):
             x = out
     held = x is not None and r.holds(parts, x, False)
-    if held and r.direct:
+    if held and r.as_they_are:
         r.run(x, number, parts, True, True)
     elif out is not None and not held:
         plain = check_out(imported_out(out), parts.shape, parse(dtype))

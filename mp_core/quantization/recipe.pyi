@@ -34,7 +34,7 @@ class Recipe:
     axes: tuple[int, ...]
     scale_shape: tuple[int, ...]
     group_size: int | None
-    direct: bool
+    as_they_are: bool
     with_zeros: bool
 
     def __init__(

@@ -43,7 +43,7 @@ cdef class Recipe:
         for i in range(len(shape)):
             self.lengths[i], self.sizes[i], self.scale_sizes[i] = shape[i], stored[i], plan.scale_shape[i]
         self.storage, self.with_zeros = (<cnp.dtype>codes.storage).num, not symmetric
-        self.direct = plan.order is None and (plan.in_pairs or not codes.packed) and not self.wide
+        self.as_they_are = plan.order is None and (plan.in_pairs or not codes.packed) and not self.wide
         self.how = MP_ASYMMETRIC if not symmetric else MP_SYMMETRIC if codes.qmin else MP_POSITIVE
         self.qmin = codes.qmin if not symmetric else -codes.qmax if codes.qmin else 0
         (z.layout.outer, z.layout.outer_stride, z.layout.rows, z.layout.row_stride, z.layout.cols, z.layout.group,

@@ -1,0 +1,76 @@
+"""Columns, words and subjects: what CONTRIBUTING.md promises of every line, name and commit.
+
+Lines of source files have at most 120 columns. Words that docs/glossary.md bans are neither in prose nor in names of
+the core. Subjects of commits have at most 72 characters.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COLUMNS, SUBJECT = 120, 72
+SOURCES = {".c", ".h", ".def", ".inc", ".pyx", ".pxd", ".py", ".pyi", ".build"}
+BY_RUFF = (".py", ".pyi")  # their columns
+CORE = ("mp_core/core/", "mp_core/include/", "mp_core/products/", "mp_core/quantization/")
+SINCE = "85d9ce5"  # of earlier commits 194 have longer subjects
+ELSEWHERE = {"atomic_fetch", "prefetch"}  # what C11 and the glossary themselves call so
+
+
+def banned(glossary: str) -> dict[str, str]:
+    """Return word -> what to say instead, of the rows that the glossary marks by backticks."""
+    rows = re.findall(r"^\| `([^`|]+)` \| (.+?) \|$", glossary.split("## Words that are not used")[1], re.M)
+    return {word: instead for words, instead in rows for word in words.split(", ")}
+
+
+def words_of(line: str) -> str:
+    """Return a line in lower case with names cut into their words: `isFar`, `is_far` and `MP_FAR` have the word far."""
+    for name in ELSEWHERE:
+        line = line.replace(name, "")
+    return re.sub(r"[_\W]+", " ", re.sub(r"([a-z])([A-Z])", r"\1 \2", line)).lower()
+
+
+def in_file(name: str, text: str, words: dict[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the lines of a file."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > COLUMNS and not name.endswith(BY_RUFF):
+            yield f"{name}:{number}: {len(line)} columns, allowed are {COLUMNS}"
+        if not name.startswith(CORE):
+            continue
+        said = f" {words_of(line)} "
+        for word, instead in words.items():
+            if f" {word} " in said:
+                yield f"{name}:{number}: `{word}`; the glossary says {instead}"
+
+
+def in_commits(subjects: str) -> Iterator[str]:
+    """Yield subjects that are too long."""
+    for line in subjects.splitlines():
+        if len(line) > SUBJECT:
+            yield f"{line}: {len(line)} characters, allowed are {SUBJECT}"
+
+
+def git(*arguments: str) -> str:
+    """Return what a command of git prints; nothing where it fails, as in a shallow clone."""
+    return subprocess.run(("git", "-C", str(ROOT), *arguments), capture_output=True, text=True, check=False).stdout
+
+
+def main() -> int:
+    """Print what is wrong; return the exit status."""
+    words = banned((ROOT / "docs/glossary.md").read_text())
+    paths = [ROOT / name for name in git("ls-files").splitlines() if Path(name).suffix in SOURCES]
+    found = [
+        line
+        for path in paths
+        if path.is_file()
+        for line in in_file(str(path.relative_to(ROOT)), path.read_text(), words)
+    ]
+    found += in_commits(git("log", "--format=%s", f"{SINCE}..HEAD"))
+    print(*found, sep="\n", end="\n" if found else "")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
