@@ -2,8 +2,8 @@
 
 The checkout is built in FOLDER for the instruction set in use, once as it is and once without each special case, by
 meson's option `without` (mp_core/core/kernels/special_cases.h). Each of these builds is compared with the first one, as
-builds.py does it, on rows that the case is for. The table is printed as Markdown; docs/performance.md has two of them. What
-FOLDER holds already is neither built nor measured again.
+builds.py does it, on rows that the case is for. The table is printed as Markdown; docs/performance.md has two of them.
+What FOLDER holds already is neither built nor measured again.
 
 A row's figure is time without the case over time with it, in the start where that is lowest for the best row, and
 highest for the worst one: what else the machine does hardly ever looks the same in every start.
