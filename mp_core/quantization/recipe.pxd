@@ -20,7 +20,7 @@ cdef class Recipe:
     cdef cnp.npy_intp scale_sizes[64]  # `scale_shape`
     cdef int storage                   # NumPy's type number of the stored codes
     cdef int how, qmin                 # if scales are found: what they follow from, the lowest code
-    cdef readonly bint as_they_are          # kernels take the arrays as they are: no axes to transpose, no byte of two rows
+    cdef readonly bint as_they_are     # how kernels take the arrays: no axes to transpose, no byte of two rows
     cdef readonly bint with_zeros      # if scales are found, zero points are found too
 
     cdef QuantizedFields new(self, type kind, bint with_zeros)
