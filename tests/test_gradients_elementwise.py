@@ -14,7 +14,7 @@ from mp_core.core import cpu
 from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.layers import activations
 from mp_core.ops import elementwise
-from mp_core.ops.rows import activate
+from mp_core.ops.activations import activate
 from mp_core.products.operands import ACTIVATIONS
 
 NAMES = [name for name in ACTIVATIONS if name]

@@ -92,7 +92,7 @@ def test_a_gate_rounds_once(isa, dtype, name, rng):
     inner = values(rng, (3, 9, 70), dtype)
     x, y = inner[..., :35], inner[..., 35:]
     wide = x.astype(np.float32)
-    activated = wide if name == "linear" else ops.rows.activate(name, wide)
+    activated = wide if name == "linear" else ops.activations.activate(name, wide)
     assert_same_bits(ops.gate(x, y, name), rounded(activated * y.astype(np.float32), dtype))
 
 

@@ -1,8 +1,8 @@
 """Which kernels have other machine code in one build than in another: `python same_code.py OLD NEW`, two build folders.
 
 A function whose instructions are the same should take the same time, on a CPU that is not at hand too, except for what
-its address changes; constants that it reads and functions that it calls are not compared with it. What is compared is the
-disassembly of each object file of kernels, without addresses: those of jumps, calls and constants follow from where
+its address changes; constants that it reads and functions that it calls are not compared with it. What is compared is
+the disassembly of each object file of kernels, without addresses: those of jumps, calls and constants follow from where
 the linker puts things. A function that only moved is the same.
 """
 

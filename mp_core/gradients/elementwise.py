@@ -12,8 +12,8 @@ from mp_core.core.pointwise import gelu_float64
 from mp_core.dtypes import is_float, result_type
 from mp_core.gradients.registry import gradient_of
 from mp_core.ops import elementwise, functions, pairs
+from mp_core.ops.activations import activate
 from mp_core.ops.elementwise import compared, computed
-from mp_core.ops.rows import activate
 
 __all__ = ["FROM_RESULT", "activation_gradient"]
 

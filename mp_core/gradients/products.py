@@ -20,9 +20,9 @@ from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.gradients.registry import Added, gradient_of
 from mp_core.gradients.sums import sum_rows
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
+from mp_core.ops.activations import activate
 from mp_core.ops.contraction import einsum, parse
 from mp_core.ops.elementwise import computed
-from mp_core.ops.rows import activate
 from mp_core.quantization import QuantizedArray, dequantize
 
 __all__ = ["WHOLE"]

@@ -10,7 +10,7 @@ from mp_core.arrays import Array
 from mp_core.core.names import Activation
 from mp_core.dtype_policies.lookup import named_function
 from mp_core.layers.elementwise import rounded
-from mp_core.ops.rows import activate
+from mp_core.ops.activations import activate
 from mp_core.products.operands import ACTIVATIONS
 
 __all__ = ["FUSED", "get", "serialize"]

@@ -6,6 +6,7 @@ result is rounded once. float64 stays float64 throughout, mostly on NumPy's own 
 """
 
 from mp_core.arrays import cast
+from mp_core.ops.activations import gelu, relu, relu6, sigmoid, silu, tanh
 from mp_core.ops.attention import dot_product_attention, ragged_attention
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.functions import (
@@ -29,7 +30,7 @@ from mp_core.ops.padding import pad, pad_zeros
 from mp_core.ops.pairs import add, divide, gate, maximum, minimum, multiply, ragged_rotary, rotary, subtract
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
-from mp_core.ops.rows import gelu, layer_norm, log_softmax, relu, relu6, rms_norm, sigmoid, silu, softmax, tanh
+from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.products.matmul import matmul
 from mp_core.products.packing import pack

@@ -14,8 +14,8 @@ from mp_core.arrays import F32, F64, Array, as_float, as_mask, cast
 from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.dtypes import is_float, result_type
 from mp_core.ops import elementwise
+from mp_core.ops.activations import activate
 from mp_core.ops.pairs import divide, maximum, minimum, operands
-from mp_core.ops.rows import activate
 from mp_core.ops.sums import sum as sum_of
 from mp_core.utilities.arguments import axes_of, axis_of, number
 

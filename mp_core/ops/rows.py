@@ -1,4 +1,4 @@
-"""Rows and elements: softmax, layer and RMS normalization, activations."""
+"""Rows: softmax, its logarithm, layer and RMS normalization."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,26 +23,19 @@ from mp_core.arrays import (
     imported_out,
     may_overlap,
 )
-from mp_core.arrays.recorded import recordable, with_numbers
+from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
 from mp_core.core.convert import copied, copy_into
 from mp_core.products import float64
-from mp_core.products.operands import ACTIVATIONS
-from mp_core.utilities.arguments import axes_of, axis_of, boolean, integer, number
+from mp_core.utilities.arguments import axes_of, axis_of, integer, number
 
 __all__ = [
-    "activate",
     "checked_scale",
-    "gelu",
+    "contiguous_rows",
     "layer_norm",
     "log_softmax",
-    "relu",
-    "relu6",
     "rms_norm",
-    "sigmoid",
-    "silu",
     "softmax",
-    "tanh",
 ]
 
 _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
@@ -105,7 +98,7 @@ def softmax(
     if keep is not None and (keep.strides[-1] != 1 or (out is not None and np.may_share_memory(keep, result))):
         keep = copied(keep)
     view = np.moveaxis(result, axis, -1) if axis != result.ndim - 1 else result
-    x, work = _rows(x, view)
+    x, work = contiguous_rows(x, view)
     fmt = FORMATS[x.dtype]
     _pointwise.softmax(fmt, x, work, scale, keep)
     if work is not view:
@@ -233,7 +226,7 @@ def layer_norm(
             part.copy() if part is not None and np.may_share_memory(part, result) else part
             for part in (other, scale, offset)
         )
-    x, work = _rows(x, view)
+    x, work = contiguous_rows(x, view)
     fmt = FORMATS[x.dtype]
     _pointwise.layer_norm(fmt, x, work, epsilon, scale, offset, other)
     if work is not view:
@@ -300,7 +293,7 @@ def rms_norm(
         return result if out is None else out
     if out is not None and scale is not None and np.may_share_memory(scale, result):
         scale = scale.copy()
-    x, work = _rows(x, view)
+    x, work = contiguous_rows(x, view)
     _pointwise.rms_norm(FORMATS[x.dtype], x, work, epsilon, scale)
     if work is not view:
         copy_into(view, work)
@@ -354,208 +347,6 @@ def _joined(
     return result
 
 
-def gelu(x: ArrayLike, approximate: bool = False, *, out: Array | None = None) -> Array:
-    """Return ``x * Phi(x)``, Phi the normal distribution, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape.
-    approximate : bool
-        Take ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`` for ``Phi(x)``, as models trained with that do.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, `approximate` no bool, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32))
-    array([-0.15865527,  0.        ,  0.8413447 ], dtype=float32)
-    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32), approximate=True)
-    array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
-    """
-    return activate("gelu_tanh" if boolean(approximate, "approximate") else "gelu", x, out)
-
-
-def relu(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return ``max(x, 0)``, in the type of `x`; NaN stays NaN.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> relu(np.array([-1.0, 2.0], np.float32))
-    array([0., 2.], dtype=float32)
-    """
-    return activate("relu", x, out)
-
-
-def relu6(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return ``min(max(x, 0), 6)``, in the type of `x`; NaN stays NaN.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> relu6(np.array([-1.0, 2.0, 7.0], np.float32))
-    array([0., 2., 6.], dtype=float32)
-    """
-    return activate("relu6", x, out)
-
-
-def sigmoid(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return ``1 / (1 + exp(-x))``, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> sigmoid(np.array([-100.0, 0.0, 1.0], np.float32))
-    array([3.783506e-44, 5.000000e-01, 7.310586e-01], dtype=float32)
-    """
-    return activate("sigmoid", x, out)
-
-
-def silu(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return ``x / (1 + exp(-x))``, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> silu(np.array([0.0, 1.0], np.float32))
-    array([0.       , 0.7310586], dtype=float32)
-    """
-    return activate("silu", x, out)
-
-
-def tanh(x: ArrayLike, *, out: Array | None = None) -> Array:
-    """Return the hyperbolic tangent, in the type of `x`.
-
-    Parameters
-    ----------
-    x : array-like
-        Float, any shape; integers become float32.
-    out : ndarray or tensor, optional
-        Where to put the result: the shape and type of `x`. It may be `x` itself.
-
-    Returns
-    -------
-    ndarray
-        The shape of `x`.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `out` of another type.
-    ValueError
-        `out` has another shape, or is read-only.
-
-    Examples
-    --------
-    >>> tanh(np.array([-1.0, 0.0, 20.0], np.float32))
-    array([-0.76159424,  0.        ,  1.        ], dtype=float32)
-    """
-    return activate("tanh", x, out)
-
-
-@recordable
-@with_numbers
-def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
-    """Return the activation of that name, a key of ``ACTIVATIONS``, of each element; in the type of `x`."""
-    held = imported_out(out)
-    x = as_float(x)
-    result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
-    if x.dtype is F64:
-        np.copyto(result, float64.ACTIVATIONS[name](x))
-        return result if out is None else out
-    x, work = _rows(x, result)
-    fmt = FORMATS[x.dtype]
-    _pointwise.activate(fmt, x, work, ACTIVATIONS[name])
-    if work is not result:
-        copy_into(result, work)
-    return result if out is None else out
-
-
 def checked_scale(scale: float, is_float64: bool) -> float:
     """Return `scale`; raise ValueError unless it is finite in float32, or in float64."""
     if not abs(scale) <= _LARGEST[is_float64]:
@@ -571,7 +362,7 @@ def _mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
         raise ValueError(f"`mask` must broadcast to shape {shape}; received {keep.shape}") from None
 
 
-def _rows(x: Array, out: Array) -> tuple[Array, Array]:
+def contiguous_rows(x: Array, out: Array) -> tuple[Array, Array]:
     """Return both as C-contiguous native arrays for the row kernels, `out` replaced where they cannot write it."""
     if not out.flags.c_contiguous or not out.dtype.isnative or may_overlap(x, out):
         out = np.empty(x.shape, x.dtype)
