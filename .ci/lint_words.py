@@ -16,13 +16,14 @@ SOURCES = {".c", ".h", ".def", ".inc", ".pyx", ".pxd", ".py", ".pyi", ".build"}
 BY_RUFF = (".py", ".pyi")  # their columns
 CORE = ("mp_core/core/", "mp_core/include/", "mp_core/products/", "mp_core/quantization/")
 SINCE = "85d9ce5"  # of earlier commits 194 have longer subjects
+PHRASES = {"but for": "except"}  # beside those of the glossary
 ELSEWHERE = {"atomic_fetch", "prefetch"}  # what C11 and the glossary themselves call so
 
 
 def banned(glossary: str) -> dict[str, str]:
     """Return word -> what to say instead, of the rows that the glossary marks by backticks."""
     rows = re.findall(r"^\| `([^`|]+)` \| (.+?) \|$", glossary.split("## Words that are not used")[1], re.M)
-    return {word: instead for words, instead in rows for word in words.split(", ")}
+    return PHRASES | {word: instead for words, instead in rows for word in words.split(", ")}
 
 
 def words_of(line: str) -> str:

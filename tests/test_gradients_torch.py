@@ -6,7 +6,7 @@ import pytest
 import mp_core as mp
 from mp_core import ops
 from mp_core.autocast import AutoCastVariable
-from mp_core.ops.rows import activate
+from mp_core.ops.activations import activate
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

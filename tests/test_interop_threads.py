@@ -159,7 +159,7 @@ AWAKE = """
 import os, threading, time
 import numpy as np
 import mp_core as mp
-from mp_core.core.cpu import awake
+from mp_core.core.replay import awake
 
 x = np.ones((300, 300), np.float32)
 inside, ended = threading.Event(), threading.Event()

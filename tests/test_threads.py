@@ -16,7 +16,7 @@ from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core import config
-from mp_core.core.cpu import awake
+from mp_core.core.replay import awake
 
 
 @pytest.fixture
