@@ -139,7 +139,7 @@
  *                                             | groups of wide_f32. On AVX2 a group takes 12 multiply-adds, two
  *                                             | loads and six broadcasts, and the loop 12 more instructions,
  *                                             | which are free only while the core's other hardware thread is
- *                                             | idle (Zen 3: docs/tuning.md)
+ *                                             | idle (Zen 3: docs/performance.md)
  * MP_PANELS_IN_TURN                           | if defined: beside one row of A so many packed panels from memory
  *                                             | are multiplied in turn (products/in_turn.h)
  * MP_QUADS_BY_TWO                             | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused

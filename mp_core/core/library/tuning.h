@@ -3,7 +3,7 @@
  * What is a share of a cache is no constant: plan.c takes it from the size of the cache that the machine reports. The
  * values were found in November 2026, those of AMX tiles on a Xeon, the others on Zen 4, some on Zen 5; which ones is
  * not recorded, and none was measured again later. What the special cases that use them gain on Zen 5 and Zen 3, and the
- * command that measures it, is in docs/tuning.md.
+ * command that measures it, is in docs/performance.md.
  *
  * In the names, `packed` is a PackedMatrix whose panels are multiplied as they are, `made` a panel that is packed on
  * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. MR stands for MP_ROWS,

@@ -1,6 +1,6 @@
 /* One row of A by several whole packed panels that come from memory: two groups of each in turn, so that the hardware
  * prefetchers follow as many streams as there are panels. One stream alone leaves a core of AVX2 below its bandwidth (Zen
- * 3: 19 of 30 GB/s; docs/tuning.md). The sums of all columns do not fit the registers, and stay in the L1 cache. Those of
+ * 3: 19 of 30 GB/s; docs/performance.md). The sums of all columns do not fit the registers, and stay in the L1 cache. Those of
  * a column are added in the same order as by a micro-kernel. */
 #ifdef MP_PANELS_IN_TURN
 enum { GROUPS_IN_TURN = 2 };

@@ -25,7 +25,7 @@
  *   packing         pack_rows, pack_columns (packing.h)      32 or 256 bytes of  rows or columns that are read side by
  *                                                            a column, L1        side lie far apart
  *
- * The numbers below were found on Zen 5, November 2026. docs/tuning.md has what prefetching gains. */
+ * The numbers below were found on Zen 5, November 2026. docs/performance.md has what prefetching gains. */
 enum {
     OWN_DISTANCE = 1 << 13,     /* prefetch distance of a call's own panel, bytes */
     L1_BYTES = 1 << 14,         /* so many bytes prefetched into L1 stay there until they are used: half of 32 KiB */
