@@ -58,7 +58,8 @@ class _OfNorms(Constraint):
     axis: Any = 0
 
     def _norms(self, w: Array) -> Array:
-        return np.sqrt(ops.sum(np.square(w), axis=self.axis, keepdims=True))
+        norms: Array = np.sqrt(ops.sum(np.square(w), axis=self.axis, keepdims=True))
+        return norms
 
 
 class MaxNorm(_OfNorms):
