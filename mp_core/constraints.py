@@ -12,6 +12,11 @@ from mp_core.utilities.arguments import axis_or_axes, number, share
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "deserialize", "get", "serialize"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _EPSILON = 1e-7
 
 

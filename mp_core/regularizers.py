@@ -12,6 +12,10 @@ from mp_core.utilities.arguments import number
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "deserialize", "get", "serialize"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Regularizer:
     """The base of the regularizers: a subclass defines ``__call__(x)``, made of operations, and ``get_config()``."""
 
