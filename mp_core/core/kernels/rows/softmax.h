@@ -22,9 +22,9 @@ V float scale_scores(mp_format format, const void *x, const uint8_t *keep, float
     return max_lanes(top);
 }
 
-/* The sum of e^(x - peak); with `keep`, x becomes these exponentials. */
-V float sum_of_exponentials(float *x, float largest, ptrdiff_t n, const int keep) {
-    const vf32 peak = set_f32(largest);
+/* The sum of e^(x - from); with `keep`, x becomes these exponentials. */
+V float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int keep) {
+    const vf32 peak = set_f32(from);
     row_sum sum;
     start_sum(&sum, n);
     for (ptrdiff_t i = 0; i < n;) {
