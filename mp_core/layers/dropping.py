@@ -64,7 +64,7 @@ class _Random(Identity):
 class _Dropping(_Random):
     """A layer with a rate."""
 
-    _options = ("rate", "seed")
+    _options: tuple[str, ...] = ("rate", "seed")
     _told = ("rate",)
 
     def __init__(self, rate: float, seed: Seed = None, **kwargs: Any) -> None:

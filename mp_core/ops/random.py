@@ -52,7 +52,7 @@ def dropout(x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] |
     Examples
     --------
     >>> dropout(np.ones(6, np.float32), np.array([1, 0], np.uint32), 0.5)
-    array([2., 2., 2., 2., 0., 0.], dtype=float32)
+    array([0., 2., 0., 0., 2., 0.], dtype=float32)
     """
     array, key, rate = as_float(x, "x"), _key(key), share(rate, "rate")
     shared = _shared_axes(array.shape, noise_shape)
