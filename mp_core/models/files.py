@@ -6,7 +6,6 @@ from typing import Any
 
 from mp_core.arrays import Array
 from mp_core.checkpoint import open_tensors, stored_policies
-from mp_core.checkpoint.torch_file import open_torch
 from mp_core.models.folder import read_object
 from mp_core.quantization import QuantizedArray
 
@@ -33,6 +32,8 @@ def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], S
     old, parts = folder / "pytorch_model.bin", folder / "pytorch_model.bin.index.json"
     if path.exists() or not (old.exists() or parts.exists()):
         return path, open_tensors(path), stored_policies(path)
+    from mp_core.checkpoint.torch_file import open_torch  # only old folders need it, and zip archives
+
     found: dict[str, Any] = {}
     if not parts.exists():
         return old, dict(open_torch(old)), (None, {})
