@@ -18,6 +18,7 @@ import peers_minilm
 import peers_policies
 import peers_products
 import peers_quantize
+import peers_training
 import torch
 from interleaved import compare, records
 from threadpoolctl import threadpool_info
@@ -32,6 +33,7 @@ SUBJECTS = {
     "dynamic": peers_dynamic,
     "minilm": peers_minilm,
     "policies": peers_policies,
+    "training": peers_training,
 }
 FORCED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # some environments set these for an older OpenBLAS
 

@@ -1,0 +1,217 @@
+"""A step of training (forward, backward, AdamW) of small networks, beside torch and Keras, from the same weights."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from timeit import Timer
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import numpy as np
+import torch
+from interleaved import Cell, show_ratio
+from peers_minilm import turns
+
+import mp_core as mp
+
+RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-7
+STEPS = 5  # after so many from the same weights, losses are compared
+OURS = ("float32", "mixed_bfloat16", "mixed_float16")
+CLOSE = 1e-4  # of losses in float32, relative: sums have other orders
+
+HEADING = (
+    "steps/s (* the loss after five steps is not that of torch in float32, within 1e-4 or, with 16 bits, 0.02);\n"
+    "ratio: the fastest policy of mp_core to the best peer; float32: that policy to the best peer in float32"
+)
+
+Array = np.ndarray
+Step = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of dense layers, some 3 x 3 convolutions before them, and the size of a batch."""
+
+    batch: int
+    shape: tuple[int, ...]  # of an input
+    filters: tuple[int, ...]  # of convolutions, each with ReLU and 2 x 2 maxima after it
+    units: tuple[int, ...]  # of dense layers, with ReLU between them
+
+
+NETWORKS = {
+    "mlp": Network(128, (784,), (), (512, 512, 10)),
+    "digits": Network(32, (64,), (), (64, 10)),
+    "cnn": Network(32, (28, 28, 1), (16, 32), (10,)),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NAME")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N")
+
+
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    for name in options.networks:
+        for threads in options.threads:
+            mp.config.set_num_threads(threads)
+            torch.set_num_threads(threads)
+            with torch.inference_mode(False):
+                yield cell(name, NETWORKS[name], threads, options.rounds)
+
+
+def cell(name: str, network: Network, threads: int, rounds: int) -> Cell:
+    rng = np.random.default_rng(20261127)
+    x = rng.standard_normal((network.batch, *network.shape), np.float32)
+    y = rng.integers(0, network.units[-1], network.batch).astype(np.int32)
+    weights = [array for shape in shapes(network) for array in initial(rng, shape)]
+    steps: dict[str, Step] = {policy: by_mp_core(network, weights, x, y, policy) for policy in OURS}
+    for label, options in TORCH.items():
+        steps[label] = by_torch(network, weights, x, y, **options)
+    if threads > 1 or (os.cpu_count() or 1) == 1:  # XLA has as many threads as the machine, whatever is set
+        steps["Keras JAX"] = by_keras(network, weights, x, y)
+    losses = {label: [step() for _ in range(STEPS)][-1] for label, step in steps.items()}
+    expected = losses["torch float32"]
+    wrong = {label for label, loss in losses.items() if not abs(loss / expected - 1) <= allowed(label)}
+    timers = {label: Timer(step) for label, step in steps.items()}
+    peers = tuple(label for label in steps if label not in OURS)
+    wide = tuple(label for label in peers if "bfloat16" not in label)
+    return Cell(
+        {"shape": name, "dtype": "", "threads": threads, "loss": losses},
+        1,
+        timers,
+        {"best": (OURS, peers), "float32": (("float32",), wide)},
+        {},
+        wrong,
+        unit=1.0,
+        timing=partial(turns, rounds=rounds, pause=0.1 * (threads > 1)),
+    )
+
+
+def allowed(label: str) -> float:
+    return 0.02 if "float16" in label else CLOSE
+
+
+def shapes(network: Network) -> list[tuple[int, ...]]:
+    """Return the shapes of the kernels, as Keras has them."""
+    channels = (network.shape[-1], *network.filters)
+    found = [(3, 3, before, after) for before, after in pairwise(channels)] if network.filters else []
+    side = network.shape[0] >> len(network.filters)
+    inputs = side * side * network.filters[-1] if network.filters else network.shape[0]
+    return found + list(pairwise((inputs, *network.units)))
+
+
+def initial(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return a kernel and a bias."""
+    scale = np.sqrt(2 / np.prod(shape[:-1]))
+    return (rng.standard_normal(shape) * scale).astype(np.float32), np.zeros(shape[-1], np.float32)
+
+
+def built(network: Network, library: object) -> list:
+    """Return the layers, the last one in float32 whatever the policy, of mp_core or of Keras: names are the same."""
+    found = [library.Input(network.shape)]
+    layers = library.layers
+    for filters in network.filters:
+        found += [layers.Conv2D(filters, 3, padding="same", activation="relu"), layers.MaxPooling2D(2)]
+    found += [layers.Flatten()] if network.filters else []
+    found += [layers.Dense(units, "relu") for units in network.units[:-1]]
+    return [*found, layers.Dense(network.units[-1], dtype="float32")]
+
+
+def by_mp_core(network: Network, weights: list[Array], x: Array, y: Array, policy: str) -> Step:
+    before = mp.config.dtype_policy()
+    mp.config.set_dtype_policy(policy)
+    try:
+        return by_keras(network, weights, x, y, mp)
+    finally:
+        mp.config.set_dtype_policy(before)
+
+
+def by_keras(network: Network, weights: list[Array], x: Array, y: Array, library: object = keras) -> Step:
+    model = library.Sequential(built(network, library))
+    model.set_weights(weights)
+    loss = library.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(library.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON), loss)
+
+    def step() -> float:
+        model.reset_metrics()  # the loss of this step alone: Keras returns the mean since the last reset
+        return float(model.train_on_batch(x, y))
+
+    return step
+
+
+def by_torch(
+    network: Network, weights: list[Array], x: Array, y: Array, *, half: bool = False, fused: bool = False
+) -> Step:
+    model = torch_module(network, weights)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, eps=EPSILON, weight_decay=DECAY, fused=True)
+    images = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if network.filters else x
+    given, labels = torch.from_numpy(images), torch.from_numpy(y).long()
+    forward = torch.compile(model) if fused else model
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            logits = forward(given)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+TORCH = {
+    "torch float32": {},
+    "torch compile": {"fused": True},
+    "torch bfloat16": {"half": True},
+    "torch compile bfloat16": {"half": True, "fused": True},
+}
+
+
+def torch_module(network: Network, weights: list[Array]) -> torch.nn.Module:
+    """Return the network with the same weights; the dense layer after images has its rows in torch's order."""
+    parts: list[torch.nn.Module] = []
+    given = iter(weights)
+    for filters in network.filters:
+        kernel, bias = next(given), next(given)
+        layer = torch.nn.Conv2d(kernel.shape[2], filters, 3, padding="same")
+        parts += [filled(layer, np.transpose(kernel, (3, 2, 0, 1)), bias), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+    side = network.shape[0] >> len(network.filters)
+    for index, _ in enumerate(network.units):
+        kernel, bias = next(given), next(given)
+        if index == 0 and network.filters:
+            parts.append(torch.nn.Flatten())
+            kernel = kernel.reshape(side, side, network.filters[-1], -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
+        parts += [filled(torch.nn.Linear(*kernel.shape), kernel.T, bias), torch.nn.ReLU()]
+    return torch.nn.Sequential(*parts[:-1])
+
+
+def filled(layer: torch.nn.Module, kernel: Array, bias: Array) -> torch.nn.Module:
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(kernel)))
+        layer.bias.copy_(torch.from_numpy(bias))
+    return layer
+
+
+def unit(dtype: str) -> str:
+    return "steps/s"
+
+
+def line(row: dict) -> str:
+    head = f"{row['shape']:7}x {row['threads']}"
+    ratios = "".join(f"  {column}: {show_ratio(each)}" for column, each in row["ratios"].items())
+    rates = "\n".join(
+        f"{'':10}{name:24}{rate:10.1f}{'*' if name in row['wrong'] else ' '}  loss {row['loss'][name]:.5f}"
+        for name, rate in row["rate"].items()
+    )
+    return f"{head}{ratios}\n{rates}"
+
+
+def summary(rows: list[dict]) -> str:
+    slow = [row for row in rows if any(ratio < 1 for ratio in row["ratios"]["best"].values())]
+    return f"{len(rows)} rows, of which {len(slow)} are slower than the best peer"
