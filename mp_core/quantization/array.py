@@ -173,7 +173,8 @@ class QuantizedArray(QuantizedFields):
         """Multiply matrices, as :func:`mp_core.matmul` does; NumPy has no other function of quantized arrays."""
         if ufunc is not np.matmul or method != "__call__" or kwargs.keys() - {"out"}:
             raise TypeError(f"numpy.{ufunc.__name__} takes no QuantizedArray: {_NO_ARRAY}")
-        return _matmul(*inputs, out=kwargs.get("out", (None,))[0])
+        left, right = inputs
+        return _matmul(left, right, kwargs.get("out", (None,))[0])
 
     def __matmul__(self, other: Any) -> Array:
         return _matmul(self, other)
