@@ -99,7 +99,7 @@ def text(plan: dict[str, Any]) -> str:
         "runs on": f"{plan['isa']}, {plan['threads']} thread{'s' * (plan['threads'] > 1)}",
         "arithmetic": f"{plan['arithmetic']}: {_ARITHMETICS[plan['arithmetic']]}",
         "way": f"{plan['way']}: {_WAYS[plan['way']].format(**limits)}" + "; by AMX tiles" * plan["amx"],
-        "A": "read where it lies" if plan["a_direct"] else "copied into scratch as the kernel reads it",
+        "A": "read where it lies" if plan["a_in_place"] else "copied into scratch as the kernel reads it",
         "tasks": "none: so small a product runs at once on the caller's thread"
         if plan["small"]
         else f"{plan['tasks']}, each MC = {plan['mc']} rows of A by {plan['task_panels']} panels of 64 columns of B",

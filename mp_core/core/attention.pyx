@@ -25,7 +25,7 @@ cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
 
 
 cdef void describe(mp_attention *t, tuple operands, int fmt, int rows) noexcept:
-    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, but for the result.
+    """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, except the result.
 
     `rows` is the axis of the rows, 1, or 0 of ragged arrays, which have no axis of sequences.
     """

@@ -118,7 +118,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     return {
         "isa": q.kernels.isa.decode(), "threads": q.threads, "arithmetic": ARITHMETICS[p.arithmetic],
         "way": way_of(p.way, q.packed), "small": p.small, "amx": bool(mp_by_tiles(&p)),
-        "copied": bool(mp_copies_panels(&p)), "a_direct": p.reads_a_in_place,
+        "copied": bool(mp_copies_panels(&p)), "a_in_place": p.reads_a_in_place,
         "k_block": min(p.k_block, k), "tasks": q.matrices * p.row_tasks * p.panel_tasks,
         "mc": p.mc, "task_panels": p.task_panels, "nc": min(p.nc_panels * MP_PANEL, n), "kc": p.kc,
         "kc_bytes": mp_multiplied_bytes(&p, p.kc) * min(n, <Py_ssize_t>MP_PANEL),

@@ -108,7 +108,8 @@ void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char 
     if (scores->residual.data)
         scores->residual.data += mp_offset_in(&t->bias, q->sequence, q->head, q->first) + q->first_key * 4;
     mp_run_here(scores, work + t->cut.work);
-    const uint8_t *keep = t->kept ? t->kept + mp_offset_in(&t->keep, q->sequence, q->head, q->first) + q->first_key : NULL;
+    const uint8_t *keep =
+        t->kept ? t->kept + mp_offset_in(&t->keep, q->sequence, q->head, q->first) + q->first_key : NULL;
     if (is_near(t)) keep = mask_of(t, keep, q->first - q->first_key, (uint8_t *)work + t->cut.mask, &stride);
     const mp_row_block b = {
         .rows = scores->m, .n = scores->n, .ldx = scores->n, .ldw = scores->n, .ldo = scores->n, .x_format = MP_F32,

@@ -173,13 +173,15 @@ static void run_band(const mp_attention_gradient *t, band *b) {
 }
 
 static void zero_rows(const mp_head_array *to, ptrdiff_t head, ptrdiff_t first, ptrdiff_t end, ptrdiff_t bytes) {
-    for (ptrdiff_t row = first; row < end; row++) memset(to->data + mp_offset_in(&to->by, 0, head, row), 0, (size_t)bytes);
+    for (ptrdiff_t row = first; row < end; row++)
+        memset(to->data + mp_offset_in(&to->by, 0, head, row), 0, (size_t)bytes);
 }
 
 /* Zeros for the rows before the first ragged sequence and behind the last one, of a head of keys and its queries. */
 static void zero_others(const mp_attention_gradient *t, ptrdiff_t shared) {
     const mp_attention *f = &t->forward;
-    const ptrdiff_t size = mp_element_bytes[f->scores.a.format], ends[] = {0, f->offsets[0], f->offsets[f->sequences], t->rows};
+    const ptrdiff_t size = mp_element_bytes[f->scores.a.format],
+                    ends[] = {0, f->offsets[0], f->offsets[f->sequences], t->rows};
     for (int i = 0; i < 4; i += 2) {
         for (ptrdiff_t head = shared * f->sharing; head < (shared + 1) * f->sharing; head++)
             zero_rows(&t->query, head, ends[i], ends[i + 1], f->scores.k * size);
@@ -189,7 +191,8 @@ static void zero_others(const mp_attention_gradient *t, ptrdiff_t shared) {
 }
 
 /* Round sums of all keys to the gradient that they are. */
-static void store(const mp_attention *f, const mp_head_array *to, const mp_query_block *q, const float *sums, ptrdiff_t n) {
+static void store(const mp_attention *f, const mp_head_array *to, const mp_query_block *q, const float *sums,
+                  ptrdiff_t n) {
     for (ptrdiff_t row = 0; row < f->sources; row++, sums += n) {
         char *at = row_of(to, q, q->head / f->sharing, row);
         if (f->scores.a.format == MP_F32) memcpy(at, sums, (size_t)n * sizeof *sums);

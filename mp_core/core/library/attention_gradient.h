@@ -18,7 +18,7 @@ typedef struct {
  *     value += P' d     query = T K     key += T' Q     bias += S
  * value and key add bands in order, and the heads that share them in order; then they are rounded. */
 typedef struct {
-    mp_attention forward;        /* but for context.out and out */
+    mp_attention forward;        /* except context.out and out */
     mp_head_array d;             /* the gradient of the result */
     mp_head_array query, key, value; /* the gradients: all three, or none of them */
     mp_head_array bias;          /* float32, set to 0 before; strides are 0 along axes of length 1; or not wanted. Only

@@ -2,9 +2,9 @@
  *
  * mp_make_plan is a pure function: it reads an mp_problem (shape, layouts, formats, kernels, caches, threads) and no
  * elements, and fills an mp_plan, which product.c executes. Constants found by measurement are in tuning.h; shares of a
- * cache are here. Every element of a product is computed by the same operations in the same order, whatever the plan: the
- * K blocks depend only on the types, on scale groups and, of pairs, on the order of sums: the reproducible one, or that of
- * AMX tiles.
+ * cache are here. Every element of a product is computed by the same operations in the same order, whatever the plan:
+ * the K blocks depend only on the types, on scale groups and, of pairs, on the order of sums: the reproducible one, or
+ * that of AMX tiles.
  *
  *     for each task                        MC rows of A by some panels of B          (a thread takes one at a time)
  *         for each NC columns of the task
@@ -12,8 +12,8 @@
  *                 for each panel of the NC columns                                   (64 columns)
  *                     one call of a kernel: MC rows x KC x 64 columns, or one for each micro-panel
  *
- * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call for
- * each panel, over all of K. */
+ * In place, if MC <= MP_ROWS (6, the largest MR), one call takes all NC columns instead. A transposed B has one call
+ * for each panel, over all of K. */
 #include <string.h>
 
 #include "library/plan.h"
@@ -38,8 +38,8 @@ static int keeps_format(const mp_problem *q, const mp_plan *p) {
     return q->packed && p->format == q->b.format && !mp_recoded(p);
 }
 
-/* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that the
- * hardware prefetchers bring it from L2 in time. */
+/* Whether kernels read B from micro-panels in scratch that are narrower than a panel: each is read in order, so that
+ * the hardware prefetchers bring it from L2 in time. */
 static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
     return mp_copies_panels(p) && !mp_by_tiles(p) && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
@@ -58,9 +58,9 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
-/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside so
- * many rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if it
- * has one micro-panel only, or fits L1 as it is. */
+/* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside
+ * so many rows. Wider integers have no sums of rows, which zero points of B need. A float32 panel need not be copied if
+ * it has one micro-panel only, or fits L1 as it is. */
 static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc, int tiles) {
     const mp_products *const kernels = q->kernels->products[p->arithmetic];
     const mp_copies *const recoded = &kernels->recoded, *const decoded = &q->kernels->decoding[p->arithmetic].decoded;
@@ -109,22 +109,22 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
  *
  * One thread: the fewest tasks, that is row_tasks = ceil(M / largest_mc) of equal MC, each with all panels.
  *
- * T threads: about `wanted` tasks. They are several for each thread, because a product ends when the thread with the last
- * task does:
+ * T threads: about `wanted` tasks. They are several for each thread, because a product ends when the thread with the
+ * last task does:
  *     wanted = T * clamp(matrices M N K / thread_work, least_tasks, most_tasks)
- * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting N
- * copies them again, or if row-major B may be read in place, whose rows are read best at full length.
+ * But wanted = T if more tasks would move more memory: if each task copies its rows of A into scratch, so that cutting
+ * N copies them again, or if row-major B may be read in place, whose rows are read best at full length.
  * N is cut first, since a task that has all rows of A reads its part of B once:
  *     task_panels = panels * min(matrices row_tasks, wanted) / wanted, rounded down, at least 1
- * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, if all matrices together have fewer panels than there
- * are threads or if, with packed panels that keep their format (keeps_format), cutting N alone gives fewer tasks than wanted.
- * If rows of A are quantized during the product, and each thread gets at least MP_ROWS of them, only M is cut, so that no row
- * is quantized twice.
+ * M is cut too, into at most T parts of at least about 2 MP_ROWS rows, if all matrices together have fewer panels than
+ * there are threads or if, with packed panels that keep their format (keeps_format), cutting N alone gives fewer tasks
+ * than wanted. If rows of A are quantized during the product, and each thread gets at least MP_ROWS of them, only M is
+ * cut, so that no row is quantized twice.
  *
- * MC is a multiple of MP_ROWS or, by AMX tiles with more than 64 rows in a task, of their 32 rows, so that only the last
- * task has register blocks that are not full. But if the number of tasks along M is a multiple of the number of threads,
- * MC is not rounded up, so that all tasks have about equally many rows: a product ends when the task with the most rows
- * does. */
+ * MC is a multiple of MP_ROWS or, by AMX tiles with more than 64 rows in a task, of their 32 rows, so that only the
+ * last task has register blocks that are not full. But if the number of tasks along M is a multiple of the number of
+ * threads, MC is not rounded up, so that all tasks have about equally many rows: a product ends when the task with the
+ * most rows does. */
 static void cut(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const ptrdiff_t panels = mp_ceil_div(q->n, MP_PANEL), threads = q->threads;
@@ -157,8 +157,8 @@ static void cut(const mp_problem *q, mp_plan *p) {
 
 /* Whether row-major B is multiplied where it lies: a task has so few rows of A that packing B would cost more.
  *
- * Kernels read whole vectors, up to 63 bytes beyond the columns of B: these bytes must be of the next row, or lie in a gap
- * before it that is less than a page, so that they are mapped. */
+ * Kernels read whole vectors, up to 63 bytes beyond the columns of B: these bytes must be of the next row, or lie in a
+ * gap before it that is less than a page, so that they are mapped. */
 static int fits_in_place(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int near = p->arithmetic == MP_WIDE && !mp_copies_panels(p) && q->n % MP_LANES == 0
@@ -212,9 +212,9 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
     if (!q->packed && q->b.cs == q->b.size) {
         p->prefetch_next = 1;
     } else if (mp_by_tiles(p) && q->packed) {
-        /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows in
-         * the own panel is prefetched, just before its use, and not a whole range. If B is decoded, decoding reads it in
-         * order and takes most of the time, so that the hardware prefetchers keep up. */
+        /* At most 2 small_mc rows are multiplied in little more time than B takes to come from memory. So what follows
+         * in the own panel is prefetched, just before its use, and not a whole range. If B is decoded, decoding reads
+         * it in order and takes most of the time, so that the hardware prefetchers keep up. */
         const int few = p->mc <= 2 * t->small_mc;
         p->prefetch_within = p->from_memory && few && as_packed(q, p);
         p->prefetch_next = p->from_memory && !few;
@@ -229,8 +229,8 @@ static void choose_prefetching(const mp_problem *q, mp_plan *p) {
 
 /* KC and NC of row-major B beside at most small_mc rows of A: a short range of K over many panels, then the next.
  *
- * So the rows of B are read in long pieces. The accumulators of the NC columns, and their partial sums if K has several K
- * blocks, take at most L2 / 4. */
+ * So the rows of B are read in long pieces. The accumulators of the NC columns, and their partial sums if K has several
+ * K blocks, take at most L2 / 4. */
 static void interleave_panels(const mp_problem *q, mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     const int many = p->mc > MP_ROWS;
@@ -247,9 +247,9 @@ static void interleave_panels(const mp_problem *q, mp_plan *p) {
 
 /* Bytes of a panel's range of K.
  *
- * Micro-panels take half of L2. Other ranges stay in L2 if more than small_mc rows of A read them again and again, or if
- * panels are read as they are and the next range is not prefetched. Else they stay in L1, beside the next range if packed
- * panels are prefetched. */
+ * Micro-panels take half of L2. Other ranges stay in L2 if more than small_mc rows of A read them again and again, or
+ * if panels are read as they are and the next range is not prefetched. Else they stay in L1, beside the next range if
+ * packed panels are prefetched. */
 static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     const mp_machine *machine = q->machine;
     if (has_micro_panels(q, p)) return machine->l2 / 2;
@@ -284,7 +284,8 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
 
 /* ---- the scratch of a task */
 
-/* Bytes of a panel's range of K in scratch, whose columns have column_bytes each, with the slack after it (MP_SLACK). */
+/* Bytes of a panel's range of K in scratch, whose columns have column_bytes each, with the slack after it
+ * (MP_SLACK). */
 static ptrdiff_t panel_bytes(const mp_problem *q, ptrdiff_t column_bytes, int slack) {
     return mp_round_up(column_bytes * mp_min(q->n, MP_PANEL) + slack, 64);
 }

@@ -97,7 +97,8 @@ static void write_row(const mp_pooling_gradient *t, const float *row, ptrdiff_t 
     else t->kernels->casts->narrow[t->format](row, out, t->width, 0);
 }
 
-/* Set `place` to the row, from `first` to `end`, of the largest element of each column. `line` has room for two rows. */
+/* Set `place` to the row, from `first` to `end`, of the largest element of each column. `line` has room for two
+ * rows. */
 static void find_places(const mp_pooling_gradient *t, ptrdiff_t first, ptrdiff_t end, float *line, ptrdiff_t *place) {
     const mp_product rows = {.kernels = t->kernels, .n = t->width,
                              .b = {.data = t->x, .format = t->format, .rs = t->width * t->size}};

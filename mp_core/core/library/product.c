@@ -1,8 +1,8 @@
 /* Running a product: mp_run_product asks plan_kept.c for its plan, and the pool's threads run its tasks.
  *
  * A task (run_task) takes MC rows of A, copies them into scratch if the kernels cannot read them as they lie, and goes
- * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for each
- * micro-panel of its copy. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
+ * through its panels: NC columns at a time, KC elements of K at a time, one call of a kernel for each panel, or for
+ * each micro-panel of its copy. (Where B is multiplied in place by at most MR rows, one call takes all NC columns;
  * where it is transposed, one takes all of K.) */
 #include <string.h>
 
@@ -24,7 +24,8 @@ static ptrdiff_t advance(const mp_product *p, mp_gemm *g, const char *a, ptrdiff
 }
 
 /* Return where the range of K from `first` on begins in the packed panel of the n columns from `column` on. */
-static const char *packed_range(const mp_product *p, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, ptrdiff_t n) {
+static const char *packed_range(const mp_product *p, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
+                                ptrdiff_t n) {
     const int format = p->b.format;
     return at->b + column * mp_column_bytes(format, p->k) + first / mp_group[format] * mp_group_bytes[format] * n;
 }
@@ -44,7 +45,8 @@ static int prefetches(const mp_product *p) {
  *
  * If B is packed or transposed, that is the panel's next range of K, or the next panel; if it is row-major, the next
  * KC rows of the NC columns, of which each panel prefetches an equal part. */
-static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, columns c) {
+static void set_prefetch(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
+                         columns c) {
     const ptrdiff_t panels = mp_ceil_div(c.last - c.first, MP_PANEL), panel = (column - c.first) / MP_PANEL;
     mp_prefetch *f = &g->prefetch;
     first += g->shape.k;
@@ -117,8 +119,8 @@ static void run_in_place(const mp_product *p, mp_gemm *g, const mp_task_place *a
 }
 
 /* Set b to the panel's range of K from `first` on: where it lies in a packed matrix, or packed into `made`. */
-static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column, char *made,
-                      int32_t *own_sums) {
+static void set_panel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t first, ptrdiff_t column,
+                      char *made, int32_t *own_sums) {
     const ptrdiff_t k = g->shape.k, n = g->shape.n;
     if (p->b.packed) {
         g->operands.b = packed_range(p, at, first, column, n);
@@ -139,7 +141,8 @@ static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, p
 }
 
 /* If A has no zero points of its own (row_zero), and the column sums of B cover all of K: let the integer sums start at
- * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^ 0x80. */
+ * -a_zero * col_sum instead of 0, so that the epilogue need not subtract it. a_zero is 128 if int8 is read as a ^
+ * 0x80. */
 static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init) {
     mp_epilogue *e = &g->epilogue;
     if (!MP_HAS(ZERO_POINTS_FIRST) || !e->col_sum || p->a.row_zero || !(p->b.packed || p->plan.kc >= p->k)) return;
@@ -148,7 +151,8 @@ static void start_at_zero_points(const mp_product *p, mp_gemm *g, int32_t *init)
 }
 
 /* Multiply the columns from `column` on: those of a panel's range of K, or of one micro-panel of it. */
-static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column, const int32_t *own_sums) {
+static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
+                              const int32_t *own_sums) {
     const mp_products *kernels = p->kernels->products[p->plan.arithmetic];
     int32_t init[MP_PANEL];
     g->operands.b_stride = (p->plan.way == MP_OCTS ? MP_OCT : mp_group_bytes[p->plan.format]) * g->shape.n;
@@ -164,7 +168,8 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
 static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, ptrdiff_t column,
                      const int32_t *own_sums, char *copy) {
     const int recoded = mp_recoded(&p->plan);
-    const mp_products *by = recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
+    const mp_products *by =
+        recoded ? p->kernels->products[p->plan.arithmetic] : &p->kernels->decoding[p->plan.arithmetic];
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;
     mp_accumulators *const sums = &g->accumulators;
     (recoded ? &by->recoded : &by->decoded)->copy[p->b.format](g->shape.k, n, g->operands.b, copy);

@@ -58,8 +58,9 @@ static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdi
 /* An odd number of 2^-24 between -1 and 1. */
 static float between(uint64_t word) { return (float)(2 * (int32_t)(word >> 40) + 1 - (1 << 24)) * 0x1p-24f; }
 
-/* Number i: x sqrt(-2 log(s) / s), s = x^2 + y^2, of the first pair of numbers x, y between -1 and 1 whose s is below 1.
- * The pairs are words 0 and 1, then 2 and 3, of the Philox blocks with the counters (i + 1, t, 0, 1) for t = 0, 1, ... */
+/* Number i: x sqrt(-2 log(s) / s), s = x^2 + y^2, of the first pair of numbers x, y between -1 and 1 whose s is below
+ * 1. The pairs are words 0 and 1, then 2 and 3, of the Philox blocks with the counters (i + 1, t, 0, 1) for t = 0, 1,
+ *    ... */
 static void draw_normal(const mp_random *r, ptrdiff_t first, ptrdiff_t n, float *out) {
     float square[NUMBERS], logarithm[NUMBERS];
     for (ptrdiff_t i = 0; i < n; i++) {

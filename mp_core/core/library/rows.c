@@ -36,7 +36,8 @@ static void run_activation(const mp_row_call *r, mp_row_block *b) {
     if (r->format != MP_F32) r->kernels->casts->narrow[r->format](b->work, b->out, n, 0);
 }
 
-/* The rows of a task, some at a time. Between the passes over narrow rows, float32 lies in scratch; else in the result. */
+/* The rows of a task, some at a time. Between the passes over narrow rows, float32 lies in scratch; else in the
+ * result. */
 void mp_run_rows(void *call, ptrdiff_t task) {
     mp_row_call *r = call;
     const mp_format format = (mp_format)r->format;
