@@ -15,9 +15,14 @@ typedef struct {
 
 /* The upper 64 bits of a product. */
 static inline uint64_t high_product(uint64_t a, uint64_t b) {
+#ifdef __SIZEOF_INT128__
+    __extension__ typedef unsigned __int128 both;
+    return (uint64_t)((both)a * b >> 64);
+#else
     const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
     const uint64_t low = a0 * b0, middle = a1 * b0 + (low >> 32), other = a0 * b1 + (uint32_t)middle;
     return a1 * b1 + (middle >> 32) + (other >> 32);
+#endif
 }
 
 /* Ten rounds of Philox4x64 of a counter. */
