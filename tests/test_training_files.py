@@ -167,7 +167,7 @@ def test_a_write_that_fails_leaves_the_file_of_before(tmp_path, monkeypatch):
     model.save(path)
     before = path.read_bytes()
     monkeypatch.setattr(
-        "mp_core.training.archive._write_tree", lambda *_: (_ for _ in ()).throw(ValueError("disk full"))
+        "mp_core.training.archive.write_tree", lambda *_: (_ for _ in ()).throw(ValueError("disk full"))
     )
     with pytest.raises(ValueError, match="disk full"):
         model.save(path)

@@ -11,6 +11,7 @@ from mp_core.layers import (
     adaptive_pooling,
     augmentation,
     dot_attention,
+    dropping,
     encoding,
     merging,
     normalization,
@@ -42,8 +43,8 @@ _CLASSES = (
     BatchNormalization, Conv1D, Conv2D, Dense, DepthwiseConv2D, EinsumDense, Embedding, GroupNormalization, InputLayer,
     MultiHeadAttention, Operation, PReLU,
     *(getattr(module, name) for module in (
-        adaptive_pooling, augmentation, dot_attention, encoding, merging, normalization, pointwise, pooling, reshaping,
-        resizing, scaling,
+        adaptive_pooling, augmentation, dot_attention, dropping, encoding, merging, normalization, pointwise, pooling,
+        reshaping, resizing, scaling,
     ) for name in module.__all__ if name != "Merge"),
 )  # fmt: skip
 
