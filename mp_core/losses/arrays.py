@@ -63,17 +63,6 @@ def one_hot(indices: Array, classes: int) -> Array:
     IndexError
         An index is not in the range from 0 to `classes` - 1.
     """
-    return ops.take_rows(_identity(classes), indices, F32)
-
-
-def _identity(classes: int) -> Array:
-    found = _IDENTITIES.get(classes)
-    if found is None:
-        found = np.eye(classes, dtype=np.float32)
-        found.flags.writeable = False
-        if classes <= 1024:
-            _IDENTITIES[classes] = found
-    return found
-
-
-_IDENTITIES: dict[int, Array] = {}
+    numbers = np.arange(classes, dtype=F32)  # exact below 2^24 classes
+    found = ops.take_rows(numbers.reshape(-1, 1), indices, F32)  # the indices again, each in the range
+    return ops.cast(found == numbers, F32)

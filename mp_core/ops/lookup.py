@@ -62,6 +62,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     is_wide = dtype.itemsize == 8
     if not isinstance(table, QuantizedArray):
         if is_wide or table.dtype.itemsize == 8 or table.strides[1] != table.itemsize or not table.dtype.isnative:
+            _check_rows(indices, table.shape[0])
             return cast(table[indices], dtype)
         out = np.empty(shape, dtype)
         gather(table, places, out, FORMATS[table.dtype], FORMATS[dtype])
@@ -75,11 +76,18 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
         out = np.empty(shape, dtype)
         gather_numbers(values, places, out, FORMATS[dtype], kind, scale, zero, max(group, 1))
         return out
+    _check_rows(indices, table.shape[0])
     index = indices.reshape(-1)
     scale, zero = (x if x is None or not table.axis else x[index] for x in (table.scale, table.zero_point))
     rows = (index.size, table.shape[1])
     part = QuantizedArray(table.values[index], scale, zero, table.axis, table.group_size, table.dtype, rows)
     return dequantize(part, dtype).reshape(shape)
+
+
+def _check_rows(indices: Array, rows: int) -> None:
+    """Raise where a kernel would: NumPy counts negative indices from the end."""
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < rows:
+        raise IndexError(f"an index is outside of the table, which has {rows} rows")
 
 
 def _is_gathered(table: QuantizedArray) -> bool:
