@@ -36,7 +36,7 @@ def out(tmp_path):
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        ('{"model_type": "llama"}', "llama"),
+        ('{"model_type": "gpt2"}', "gpt2"),
         ('{"model_type": ["bert"]}', "['bert']"),
         ('{"model_type": "a\\nb"}', "'a\\nb'"),
         ('{"model_type": "bert"}', None),

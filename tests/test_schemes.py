@@ -301,11 +301,11 @@ def test_other_words_are_names_of_policies(word):
 @pytest.mark.parametrize(
     ("word", "reason"),
     [
-        ("int4", r" \(a scheme of int4 must name its groups, as in int4/64; received 'int4'\)"),
-        ("int8_weight_only", ""),
-        ("int8/64", ""),
-        ("float8", ""),
-        ("flaot32", ""),
+        ("int4", r"; did you mean int4/64\? \(a scheme of int4 must name its groups, as in int4/64; received 'int4'\)"),
+        ("int8_weight_only", r"; did you mean int8/weight_only\?"),
+        ("int8/64", r"; did you mean int8/weight_only/64\?"),
+        ("float8", r"; did you mean float8_e4m3fn\?"),
+        ("flaot32", r"; did you mean float32\?"),
         ("int8_from_mixed_float16", r" \(Quantization mode='int8' doesn't work well with compute_dtype='float16'\.\)"),
     ],
 )

@@ -106,6 +106,7 @@ def test_a_folder_that_is_saved_or_converted_keeps_its_modules(library, tmp_path
     encoder.save(tmp_path / "saved")
     np.testing.assert_array_equal(BertEncoder.from_folder(tmp_path / "saved").encode(TEXTS), encoder.encode(TEXTS))
     arguments = ["convert", str(tmp_path / "model"), "-o", str(tmp_path / "converted"), "--policy", policy, "--quiet"]
+    arguments += ["--max-memory", "8GiB"]  # this process holds torch and what other tests have left
     assert cli.main(arguments) == 0
     converted = BertEncoder.from_folder(tmp_path / "converted").encode(TEXTS)
     assert (converted * expected).sum(axis=1).min() > 0.98

@@ -67,7 +67,7 @@ class LossCurve(Callback):
     Raises
     ------
     ImportError
-        matplotlib is missing (``mp-core[plot]``).
+        matplotlib is missing (extra ``plot``).
     TypeError, ValueError
         `filename` is no path.
     """
