@@ -18,13 +18,13 @@ from peers_minilm import turns
 
 import mp_core as mp
 
-RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-7
+RATE, DECAY, EPSILON = 1e-3, 4e-3, 1e-8
 STEPS = 5  # after so many from the same weights, losses are compared
 OURS = ("float32", "mixed_bfloat16", "mixed_float16")
-CLOSE = 1e-4  # of losses in float32, relative: sums have other orders
+CLOSE = 1e-3  # of losses in float32, relative: sums have other orders, and torch adds epsilon in another place
 
 HEADING = (
-    "steps/s (* the loss after five steps is not that of torch in float32, within 1e-4 or, with 16 bits, 0.02);\n"
+    "steps/s (* the loss after five steps is not that of torch in float32, within 1e-3 or, with 16 bits, 0.02);\n"
     "ratio: the fastest policy of mp_core to the best peer; float32: that policy to the best peer in float32"
 )
 
