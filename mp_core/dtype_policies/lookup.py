@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mp_core.core.scopes import Scope, nested
 
 __all__ = [
+    "Registry",
     "check_depth",
     "class_and_config",
     "custom_object_scope",
@@ -214,3 +216,53 @@ def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]
 
 def _in_scope() -> Mapping[str, Any]:
     return {name: found for objects in nested(_scoped.get(())) for name, found in objects.items()}
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Objects of one kind that have names: losses, metrics. A plain function is one of them too."""
+
+    kind: Any  # their class
+    word: str  # the argument in errors
+    module: str  # that of Keras
+    classes: Mapping[str, Any]
+    functions: Mapping[str, Any]
+
+    def serialize(self, x: Any) -> Any:
+        """Return the class name and the configuration of an object, as Keras writes them; of a function its name."""
+        if not isinstance(x, self.kind):
+            name = getattr(x, "__name__", None)
+            if not callable(x) or name is None:
+                raise TypeError(f"`{self.word}` must be a {self.kind.__name__} or a function; received {x!r}")
+            return name
+        kind: Any = type(x)
+        own = self.classes.get(kind.__name__) is kind
+        return {
+            "module": self.module if own else None,
+            "class_name": kind.__name__,
+            "config": x.get_config(),
+            "registered_name": None if own else kind.__name__,
+        }
+
+    def deserialize(self, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+        """Return the object of such a dictionary, or the class or function of a name."""
+        config = named_function(config)
+        if callable(config):
+            return config
+        objects = {**self.functions, **(custom_objects or {})}
+        if isinstance(config, str):
+            if config in objects:
+                return objects[config]
+            config = {"class_name": config, "config": {}}
+        found, own = class_and_config(config, known_classes(self.kind, self.classes, custom_objects), self.word)
+        return found.from_config(own)
+
+    def get(self, identifier: Any) -> Any:
+        """Return the object of a name or a dictionary, an object or function itself, or None for None."""
+        if identifier is None or isinstance(identifier, self.kind):
+            return identifier
+        if callable(identifier) and not isinstance(identifier, type):
+            return identifier
+        if isinstance(identifier, str | dict):
+            return self.deserialize(identifier)
+        raise ValueError(f"Could not interpret {self.word} identifier: {identifier!r}")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, named_function
+from mp_core.dtype_policies.lookup import Registry
 from mp_core.losses import classes, classification, overlap, regression
 from mp_core.losses.loss import Loss
 
@@ -35,6 +35,9 @@ FUNCTIONS |= {
 }
 
 
+_REGISTRY = Registry(Loss, "loss", "keras.losses", CLASSES, FUNCTIONS)
+
+
 def serialize(loss: Any) -> Any:
     """Return the class name and the configuration of a loss, as Keras writes them; of a function its name.
 
@@ -48,19 +51,7 @@ def serialize(loss: Any) -> Any:
     >>> serialize(classes.Huber(0.5))["config"]["delta"]
     0.5
     """
-    if not isinstance(loss, Loss):
-        name = getattr(loss, "__name__", None)
-        if not callable(loss) or name is None:
-            raise TypeError(f"`loss` must be a Loss or a function; received {loss!r}")
-        return name
-    kind = type(loss)
-    own = CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.losses" if own else None,
-        "class_name": kind.__name__,
-        "config": loss.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return _REGISTRY.serialize(loss)
 
 
 def deserialize(name: Any, custom_objects: dict[str, Any] | None = None) -> Any:
@@ -76,16 +67,7 @@ def deserialize(name: Any, custom_objects: dict[str, Any] | None = None) -> Any:
     >>> deserialize("mse").__name__
     'mean_squared_error'
     """
-    name = named_function(name)
-    if callable(name):
-        return name
-    objects = {**FUNCTIONS, **(custom_objects or {})}
-    if isinstance(name, str):
-        if name in objects:
-            return objects[name]
-        name = {"class_name": name, "config": {}}
-    found, own = class_and_config(name, known_classes(Loss, CLASSES, custom_objects), "loss")
-    return found.from_config(own)
+    return _REGISTRY.deserialize(name, custom_objects)
 
 
 def get(identifier: Any) -> Any:
@@ -101,8 +83,4 @@ def get(identifier: Any) -> Any:
     >>> get("BinaryCrossentropy").from_logits
     False
     """
-    if identifier is None or (callable(identifier) and not isinstance(identifier, type)):
-        return identifier
-    if isinstance(identifier, str | dict):
-        return deserialize(identifier)
-    raise ValueError(f"Could not interpret loss identifier: {identifier!r}")
+    return _REGISTRY.get(identifier)

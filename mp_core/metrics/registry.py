@@ -3,7 +3,7 @@
 from typing import Any
 
 from mp_core import losses
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, named_function
+from mp_core.dtype_policies.lookup import Registry
 from mp_core.metrics import accuracies, confusion, f_scores, means, metric
 from mp_core.metrics.metric import Metric
 
@@ -22,6 +22,9 @@ FUNCTIONS: dict[str, Any] = {
 """Name -> function of targets and outputs, those of losses too."""
 
 
+_REGISTRY = Registry(Metric, "metric", "keras.metrics", CLASSES, FUNCTIONS)
+
+
 def serialize(metric: Any) -> Any:
     """Return the class name and the configuration of a metric, as Keras writes them; of a function its name.
 
@@ -35,19 +38,7 @@ def serialize(metric: Any) -> Any:
     >>> serialize(accuracies.BinaryAccuracy())["config"]["threshold"]
     0.5
     """
-    if not isinstance(metric, Metric):
-        name = getattr(metric, "__name__", None)
-        if not callable(metric) or name is None:
-            raise TypeError(f"`metric` must be a Metric or a function; received {metric!r}")
-        return name
-    kind = type(metric)
-    own = CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.metrics" if own else None,
-        "class_name": kind.__name__,
-        "config": metric.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return _REGISTRY.serialize(metric)
 
 
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
@@ -63,16 +54,7 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> An
     >>> deserialize("mae").__name__
     'mean_absolute_error'
     """
-    config = named_function(config)
-    if callable(config):
-        return config
-    objects = {**FUNCTIONS, **(custom_objects or {})}
-    if isinstance(config, str):
-        if config in objects:
-            return objects[config]
-        config = {"class_name": config, "config": {}}
-    found, own = class_and_config(config, known_classes(Metric, CLASSES, custom_objects), "metric")
-    return found.from_config(own)
+    return _REGISTRY.deserialize(config, custom_objects)
 
 
 def get(identifier: Any) -> Any:
@@ -88,10 +70,4 @@ def get(identifier: Any) -> Any:
     >>> get("AUC").num_thresholds
     200
     """
-    if identifier is None or isinstance(identifier, Metric):
-        return identifier
-    if callable(identifier) and not isinstance(identifier, type):
-        return identifier
-    if isinstance(identifier, str | dict):
-        return deserialize(identifier)
-    raise ValueError(f"Could not interpret metric identifier: {identifier!r}")
+    return _REGISTRY.get(identifier)
