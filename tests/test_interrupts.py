@@ -1,5 +1,6 @@
 """Interrupts: an exception that a signal handler raises between any two bytecodes leaves everything as it was."""
 
+import gc
 import signal
 import sys
 import threading
@@ -80,8 +81,12 @@ class Tracer:
 
 
 def run(tracer, action):
-    """Run an action, traced; return the interrupt, which holds all frames that it passed, as a debugger would."""
+    """Run an action, traced; return the interrupt, which holds all frames that it passed, as a debugger would.
+
+    No garbage is collected meanwhile: callbacks and finalizers of other packages are no places of the action.
+    """
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(tracer)
     try:
         action()
@@ -89,6 +94,7 @@ def run(tracer, action):
         return error
     finally:
         sys.settrace(before)
+        gc.enable()
     return None
 
 

@@ -4,6 +4,8 @@ import keras
 from keras import layers
 from sklearn.datasets import load_digits
 
+keras.utils.set_random_seed(0)
+
 x, _ = load_digits(return_X_y=True)
 x = (x / 16).astype("float32")
 

@@ -5,6 +5,8 @@ import numpy as np
 from keras import layers
 from sklearn.datasets import load_digits
 
+keras.utils.set_random_seed(0)
+
 images, labels = load_digits(return_X_y=True)
 images = images.reshape(-1, 8, 8).astype("float32") / 16
 x_train, y_train = images[:1500], labels[:1500]

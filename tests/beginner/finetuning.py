@@ -5,6 +5,8 @@ import numpy as np
 from keras import layers
 from sklearn.datasets import load_digits
 
+keras.utils.set_random_seed(0)
+
 x, y = load_digits(return_X_y=True)
 x = (x / 16).astype("float32")
 first, second = y < 5, y >= 5

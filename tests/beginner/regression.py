@@ -5,6 +5,8 @@ import numpy as np
 from keras import layers
 from sklearn.datasets import load_diabetes
 
+keras.utils.set_random_seed(0)
+
 x, y = load_diabetes(return_X_y=True)
 order = np.random.default_rng(0).permutation(len(x))
 x, y = x[order].astype("float32"), (y[order, None] / 100).astype("float32")

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import layers
 
+keras.utils.set_random_seed(0)
+
 num_tags, num_words, num_departments = 12, 500, 4
 
 title_input = keras.Input(shape=(None,), name="title", dtype="int32")
