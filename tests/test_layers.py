@@ -463,8 +463,8 @@ def test_keras_configurations_load():
         "kernel_regularizer": None, "bias_constraint": None, "quantization_config": None,
     }  # fmt: skip
     assert layers.Dense.from_config(config)(_x(1, 3)).dtype == np.float16
-    with pytest.raises(ValueError, match="mp_core has no `lora_rank`"):
-        layers.Dense.from_config(config | {"lora_rank": 2})
+    with pytest.raises(ValueError, match="mp_core has no `sliding_window`"):
+        layers.Dense.from_config(config | {"sliding_window": 2})
 
 
 def test_sequential_takes_custom_layers():

@@ -128,7 +128,7 @@ def test_settings_of_keras_quantizers_that_are_the_default_ones_load(make, axis)
 def test_arguments_of_keras_that_are_off():
     layers.Dense(2, kernel_regularizer=None, bias_constraint=None, lora_rank=None)
     layers.Embedding(2, 3, mask_zero=False, embeddings_regularizer=None)
-    for arguments in ({"lora_rank": 2}, {"units_": 2}, {"trainable": "False"}, {"name": 3}):
+    for arguments in ({"sliding_window": 2}, {"units_": 2}, {"trainable": "False"}, {"name": 3}):
         with pytest.raises(ValueError, match=next(iter(arguments))):
             layers.Dense(2, **arguments)
 

@@ -8,9 +8,9 @@ from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.dtype_policies.schemes import Scheme
-from mp_core.forms.form import Form, Geometry, Variable
+from mp_core.forms.form import Form, Geometry, Variable, check_finite
 from mp_core.forms.products import Inputs
-from mp_core.quantization import QuantizedArray
+from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.quantization.codes import CODES
 from mp_core.quantization.recipe import positive_and_finite
 from mp_core.utilities.arguments import boolean
@@ -129,6 +129,13 @@ class Codes(Form):
                 if values["inputs_zero_point"].shape != (k,):
                     raise ValueError(f"`inputs.zero_point` must have shape {(k,)}; received {np.shape(zero_point)}")
         return values
+
+    def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
+        """Return the values of the variables for the sum; fixed scales of inputs stay, and are in the codes."""
+        lines = self.geometry.transposed(self.geometry.arranged(delta))
+        total = dequantize(self.matrix) + (lines if self.inputs is None else lines * self.inputs.scale)
+        check_finite(total, self.geometry)
+        return self.values_of(self.scheme.quantize(total), self.inputs)
 
     @property
     def matrix(self) -> QuantizedArray:

@@ -16,7 +16,7 @@ from mp_core.core.names import Activation
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.forms.products import Inputs, as_recorded, packed, product_of
 from mp_core.loss_scaling import all_finite
-from mp_core.quantization import QuantizedArray
+from mp_core.quantization import QuantizedArray, dequantize
 from mp_core.utilities.arguments import state_of
 
 __all__ = ["AddWeight", "Bias", "Float", "Form", "Geometry", "Variable", "check_finite"]
@@ -201,6 +201,37 @@ class Form:
         self.check(floats)
         for name, value in self.encoded(floats, dtype).items():
             self.variables[name].assign(value, copy=is_shared(value))
+
+    def merged(self, delta: Array, dtype: str) -> "Form":
+        """Return a form like this one, with variables of its own, of a matrix to which something has been added.
+
+        Parameters
+        ----------
+        delta : ndarray
+            What is added, of the shape of the layer's own variable.
+        dtype : str
+            The variable dtype of the policy.
+
+        Raises
+        ------
+        ValueError
+            The sum is to be quantized and not finite.
+        """
+        values = self._with_added(delta, dtype)
+        form = type(self)(self.geometry, self.policy, self.config())
+        form.variables = {
+            name: AutoCastVariable(values.get(name, variable.numpy()), dtype=variable.true_dtype)
+            for name, variable in self.variables.items()
+        }
+        return form
+
+    def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
+        """Return the values of the variables for the sum."""
+        lines = self.matrix
+        floats = dequantize(lines) if isinstance(lines, QuantizedArray) else lines
+        total = self.geometry.restored(self.geometry.transposed(floats)) + delta
+        self.check(total)
+        return self.encoded(total, dtype)
 
     def attribute(self, name: str) -> Any:
         """Return the attribute of the layer that has the name of a variable."""

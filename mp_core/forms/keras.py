@@ -111,8 +111,19 @@ class KerasInt4(_Integers):
         return codes | {
             self.scale_name: Variable(shape, None, "ones"),
             f"{g.name}_zero": Variable(shape, "int8", "zeros"),
-            "g_idx": Variable((shared,), "float32", lambda *_: (np.arange(shared) // size).astype(np.float32)),
+            "g_idx": Variable((shared,), "float32", lambda *_: self._runs(shared, size)),
         }
+
+    @staticmethod
+    def _runs(shared: int, size: int) -> Array:
+        """Return the block of each row where blocks are runs of rows."""
+        return (np.arange(shared) // size).astype(np.float32)
+
+    def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:
+        """Return the values of the variables for the sum, in blocks that are runs of rows."""
+        values = super()._with_added(delta, dtype)
+        shared = self.geometry.lines_shape[1]
+        return values if self.block < 0 else values | {"g_idx": self._runs(shared, min(self.block, max(shared, 1)))}
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
         """Return codes, scales and zero points, by Keras' formulas."""

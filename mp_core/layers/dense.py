@@ -2,16 +2,18 @@
 
 from typing import Any
 
+from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
+from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
-from mp_core.layers.matrix import MatrixLayer
+from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Dense"]
 
 
-class Dense(MatrixLayer):
+class Dense(AdaptableLayer):
     """``activation(inputs @ kernel + bias)`` over the last axis.
 
     Under ``QuantizedDTypePolicy("int8", ...)`` the kernel is int8 with one scale per unit, the rows of the inputs are
@@ -26,7 +28,7 @@ class Dense(MatrixLayer):
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
 
     Attributes
     ----------
@@ -81,6 +83,7 @@ class Dense(MatrixLayer):
         self.depth = input_shape[-1]
         shape, bias_shape = (self.depth, self.units), (self.units,)
         self._add_kernel(bias_shape if self.use_bias else None, shape, *shape, bias_shape)
+        self._adapt_if_wanted()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs, shape (..., units) for inputs of shape (..., inputs).
@@ -92,9 +95,16 @@ class Dense(MatrixLayer):
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected axis -1 of input shape to '
                 f"have value {self.depth}, but received input with shape {inputs.shape}"
             )
-        fused = activations.FUSED.get(self.activation)
+        lora = self._lora
+        fused = activations.FUSED.get(self.activation) if lora is None else None
         outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training)
+        if lora is not None:
+            outputs = self._adapted(outputs, lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)
+
+    def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
+        """Return outputs with what LoRA adds to them."""
+        return lora.added(outputs, ops.matmul(floating(inputs, self._compute), lora.a.read_value()))
 
     def rows_of(self, inputs: Array) -> Array:
         """Return the inputs as the rows that the kernel multiplies: as they are."""

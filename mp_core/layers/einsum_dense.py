@@ -6,18 +6,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.autocast import AutoCastVariable
 from mp_core.core.names import Activation
+from mp_core.forms.form import floating
 from mp_core.layers import activations, initializers
-from mp_core.layers.matrix import MatrixLayer
+from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.ops.contraction import Equation, einsum, parse
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["EinsumDense"]
 
 
-class EinsumDense(MatrixLayer):
+class EinsumDense(AdaptableLayer):
     """``activation(einsum(equation, inputs, kernel) + bias)``.
 
     A layer can be quantized if it is one product of matrices: if inputs and kernel both have the axes that are summed,
@@ -34,7 +36,7 @@ class EinsumDense(MatrixLayer):
         The output axes along which the bias varies, such as ``"de"``; None is no bias.
     kernel_initializer, bias_initializer : str, dict or callable
     **kwargs
-        Those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class EinsumDense(MatrixLayer):
         self._add_kernel(bias_shape, shape, self.depth, columns, scale_shape, order.kernel)
         by_column = bias_shape is not None and bias_axes <= set(labels.b) and math.prod(bias_shape) == columns
         self._fuses_bias = order.is_product and by_column
+        self._adapt_if_wanted()
 
     def call(self, inputs: Array, training: bool = False) -> Array:
         """Return the outputs; with `training`, a float8 layer moves its scales on afterwards."""
@@ -119,9 +122,18 @@ class EinsumDense(MatrixLayer):
             outputs = self._multiply(inputs, None, None, training) + self.form.read_bias(self.bias)
         else:
             product = _order(self.equation, inputs.ndim).is_product
-            fused = activations.FUSED.get(self.activation) if product else None
+            fused = activations.FUSED.get(self.activation) if product and self._lora is None else None
             outputs = self._multiply(inputs, self.bias, fused, training)
+        if self._lora is not None:
+            outputs = self._adapted(outputs, self._lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)
+
+    def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
+        """Return outputs with what LoRA adds to them: by two thin products where kernel and outputs end alike."""
+        labels, rows = parse(self.equation, inputs.ndim), floating(inputs, self._compute)
+        if labels.b[-1] == labels.out[-1]:
+            return lora.added(outputs, einsum(self.equation, rows, lora.a.read_value()))
+        return ops.add(outputs, einsum(self.equation, rows, ops.cast(lora.delta(), outputs.dtype)))
 
     def _multiply(
         self, inputs: Array, bias: AutoCastVariable | None, activation: Activation | None, training: bool

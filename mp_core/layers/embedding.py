@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core import dtypes
+from mp_core import dtypes, ops
 from mp_core.arrays import Array, asarray
 from mp_core.arrays.recorded import is_recorded
 from mp_core.autocast import AutoCastVariable
 from mp_core.layers import initializers
-from mp_core.layers.matrix import MatrixLayer
+from mp_core.layers.lora import AdaptableLayer
 from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["Embedding"]
 
 
-class Embedding(MatrixLayer):
+class Embedding(AdaptableLayer):
     """Rows of a table, by integer indices; only the rows that are read are cast to the compute dtype.
 
     Under ``QuantizedDTypePolicy("int8", ...)`` the table is int8 with one scale per row, under ``"int4/<block size>"``
@@ -33,7 +33,7 @@ class Embedding(MatrixLayer):
         Whether index 0 is padding: :meth:`compute_mask` then returns which indices are not, and a
         :class:`~mp_core.layers.Sequential` hands that on to the layers behind.
     **kwargs
-        Those of :class:`Layer`.
+        ``lora_rank`` and ``lora_alpha``, for which see :meth:`enable_lora`, and those of :class:`Layer`.
 
     Attributes
     ----------
@@ -82,6 +82,7 @@ class Embedding(MatrixLayer):
         """Create the table, which does not depend on the shape of the indices."""
         shape = (self.input_dim, self.output_dim)
         self._add_matrix(self.embeddings_initializer, shape, *shape, (self.input_dim,))
+        self._adapt_if_wanted()
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Array | None:
         """Return which indices are not 0, None without `mask_zero`."""
@@ -106,7 +107,8 @@ class Embedding(MatrixLayer):
                 f"The indices of layer '{self.name}' must be from 0 to {self.input_dim - 1}; "
                 f"received {indices.min()} to {indices.max()}"
             )
-        return self.form.take(indices, self._compute)
+        rows, lora = self.form.take(indices, self._compute), self._lora
+        return rows if lora is None else lora.added(rows, ops.take_rows(lora.a.numpy(), indices, self._compute))
 
     def _read_bytes(self) -> int:
         return sum(variable.nbytes for variable in self.own_variables())

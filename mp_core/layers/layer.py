@@ -11,7 +11,7 @@ import numpy as np
 from mp_core import dtype_policies, dtypes, ops
 from mp_core.arrays import refuse_masked
 from mp_core.arrays.recorded import note_call
-from mp_core.autocast import scope_dtype
+from mp_core.autocast import AutoCastVariable, scope_dtype
 from mp_core.core.changes import counted, undone_if_it_fails
 from mp_core.core.scopes import Scopes, called_in, called_under, innermost
 from mp_core.dtype_policies import (
@@ -314,9 +314,7 @@ class Layer(VariableOwner):
             wanted = policy_at(plain, layer.path).variable_dtype
             if wanted not in dtypes.ALLOWED or not dtypes.is_float(dtypes.ALLOWED[wanted]):
                 raise ValueError(f"`with_policy` needs floating-point dtypes; '{layer.name}' would store {wanted}")
-            moved |= {
-                id(v): v.stored_as(wanted if v.true_dtype.name == layer.dtype else None) for v in layer.own_variables()
-            }
+            moved |= {id(v): v.stored_as(wanted if layer._follows_policy(v) else None) for v in layer.own_variables()}
         copy = deepcopy(self, moved)
         for part in copy.flatten():
             if isinstance(part, Layer) and not part._keeps_dtype:
@@ -324,6 +322,10 @@ class Layer(VariableOwner):
                 part._apply_policy()
         quantize_where(copy, target)
         return copy
+
+    def _follows_policy(self, variable: AutoCastVariable) -> bool:
+        """Whether the policy says the dtype in which a variable is stored."""
+        return variable.true_dtype.name == self.dtype
 
     # ---- calls
 

@@ -171,8 +171,12 @@ class VariableOwner:
             as_stored(np.asarray(store[name]), v.true_dtype, v.name, copy=True)
             for name, v in zip(names, variables, strict=True)
         ]
-        for variable, value in zip(variables, stored, strict=True):
-            variable.assign(value, copy=False)
+        cleared = self._cleared_by_loading()
+        assign_each([*variables, *cleared], [*stored, *(np.zeros(v.shape, v.true_dtype) for v in cleared)])
+
+    def _cleared_by_loading(self) -> list[AutoCastVariable]:
+        """Return the variables that saved ones stand for too, and that are zeros once those are loaded."""
+        return []
 
     def children(self) -> Iterator["VariableOwner"]:
         """Yield the layers among the attributes, and in lists, tuples and dicts there, in order of assignment."""

@@ -219,6 +219,7 @@ def load_weights(model: Any, path: Any, skip_mismatch: bool) -> None:
             )
         else:
             pairs += zip(variables, values, strict=True)
+            pairs += ((v, np.zeros(v.shape, v.true_dtype)) for v in layer._cleared_by_loading())
     stored_values = [as_stored(np.array(value), v.true_dtype, v.name, copy=False) for v, value in pairs]
     assign_each([variable for variable, _ in pairs], stored_values)
 

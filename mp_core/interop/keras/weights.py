@@ -94,6 +94,8 @@ def _assign_layer(layer: Layer, stored: Stored) -> None:
                 variable.assign(as_stored(value, variable.true_dtype, variable.name, copy=False), copy=False)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"layer '{layer.name}', weight '{variable.name}': {error}") from error
+        for variable in layer._cleared_by_loading():
+            variable.assign(np.zeros(variable.shape, variable.true_dtype))
     for name, child in vars(layer).items():
         if isinstance(child, Layer):
             _assign_layer(child, stored.attribute(name))

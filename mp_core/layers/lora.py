@@ -1,0 +1,250 @@
+"""Low-rank adaptation (LoRA) of layers with a matrix: training changes two thin matrices beside the frozen one."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array, cast
+from mp_core.autocast import AutoCastVariable
+from mp_core.autocast.variable import assign_each
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.forms import Form
+from mp_core.layers.contents import contents_of
+from mp_core.layers.matrix import MatrixLayer
+from mp_core.quantization import QuantizedArray
+from mp_core.utilities.arguments import positive, positive_integer
+
+__all__ = ["AdaptableLayer", "LoRA"]
+
+
+class LoRA(NamedTuple):
+    """What is added to a matrix: ``alpha / rank * a @ b``, where `a` has `rank` columns."""
+
+    rank: int
+    alpha: float
+    a: AutoCastVariable
+    b: AutoCastVariable
+
+    def added(self, outputs: Array, inner: Array) -> Array:
+        """Return ``outputs + alpha / rank * inner @ b``, summed in float32 and rounded once."""
+        dtype = outputs.dtype
+        b = self.b.derived(("lora", dtype, self.alpha), lambda stored: cast(self._scaled(stored), dtype))
+        result: Array = ops.matmul(inner, b, out_dtype=dtype, residual=outputs)
+        return result
+
+    def delta(self) -> Array:
+        """Return ``alpha / rank * a @ b``, float32, of the shape of the layer's own variable."""
+        return self._scaled(ops.matmul(self.a.numpy(), self.b.numpy()))
+
+    def _scaled(self, x: Array) -> Array:
+        return x if self.alpha == self.rank else x * (self.alpha / self.rank)
+
+
+class AdaptableLayer(MatrixLayer):
+    """A layer whose matrix can be adapted by LoRA.
+
+    Parameters
+    ----------
+    lora_rank : int, optional
+        Calls :meth:`enable_lora` once the layer is built.
+    lora_alpha : float, optional
+        Beside `lora_rank`; default: the same number.
+    **kwargs
+        Those of :class:`Layer`.
+    """
+
+    _lora: LoRA | None = None
+    _lora_wanted: tuple[int, float] | None = None
+
+    def __init__(self, *, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if lora_rank is not None:
+            self._lora_wanted = _checked(lora_rank, lora_alpha, "lora_rank")
+            self._check_constraint()
+
+    @property
+    def lora_enabled(self) -> bool:
+        """Whether there are ``lora_kernel_a`` and ``lora_kernel_b``, of a table ``lora_embeddings_a`` and ``_b``."""
+        return self._lora is not None
+
+    @property
+    def lora_rank(self) -> int | None:
+        """The rank of what LoRA adds to the matrix; None without LoRA."""
+        return self._lora_numbers[0]
+
+    @property
+    def lora_alpha(self) -> float | None:
+        """What LoRA adds is multiplied by ``lora_alpha / lora_rank``; None without LoRA."""
+        return self._lora_numbers[1]
+
+    @property
+    def _lora_numbers(self) -> tuple[int | None, float | None]:
+        return self._lora_wanted or (None, None) if self._lora is None else self._lora[:2]
+
+    def enable_lora(
+        self,
+        rank: int,
+        lora_alpha: float | None = None,
+        a_initializer: Any = "he_uniform",
+        b_initializer: Any = "zeros",
+    ) -> None:
+        """Freeze the matrix, and train ``lora_alpha / rank * a @ b`` beside it, as Keras' method does.
+
+        The matrix may hold floats or codes of any scheme, and is not changed. A bias stays trainable. Products run
+        with both; files get their sum, quantized anew where the layer holds codes.
+
+        Parameters
+        ----------
+        rank : int
+            The columns of `a` and the rows of `b`. Both are float32 under every policy.
+        lora_alpha : float, optional
+            Default: `rank`.
+        a_initializer, b_initializer : str, dict or callable
+            Of shapes ``kernel.shape[:-1] + (rank,)`` and ``(rank, kernel.shape[-1])``. At least one should make zeros,
+            so that outputs do not change at first.
+
+        Raises
+        ------
+        ValueError
+            The layer is not built, has LoRA already, or a constraint on its matrix; `rank` is no positive integer, or
+            `lora_alpha` no positive number.
+        NotImplementedError
+            The layer computes by delayed float8 scaling. In every case nothing has changed.
+
+        Examples
+        --------
+        >>> from mp_core.layers import Dense
+        >>> layer = Dense(3)
+        >>> layer.build((None, 8))
+        >>> layer.quantize("int8")
+        >>> layer.enable_lora(2)
+        >>> [(variable.name, variable.shape) for variable in layer.trainable_weights]
+        [('bias', (3,)), ('lora_kernel_a', (8, 2)), ('lora_kernel_b', (2, 3))]
+        """
+        numbers = _checked(rank, lora_alpha, "rank")
+        self._check_constraint()
+        if not self.built:
+            raise ValueError(
+                f"Cannot enable lora on a layer that isn't yet built. Layer '{self.name}' isn't built yet."
+            )
+        if self.lora_enabled:
+            raise ValueError(f"lora is already enabled on layer '{self.name}'. This can only be done once per layer")
+        undone_if_it_fails(contents_of([self]), self._adapt, *numbers, a_initializer, b_initializer)
+
+    def merge_lora(self) -> None:
+        """Add what LoRA has learned to the matrix, in its own form, and drop the variables of LoRA.
+
+        Floats are trainable again; codes are made anew, as they are for a file.
+
+        Raises
+        ------
+        ValueError
+            The layer has no LoRA, or the sum is not finite and cannot be quantized.
+        """
+        if self._lora is None:
+            raise ValueError(f"layer '{self.name}' has no LoRA to merge: `enable_lora` was not called")
+        undone_if_it_fails(contents_of([self]), self._merge, self._lora)
+
+    def _merge(self, lora: LoRA) -> None:
+        merged = self._stored()
+        for name in (lora.a.name, lora.b.name, "_lora"):
+            delattr(self, name)
+        names, variables = zip(*self.form.variables.items(), strict=True)
+        assign_each(variables, [merged.variables[name].numpy() for name in names])
+        self._set_trainable(self.form.is_float)
+
+    def _adapt(self, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
+        self._check_lora(self.form)
+        name, shape = self._matrix_name, self.form.geometry.shape
+        penalty = self._penalties.get(f"{name}_regularizer")
+        a, b = (
+            self.add_weight(size, initializer, "float32", name=f"lora_{name}_{part}", regularizer=penalty)
+            for part, size, initializer in (
+                ("a", (*shape[:-1], rank), a_initializer),
+                ("b", (rank, shape[-1]), b_initializer),
+            )
+        )
+        for variable in (a, b):
+            setattr(self, variable.name, variable)
+        self._lora_wanted, self._lora = None, LoRA(rank, alpha, a, b)
+        self._set_trainable(False)
+
+    def _set_trainable(self, on: bool) -> None:
+        """Freeze the matrix, or let it be trained; codes never are."""
+        matrix = self.form.variables.get(self._matrix_name)
+        if matrix is not None:
+            matrix.trainable = on
+
+    def _adapt_if_wanted(self) -> None:
+        """Have LoRA from the start, as the constructor was told."""
+        if self._lora_wanted is not None:
+            self._adapt(*self._lora_wanted, "he_uniform", "zeros")
+
+    def _check_constraint(self) -> None:
+        if f"{self._matrix_name}_constraint" in self._penalties:
+            raise ValueError(
+                f"Lora is incompatible with constraints: layer '{self.name}' has a `{self._matrix_name}_constraint`"
+            )
+
+    def _check_lora(self, form: Form) -> None:
+        if form.name == "float8":
+            raise NotImplementedError(f"layer '{self.name}' cannot have LoRA beside delayed float8 scaling")
+
+    # ---- what the layer stands for
+
+    @property
+    def matrix(self) -> QuantizedArray | Array:
+        """As of every layer with a matrix: with LoRA the sum, in the form of the layer."""
+        return self._stored().matrix
+
+    def _stored(self) -> Form:
+        """Return the form that files hold: with what LoRA adds, and as it is where that is nothing."""
+        if self._lora is None or not self._lora.b.numpy().any():
+            return self.form
+        return self.form.merged(self._lora.delta(), self.variable_dtype)
+
+    def _set_matrix(self, *args: Any) -> None:
+        super()._set_matrix(*args)
+        for variable in self._cleared_by_loading():
+            variable.assign(np.zeros(variable.shape, np.float32))
+
+    def _new_form(self, *args: Any, **kwargs: Any) -> Form:
+        form = super()._new_form(*args, **kwargs)
+        if self.lora_enabled or self._lora_wanted is not None:
+            self._check_lora(form)
+        return form
+
+    def save_own_variables(self, store: Any) -> None:
+        """As of every layer; what LoRA adds is in the matrix."""
+        super().save_own_variables(store)
+        if self._lora is not None:
+            merged = self._stored().variables
+            places = {id(variable): str(number) for number, variable in enumerate(self._saved_variables())}
+            for name, variable in self.form.variables.items():
+                store[places[id(variable)]] = merged[name].numpy()
+
+    def _saved_variables(self) -> list[AutoCastVariable]:
+        return [variable for variable in super()._saved_variables() if all(variable is not x for x in self._thin)]
+
+    @property
+    def _thin(self) -> tuple[AutoCastVariable, ...]:
+        """The variables of LoRA."""
+        return () if self._lora is None else self._lora[2:]
+
+    def _follows_policy(self, variable: AutoCastVariable) -> bool:
+        return super()._follows_policy(variable) and all(variable is not x for x in self._thin)
+
+    def _cleared_by_loading(self) -> list[AutoCastVariable]:
+        return [*self._thin[1:]]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; those of LoRA if it is on."""
+        rank, alpha = self._lora_numbers
+        return super().get_config() | ({} if rank is None else {"lora_rank": rank, "lora_alpha": alpha})
+
+
+def _checked(rank: int | None, alpha: float | None, argument: str) -> tuple[int, float]:
+    """Return rank and alpha, by default the rank."""
+    size = positive_integer(rank, argument)
+    return size, size if alpha is None else positive(alpha, "lora_alpha")
