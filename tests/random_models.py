@@ -35,6 +35,7 @@ _DEBERTA = {
     "type_vocab_size": 0,
     "pad_token_id": 1,
 }
+_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 1}
 ARCHITECTURES = {
     "bert": ("Bert", {}),
     "roberta": ("Roberta", {"pad_token_id": 1}),
@@ -60,6 +61,10 @@ ARCHITECTURES = {
     "nomic_bert": ("NomicBert", {"pad_token_id": 1}),
     "gte": ("Gte", {}),
     "gte without types": ("Gte", {"type_vocab_size": 0}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", {"type_vocab_size": 1}),
+    "t5": ("T5", _T5),
+    "t5 with gates": ("T5", _T5 | {"feed_forward_proj": "gated-gelu"}),
+    "mt5": ("MT5", _T5 | {"d_kv": 12}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1}),
     "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
@@ -96,6 +101,7 @@ def made(name, head="Model", **settings):
         warnings.simplefilter("ignore")
         config = getattr(transformers, f"{start}Config")(**SIZES | own | settings)
         config._attn_implementation = "eager"
+        head = "EncoderModel" if head == "Model" and start.endswith("T5") else head
         network = getattr(transformers, start + head)(config).eval()
     with torch.no_grad():
         for tensor in network.parameters():
@@ -109,6 +115,11 @@ def save(network, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network.save_pretrained(folder)
+    return tokenizer_in(folder)
+
+
+def tokenizer_in(folder):
+    """Write a tokenizer and a pooling into a folder."""
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))

@@ -33,6 +33,13 @@ SCALINGS = {
         "beta_fast": 16.0,
         "beta_slow": 2.0,
     },
+    "yarn with scales of the scores": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "mscale": 0.7,
+        "mscale_all_dim": 1.5,
+    },
 }
 
 
@@ -44,6 +51,17 @@ def near(received, expected):
 @pytest.mark.parametrize("name", SCALINGS)
 def test_vectors_turn_as_transformers_turns_them(tmp_path, name):
     network = random_models.made("qwen3", rope_parameters=SCALINGS[name] | {"rope_theta": 5000.0})
+    ids, mask = random_models.ragged(1)
+    expected = random_models.outputs(network, ids, mask)
+    received = BertEncoder.from_folder(random_models.save(network, tmp_path)).model(ids, mask=mask)
+    assert near(received[mask > 0], expected[mask > 0]) < 1e-5
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_vectors_of_modernbert_turn_as_transformers_turns_them_in_blocks_of_each_kind(tmp_path, name):
+    both = {"full_attention": SCALINGS[name] | {"rope_theta": 5000.0}, "sliding_attention": {"rope_theta": 200.0}}
+    both["sliding_attention"] |= {"rope_type": "linear", "factor": 2.0}
+    network = random_models.made("modernbert", rope_parameters=both)
     ids, mask = random_models.ragged(1)
     expected = random_models.outputs(network, ids, mask)
     received = BertEncoder.from_folder(random_models.save(network, tmp_path)).model(ids, mask=mask)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
@@ -13,7 +14,7 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
 
-__all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend"]
+__all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend", "by_distance"]
 
 Shape = tuple[int | None, ...]
 
@@ -267,15 +268,29 @@ class PositionBias(Part):
         """Return the biases of all pairs of so many positions in float32, shape (1, heads, length, length)."""
         half = self.settings.position_buckets // 2  # buckets for earlier positions, and as many for later ones
         exact = half // 2
-        places = np.arange(length)
-        distance = places[:, np.newaxis] - places
+        distance = np.arange(length - 1, -length, -1)
         apart = np.abs(distance)
         far = np.log(np.maximum(apart, 1).astype(F32) / F32.type(exact)) / F32.type(math.log(_FARTHEST / exact))
         bucket = np.minimum(exact + (far * F32.type(half - exact)).astype(np.int64), half - 1)
         bucket = np.where(apart < exact, apart, bucket) + half * (distance < 0)
         rows = ops.take_rows(self.table.read_value(), bucket, F32)
-        in_order = rows.transpose(2, 0, 1).reshape(-1)  # a copy
-        return in_order.reshape(1, -1, length, length)
+        return by_distance(rows.transpose().reshape(-1).reshape(-1, len(bucket)))  # one copy
+
+
+def by_distance(values: Array) -> Array:
+    """Return a bias of attention that depends on the distance of two tokens only, as a view.
+
+    Parameters
+    ----------
+    values : ndarray of float32, shape (heads, 2 * length - 1)
+        For the distances of a query from a key ``length - 1, ..., -(length - 1)``.
+
+    Returns
+    -------
+    ndarray of float32, shape (1, heads, length, length)
+    """
+    windows = sliding_window_view(values, (values.shape[1] + 1) // 2, axis=1)
+    return windows[np.newaxis, :, ::-1]
 
 
 class Encoder(Part):

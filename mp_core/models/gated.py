@@ -1,19 +1,22 @@
 """Transformers of the second generation: vectors turn with their positions, perceptrons have gates.
 
-What differs between them is said by the settings: the order of the layers of a block by a :class:`Layout`, the rest by
-numbers that ``config.json`` has. A network that normalizes the inputs of its layers, and adds their outputs to a sum,
-keeps that sum in float32 (float64 under a float64 policy), whatever its layers compute in.
+The networks of T5 and Jina are of this kind too, although scores depend on distances instead, or perceptrons have no
+gates. What differs between networks is said by the settings: the order of the layers of a block by a
+:class:`Layout`, the rest by numbers that ``config.json`` has. A network that normalizes the inputs of its layers, and
+adds their outputs to a sum, keeps that sum in float32 (float64 under a float64 policy), whatever its layers compute in.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
+from mp_core.arrays.recorded import constant
 from mp_core.layers.side_by_side import side_by_side
-from mp_core.models.blocks import Embeddings, Encoder, Part, Shape, attend
+from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance
 from mp_core.models.rope import Rope, angles
 from mp_core.models.settings import Count, Settings
 
@@ -47,6 +50,10 @@ class Layout:
         What is added to the factors of these norms.
     scaled_embeddings : bool
         Whether the vectors of tokens are multiplied by the root of their length.
+    gated : bool
+        Whether perceptrons have gates. Otherwise they are two products with the activation between them.
+    slopes : bool
+        Whether scores of attention lose a multiple of the distance of two tokens, which each head has of its own.
     """
 
     joined: bool = False
@@ -59,6 +66,8 @@ class Layout:
     root_mean_square: bool = True
     norm_offset: float = 0.0
     scaled_embeddings: bool = False
+    gated: bool = True
+    slopes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +88,8 @@ class GatedSettings(Settings):
         Whether tokens attend to those before them only.
     reaches : tuple of (int or None)
         How many tokens away a token attends to others, for each block; None: to all.
-    ropes : tuple of Rope
-        How vectors turn, for each block.
+    ropes : tuple of (Rope or None)
+        How vectors turn, for each block; None: they do not.
     score_scale : float or None
         The factor of the scores of attention; None: one over the root of `head_dim`.
     """
@@ -96,7 +105,7 @@ class GatedSettings(Settings):
     down_bias: bool
     is_causal: bool
     reaches: tuple[int | None, ...]
-    ropes: tuple[Rope, ...]
+    ropes: tuple[Rope | None, ...]
     score_scale: float | None
 
     @property
@@ -106,7 +115,7 @@ class GatedSettings(Settings):
 
     @property
     def is_relative(self) -> bool:
-        """Whether only the distances of positions count: all vectors turn with them."""
+        """Whether only the distances of positions count: vectors turn with them, or scores depend on them."""
         return True
 
     @property
@@ -220,7 +229,7 @@ class GatedEmbeddings(Embeddings, GatedPart):
 
 
 class RotaryAttention(GatedPart):
-    """Attention of the tokens of a text to each other, to those before or to those near, whose vectors turn."""
+    """Attention of the tokens of a text to each other, to those before or to those near, whose vectors may turn."""
 
     _options = ("settings", "index")
 
@@ -242,12 +251,13 @@ class RotaryAttention(GatedPart):
             self.query_norm, self.key_norm = (self.norm_of(f"{name}_norm", s.head_dim) for name in ("query", "key"))
         self.attention_output = self.dense("attention_output", width, queries, bias=s.output_bias)
 
-    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
+    def call(
+        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+    ) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
         s = self.settings
         query, key, value = self._turned(hidden, offsets)
-        context = attend(query, key, value, keep, offsets=offsets, reach=s.reaches[self.index],
-            is_causal=s.is_causal, scale=s.score_scale)  # fmt: skip
+        context = attend(query, key, value, keep, bias, offsets, s.reaches[self.index], s.is_causal, s.score_scale)
         outputs: Array = self.attention_output(context)
         return outputs
 
@@ -268,7 +278,10 @@ class RotaryAttention(GatedPart):
         return self._turn(query, offsets), self._turn(key, offsets), value
 
     def _turn(self, x: Array, offsets: Array | None) -> Array:
-        table = angles(self.settings.ropes[self.index], self.settings.head_dim, self.settings.max_length)
+        rope = self.settings.ropes[self.index]
+        if rope is None:
+            return x
+        table = angles(rope, self.settings.head_dim, self.settings.max_length)
         return ops.rotary(x, table) if offsets is None else ops.ragged_rotary(x, table, offsets)
 
 
@@ -292,21 +305,25 @@ class GatedBlock(GatedPart):
         self.after_attention_norm = self.norm_of("after_attention_norm") if layout.normed_outputs else None
         ends = layout.normed_outputs or not layout.normed_inputs
         self.output_norm: Any = self.norm_of("output_norm") if ends else None
-        if layout.joined_halves:
+        if not layout.gated:
+            self.intermediate = self.dense("intermediate", inner, width, s.hidden_act, s.gate_bias)
+        elif layout.joined_halves:
             self.intermediate = self.dense("intermediate", 2 * inner, width, bias=s.gate_bias)
         else:
             self.gate, self.up = (self.dense(name, inner, width, bias=s.gate_bias) for name in ("gate", "up"))
         self.output = self.dense("output", width, inner, bias=s.down_bias)
 
-    def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return as many vectors as there are in `hidden`; `keep` and `offsets` are those of :func:`attend`."""
+    def call(
+        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+    ) -> Array:
+        """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
         if not self.settings.layout.normed_inputs:
-            attended = self.attention(hidden, keep=keep, offsets=offsets)
+            attended = self.attention(hidden, keep=keep, bias=bias, offsets=offsets)
             hidden = self.attention_norm(attended, residual=hidden)
             outputs: Array = self.output_norm(self._perceptron(hidden), residual=hidden)
             return outputs
         normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
-        attended = self.attention(normed, keep=keep, offsets=offsets)
+        attended = self.attention(normed, keep=keep, bias=bias, offsets=offsets)
         if self.after_attention_norm is not None:
             attended = self.after_attention_norm(attended)
         hidden = ops.add(hidden, attended)
@@ -315,6 +332,9 @@ class GatedBlock(GatedPart):
 
     def _perceptron(self, hidden: Array) -> Array:
         layout, half = self.settings.layout, self.settings.intermediate_size
+        if not layout.gated:
+            plain: Array = self.output(self.intermediate(hidden))
+            return plain
         if layout.joined_halves:
             both = self.intermediate(hidden)
             gate, up = both[..., :half], both[..., half:]
@@ -323,6 +343,22 @@ class GatedBlock(GatedPart):
             gate, up = side_by_side((self.gate, self.up), hidden)
         outputs: Array = self.output(ops.gate(gate, up, self.settings.hidden_act))
         return outputs
+
+
+@lru_cache(maxsize=8)
+def _slopes(heads: int, length: int) -> Array:
+    """Return what scores lose, for :func:`by_distance`: distances times one factor a head.
+
+    O. Press, N. A. Smith, M. Lewis, "Train Short, Test Long: Attention with Linear Biases Enables Input Length
+    Extrapolation", ICLR 2022: ``2 ** -(8 * i / heads)`` for the heads 1, 2, ... of a power of two; of another number
+    the next lower one's, then every second one of its double's.
+    """
+    whole = 2 ** (heads.bit_length() - 1)
+    powers = [8 * (i + 1) / whole for i in range(whole)] + [4 * (i + 1) / whole for i in range(0, 2 * whole, 2)]
+    factors = -(2.0 ** -np.array(powers[:heads]))
+    values: Array = (factors.astype(F32)[:, np.newaxis] * np.abs(np.arange(length - 1, -length, -1))).astype(F32)
+    values.flags.writeable = False  # so that plans share it
+    return values
 
 
 class GatedEncoder(Encoder, GatedPart):
@@ -337,12 +373,17 @@ class GatedEncoder(Encoder, GatedPart):
             self.part(GatedBlock, s, index, shape=input_shape, name=f"layer_{index}")
             for index in range(s.num_hidden_layers)
         ]
+        self.position_bias = self.part(PositionBias, s, name="position_bias") if s.position_buckets else None
         self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
         """Return the vectors of the last block; `keep` and `offsets` are those of :func:`attend`."""
         if self.settings.layout.normed_inputs:
             hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
+        length = self.settings.max_length if offsets is not None else hidden.shape[1]
+        bias = None if self.position_bias is None else self.position_bias(length=length)
+        if self.settings.layout.slopes:
+            bias = by_distance(constant(_slopes(self.settings.num_attention_heads, length)))
         for block in self.blocks:
-            hidden = block(hidden, keep=keep, offsets=offsets)
+            hidden = block(hidden, keep=keep, bias=bias, offsets=offsets)
         return hidden if self.norm is None else self.norm(hidden)

@@ -24,7 +24,10 @@ _NUMBERS: dict[str, dict[str, float | None]] = {
         "attention_factor": 0.0,
         "beta_fast": 32.0,
         "beta_slow": 1.0,
+        "mscale": 0.0,
+        "mscale_all_dim": 0.0,
     },
+    "ntk": {"factor": None, "mixed_b": 0.0},
 }
 """Type of scaling -> the numbers that it needs, and their defaults; None if ``config.json`` must have it."""
 
@@ -75,7 +78,8 @@ class Rope:
         if unknown:
             known = choices(["rope_type", "rope_theta", *needed])
             raise ValueError(f"{path}: {where} has the entry {unknown[0]!r}; expected {known}")
-        found: dict[str, Any] = {name: said.get(name, default) for name, default in needed.items()}
+        given = {name: value for name, value in said.items() if value is not None}
+        found: dict[str, Any] = {name: given.get(name, default) for name, default in needed.items()}
         for name, number in {"rope_theta": theta, **found}.items():
             least_allowed = number == needed.get(name) and number is not None
             if type(number) not in (int, float) or not (0 < number < math.inf or least_allowed):
@@ -121,8 +125,24 @@ def _yarn(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Ar
     first = max(math.floor(place(numbers["beta_fast"])), 0)
     last = min(math.ceil(place(numbers["beta_slow"])), 2 * half - 1)
     share = np.clip((np.arange(half) - first) / (last - first or 0.001), 0, 1)
-    sharper = numbers["attention_factor"] or (0.1 * math.log(factor) + 1 if factor > 1 else 1.0)
+
+    def sharpness(m: float) -> float:
+        return 0.1 * m * math.log(factor) + 1 if factor > 1 else 1.0
+
+    m, of_all = numbers["mscale"], numbers["mscale_all_dim"]
+    inferred = sharpness(m) / sharpness(of_all) if m and of_all else sharpness(1.0)
+    sharper = numbers["attention_factor"] or inferred
     return (share / factor + (1 - share)) / powers.astype(np.float64), sharper
+
+
+def _ntk(theta: float, powers: Array, numbers: Mapping[str, float]) -> tuple[Array, float]:
+    """Slow down what turns slowly, by a larger theta: fixed or, with `mixed_b`, mixed NTK of kexue.fm/archives/9706."""
+    factor, half, mixed = numbers["factor"], len(powers), numbers["mixed_b"]
+    if not mixed:
+        wide = (theta * factor) ** (np.arange(half) / half) * factor ** (1 / half)
+        return 1 / wide, 1.0
+    slower = np.exp(math.log(factor) / half**mixed * np.arange(1, half + 1) ** mixed)
+    return 1 / powers.astype(np.float64) / slower, 1.0
 
 
 _SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, float]]] = {
@@ -131,5 +151,6 @@ _SCALINGS: dict[str, Callable[[float, Array, Mapping[str, float]], tuple[Array, 
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
+    "ntk": _ntk,
 }
 """Type of scaling -> a function of theta, its powers and the numbers: the angles of position 1, and a factor."""

@@ -120,9 +120,7 @@ class Attended(NamedTuple):
         """Return the bias as kernels take it, and the scale of the scores beside it."""
         if self.bias is None:
             return None
-        added = contiguous(self.bias if self.bias.dtype is F32 else cast(self.bias, F32))
-        added = np.require(added, requirements="A")
-        return np.broadcast_to(added, self.shape), constant(np.full(self.shape[3], self.scale, F32))
+        return np.broadcast_to(_rows_of_bias(self.bias), self.shape), constant(np.full(self.shape[3], self.scale, F32))
 
 
 def attended(
@@ -240,8 +238,18 @@ def ragged_settings(
     factor = checked_scale(1 / math.sqrt(size) if scale is None else number(scale, "scale"), False)
     near, scaled = _reach(reach, (1, heads, longest, longest)), None
     if bias is not None:
-        scaled = np.require(bias, F32, ("C", "A")), constant(np.full(bias.shape[3], factor, F32))
+        scaled = _rows_of_bias(bias), constant(np.full(bias.shape[3], factor, F32))
     return factor, (near, 0 if is_causal else near), None, scaled
+
+
+def _rows_of_bias(bias: Array) -> Array:
+    """Return a bias as kernels take it: aligned float32 with a last axis of neighbours.
+
+    A bias of distances, whose rows are windows of one vector, stays such a view, which takes no memory.
+    """
+    if bias.dtype is F32 and bias.flags.aligned and bias.shape[-1] > 1 and bias.strides[-1] == F32.itemsize:
+        return bias
+    return np.require(contiguous(bias if bias.dtype is F32 else cast(bias, F32)), requirements="A")
 
 
 def _check_ragged(query: Array, key: Array, value: Array) -> None:

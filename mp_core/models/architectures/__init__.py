@@ -7,25 +7,29 @@ from mp_core.models.architectures.bert import BERT
 from mp_core.models.architectures.deberta import DEBERTA
 from mp_core.models.architectures.distilbert import DISTILBERT
 from mp_core.models.architectures.gemma import GEMMA3
+from mp_core.models.architectures.jina import JINA_V2, JINA_V3
 from mp_core.models.architectures.modernbert import MODERNBERT
 from mp_core.models.architectures.mpnet import MPNET
 from mp_core.models.architectures.narrow import ALBERT, ELECTRA
-from mp_core.models.architectures.nomic import GTE, NOMIC_BERT
+from mp_core.models.architectures.nomic import GTE, GTE_OWN, NOMIC_BERT
 from mp_core.models.architectures.qwen import EUROBERT, LLAMA, MISTRAL, QWEN2, QWEN3
 from mp_core.models.architectures.roberta import ROBERTA, XLM_ROBERTA
 from mp_core.models.architectures.static import STATIC
+from mp_core.models.architectures.t5 import MT5, T5
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import choices, unexpected
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 _TABLES: tuple[Architecture, ...] = (
-    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, EUROBERT,
-    QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC,
+    BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, NOMIC_BERT, GTE, GTE_OWN,
+    EUROBERT, JINA_V2, JINA_V3, T5, MT5, QWEN3, QWEN2, LLAMA, MISTRAL, GEMMA3, STATIC,
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {name: table for table in _TABLES for name in table.model_types}
 """``model_type`` in ``config.json`` -> the architecture."""
+_WITH_ALIBI = "alibi"
+"""The ``position_embedding_type`` that tells a network of Jina's, whose ``model_type`` is ``bert`` too, from BERT."""
 
 
 def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
@@ -33,6 +37,8 @@ def architecture_of(config: Mapping[str, Any], path: Any) -> Architecture:
     if "model_type" not in config:
         raise ValueError(f"{path}: model_type is absent; expected {choices(ARCHITECTURES)}")
     kind = config["model_type"]
+    if kind == "bert" and config.get("position_embedding_type") == _WITH_ALIBI:
+        return JINA_V2
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise unexpected(path, "model_type", kind, choices(ARCHITECTURES))
     return ARCHITECTURES[kind]

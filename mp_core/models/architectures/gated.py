@@ -55,7 +55,8 @@ class GatedArchitecture(Architecture):
     is_causal : bool
         Whether tokens attend to those before them only, unless ``config.json`` says otherwise.
     thetas : mapping of str to tuple of (str, float)
-        Kind of attention -> the entry that says theta where ``rope_parameters`` does not, and its default.
+        Kind of attention -> the entry that says theta where ``rope_parameters`` does not, and its default. Empty: no
+        vectors turn.
     head_dim : int or None
         The default of ``head_dim``; None: as wide as the network, divided by the number of heads.
     score_entry : str or None
@@ -78,10 +79,10 @@ class GatedArchitecture(Architecture):
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
         heads, name = found.num_attention_heads, "num_key_value_heads"
         shared = _positive(config, name, self.defaults[name], heads, path) if name in self.defaults else heads
-        size = _positive(config, "head_dim", self.head_dim, found.hidden_size // heads, path)
+        size = _positive(config, self.entry("head_dim"), self.head_dim, found.hidden_size // heads, path)
         if heads % shared:
             raise unexpected(path, "num_key_value_heads", shared, f"a divisor of num_attention_heads, {heads}")
-        if size % 2:
+        if size % 2 and self.thetas:
             expected = f"an even multiple of {self.entry('num_attention_heads')}, {heads}"
             raise unexpected(path, self.entry("hidden_size"), found.hidden_size, expected)
         kinds = self._kinds(config, found.num_hidden_layers, path)
@@ -120,8 +121,10 @@ class GatedArchitecture(Architecture):
         width = _positive(config, entry, default, default, path)
         return {FULL: None, NEAR: width - 1 if is_causal else width // 2}
 
-    def _ropes(self, config: Mapping[str, Any], path: Any) -> dict[str, Rope]:
+    def _ropes(self, config: Mapping[str, Any], path: Any) -> dict[str, Rope | None]:
         """Return how vectors turn in blocks of each kind."""
+        if not self.thetas:
+            return dict.fromkeys((FULL, NEAR))
         given = config.get("rope_parameters") or {}
         scaling = config.get("rope_scaling") or {}
         expected = f"an object of {', '.join(map(repr, self.thetas))} with 'rope_theta' and 'rope_type'"
@@ -131,7 +134,7 @@ class GatedArchitecture(Architecture):
             raise unexpected(path, "rope_parameters", given, expected)
         if not isinstance(scaling, dict):
             raise unexpected(path, "rope_scaling", scaling, "an object")
-        found = {}
+        found: dict[str, Rope | None] = {}
         for kind, (entry, default) in self.thetas.items():
             own = {**(scaling if kind == FULL else {}), **(said.get(kind) or {})}
             found[kind] = Rope.of(own, config.get(entry, default), path, kind if nested else "rope_parameters")

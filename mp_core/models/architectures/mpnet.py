@@ -29,5 +29,5 @@ MPNET = Architecture(
     defaults=DEFAULTS | {"vocab_size": 30527},
     fixed={"type_vocab_size": 0, "padding_idx": 1, "position_buckets": 32},
     allowed={"relative_attention_num_buckets": (32,), "pruned_heads": ({}, None)},  # the code of transformers has 32
-    most_positions=2**12,  # there is a bias for every two positions and head: 64 MB a head
+    most_positions=2**12,  # in training, a bias has a gradient for every two positions and head: 64 MB
 )

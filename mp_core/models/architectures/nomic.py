@@ -1,18 +1,21 @@
 """NomicBERT [1]_ and GTE [2]_: BERT with rotary positions and gates.
 
+GTE's own folders, with code that is not needed here, have the ``model_type`` ``new``.
+
 .. [1] Z. Nussbaum, J. X. Morris, B. Duderstadt, A. Mulyar, "Nomic Embed: Training a Reproducible Long Context Text
    Embedder", 2024, arXiv:2402.01613.
 .. [2] X. Zhang et al., "mGTE: Generalized Long-Context Text Representation and Reranking Models for Multilingual Text
    Retrieval", 2024, arXiv:2407.19669.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from mp_core.models.architectures.bert import DEFAULTS
 from mp_core.models.architectures.gated import FIXED, FULL, GatedArchitecture
 from mp_core.models.gated import Layout
 
-__all__ = ["GTE", "NOMIC_BERT"]
+__all__ = ["GTE", "GTE_OWN", "NOMIC_BERT"]
 
 _OLD_NAMES = {
     "hidden_size": "n_embd",
@@ -92,4 +95,16 @@ GTE = GatedArchitecture(
         ),
     },
     thetas={FULL: ("rope_theta", 160_000.0)},
+)
+GTE_OWN = replace(
+    GTE,
+    model_types=("new",),
+    defaults=dict(GTE.defaults) | {"vocab_size": 30528, "max_position_embeddings": 2048},
+    allowed={
+        "position_embedding_type": ("rope",),
+        "layer_norm_type": ("layer_norm",),
+        "pack_qkv": (True,),
+        "logn_attention_scale": (False,),
+    },
+    thetas={FULL: ("rope_theta", 10_000.0)},
 )

@@ -77,7 +77,7 @@ class Architecture:
                 values[setting.name] = _checked(config.get(entry, self.defaults[setting.name]), entry,
                     "activation" if setting.name == "hidden_act" else kinds[setting.name], path)  # fmt: skip
         settings = self.settings(**values)
-        if settings.hidden_size % settings.num_attention_heads:
+        if settings.hidden_size % settings.num_attention_heads and "head_dim" not in self.entries:
             width, heads = map(self.entry, ("hidden_size", "num_attention_heads"))
             expected = f"a multiple of {heads}, {settings.num_attention_heads}"
             raise unexpected(path, width, settings.hidden_size, expected)
