@@ -10,7 +10,9 @@ CORE = Path(__file__).parents[1] / "mp_core" / "core"
 FILE_LINES, FUNCTION_LINES, FIELDS, PARAMETERS = 450, 60, 20, 8
 
 # A C function: a signature that begins a line and ends in `{`, a body that ends with `}` at the start of a line.
-C_FUNCTION = re.compile(r"^(?:static|V|MP_OUTLINED|[a-z]\w+)[^;={}#]*?\b(\w+)\(([^;{}]*)\) \{\n(.*?)^\}", re.M | re.S)
+C_FUNCTION = re.compile(
+    r"^(?:static|MP_(?:IN|OUT)LINED?|[a-z]\w+)[^;={}#]*?\b(\w+)\(([^;{}]*)\) \{\n(.*?)^\}", re.M | re.S
+)
 C_STRUCT = re.compile(r"^(?:typedef )?struct[^;{}()]*\{\n(.*?)^\}\s*(\w+)", re.M | re.S)
 C_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CY_DEF = re.compile(r"^(\s*)(?:cdef|cpdef|def)\s[^=\n]*?\b(\w+)\(")

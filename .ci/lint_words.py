@@ -1,7 +1,7 @@
 """Columns, words and subjects: what CONTRIBUTING.md promises of every line, name and commit.
 
-Lines of source files have at most 120 columns; kernels and headers are not wrapped yet. Words that docs/glossary.md
-bans are neither in prose nor in names of the core, except kernels. Subjects of commits have at most 72 characters.
+Lines of source files have at most 120 columns. Words that docs/glossary.md bans are neither in prose nor in names of
+the core. Subjects of commits have at most 72 characters.
 """
 
 import re
@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 COLUMNS, SUBJECT = 120, 72
 SOURCES = {".c", ".h", ".def", ".inc", ".pyx", ".pxd", ".py", ".pyi", ".build"}
 BY_RUFF = (".py", ".pyi")  # their columns
-KERNELS = "mp_core/core/kernels/"  # neither wrapped nor renamed yet; of the library, its headers are not wrapped
 CORE = ("mp_core/core/", "mp_core/include/", "mp_core/products/", "mp_core/quantization/")
 SINCE = "85d9ce5"  # of earlier commits 194 have longer subjects
 PHRASES = {"but for": "except"}  # beside those of the glossary
@@ -36,11 +35,10 @@ def words_of(line: str) -> str:
 
 def in_file(name: str, text: str, words: dict[str, str]) -> Iterator[str]:
     """Yield what is wrong with the lines of a file."""
-    is_wide = name.startswith(KERNELS) or (name.startswith("mp_core/") and name.endswith(".h"))
     for number, line in enumerate(text.split("\n"), 1):
-        if len(line) > COLUMNS and not is_wide and not name.endswith(BY_RUFF):
+        if len(line) > COLUMNS and not name.endswith(BY_RUFF):
             yield f"{name}:{number}: {len(line)} columns, allowed are {COLUMNS}"
-        if name.startswith(KERNELS) or not name.startswith(CORE):
+        if not name.startswith(CORE):
             continue
         said = f" {words_of(line)} "
         for word, instead in words.items():

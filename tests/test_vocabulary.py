@@ -556,7 +556,7 @@ def test_every_shared_word_of_the_headers_is_in_the_table():
     folder = HEADER.parent
     defined = {}
     for path in [HEADER, *sorted((folder / "simd").glob("*.h"))]:
-        for name in re.findall(r"^V [\w ]+?\*?(\w+)\(", path.read_text(), re.M):
+        for name in re.findall(r"^MP_INLINE [\w ]+?\*?(\w+)\(", path.read_text(), re.M):
             defined.setdefault(name, set()).add(path)
     kernels = [path for path in folder.glob("*/*.*") if path.parent.name not in ("simd", "__pycache__")]
     used = set(re.findall(r"\w+", "\n".join(path.read_text() for path in kernels)))

@@ -11,15 +11,15 @@
     void word_##NAME(OPERANDS)
 
 #define VECTOR(T)                                                                \
-    V T get_##T(const void *p) { T x; memcpy(&x, p, sizeof x); return x; }       \
-    V void put_##T(void *p, T x) { memcpy(p, &x, sizeof x); }
+    MP_INLINE T get_##T(const void *p) { T x; memcpy(&x, p, sizeof x); return x; }       \
+    MP_INLINE void put_##T(void *p, T x) { memcpy(p, &x, sizeof x); }
 VECTOR(vf32)
 VECTOR(vu32)
 VECTOR(vu16)
 VECTOR(vu8)
-V vmask get_vmask(const void *p) { return gt_i32(get_vu32(p), set_u32(0)); }
-V void put_vmask(void *p, vmask m) { put_vu32(p, select_u32(m, set_u32(1), set_u32(0))); }
-V const char *after(const void *p, int vectors) { return (const char *)p + vectors * sizeof(vu32); }
+MP_INLINE vmask get_vmask(const void *p) { return gt_i32(get_vu32(p), set_u32(0)); }
+MP_INLINE void put_vmask(void *p, vmask m) { put_vu32(p, select_u32(m, set_u32(1), set_u32(0))); }
+MP_INLINE const char *after(const void *p, int vectors) { return (const char *)p + vectors * sizeof(vu32); }
 
 #define UNARY(NAME, R, A) WORD(NAME) { put_##R(out, NAME(get_##A(a))); }
 #define BINARY(NAME, R, A, B) WORD(NAME) { put_##R(out, NAME(get_##A(a), get_##B(b))); }

@@ -1,7 +1,7 @@
 """The formats that kernels read and write: name, number, dtype, and what the product of two gives. The only table.
 
-A number is that of ``mp_format`` in core/kernels/kernels.h. Two more exist only here: float64, a source of casts, and
-uint8, a left operand of products.
+A number is that of ``mp_format`` in core/kernels/kernels.h; that of float64, a source of casts, is ``MP_F64`` in
+core/library/cast.h.
 """
 
 import sys
@@ -11,8 +11,8 @@ from libc.stdlib cimport malloc
 from libc.string cimport memset
 
 from mp_core.core.arrays cimport may_be_key
-from mp_core.core.header cimport MP_FLOATS, MP_I8, MP_I32, MP_PANEL_FORMATS, mp_format_names, mp_group
-from mp_core.core.library cimport MP_A_U8, MP_F64, mp_types_multiply
+from mp_core.core.header cimport MP_FLOATS, MP_I8, MP_I32, MP_PANEL_FORMATS, MP_U8, mp_format_names, mp_group
+from mp_core.core.library cimport MP_F64, mp_types_multiply
 
 from mp_core.dtypes import ALLOWED, dtype_of, result_type
 
@@ -46,7 +46,7 @@ def _result(a, b):
 
 def _products():
     """Return the type of a product by those of its operands, for all that the library multiplies without a cast."""
-    left = FLOATS | {"int8": MP_I8, "uint8": MP_A_U8}
+    left = FLOATS | {"int8": MP_I8, "uint8": MP_U8}
     return {(a, b): _result(a, b) for a, m in left.items() for b, n in PANELS.items()
             if mp_types_multiply(<int>m, <int>n, False)}
 
@@ -58,7 +58,7 @@ cdef dict _numbers = {}                                   # name, dtype, scalar 
 
 
 def _fill():
-    arrays = CASTS | RESULTS | {"int8": MP_I8, "uint8": MP_A_U8}
+    arrays = CASTS | RESULTS | {"int8": MP_I8, "uint8": MP_U8}
     _formats.known = max([ALLOWED[name].num for name in arrays]) + 1
     _formats.by_type = <signed char *>malloc(_formats.known)
     if _formats.by_type == NULL:

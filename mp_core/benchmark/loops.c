@@ -79,7 +79,7 @@ static uint32_t read_all(const void *x, ptrdiff_t bytes) {
     const char *p = x;
     vu32 seen[4] = {set_u32(0), set_u32(0), set_u32(0), set_u32(0)};
     for (const char *end = p + bytes / 256 * 256; p < end; p += 256)
-        UNROLL for (int j = 0; j < 4; j++) seen[j] = xor_u32(seen[j], load_u32(p + 64 * j));
+        MP_UNROLL_8 for (int j = 0; j < 4; j++) seen[j] = xor_u32(seen[j], load_u32(p + 64 * j));
     uint32_t lane[MP_LANES], all = 0;
     store_u32(lane, xor_u32(xor_u32(seen[0], seen[1]), xor_u32(seen[2], seen[3])));
     for (int i = 0; i < MP_LANES; i++) all ^= lane[i];

@@ -11,6 +11,8 @@ cdef extern from "kernels.h" nogil:
         MP_I4
         MP_PANEL_FORMATS
         MP_I32
+        MP_U8
+        MP_FORMATS
 
     ctypedef enum mp_activation:
         MP_LINEAR

@@ -6,9 +6,6 @@ from mp_core.core.header cimport (
 )
 
 cdef extern from "library/plan.h" nogil:
-    enum:
-        MP_A_U8
-
     ctypedef enum mp_way:
         MP_PANELS, MP_IN_TURN, MP_DECODED, MP_WIDER, MP_OCTS, MP_TILES, MP_DECODED_TILES, MP_IN_PLACE, MP_TRANSPOSED
 

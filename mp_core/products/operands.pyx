@@ -15,10 +15,10 @@ from libc.string cimport memset
 
 from mp_core.core.arrays cimport apart
 from mp_core.core.header cimport (
-    MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, mp_activation, mp_activation_names, mp_format,
+    MP_F32, MP_FLOATS, MP_I8, MP_I32, MP_LINEAR, MP_U8, mp_activation, mp_activation_names, mp_format,
 )
 from mp_core.core.library cimport (
-    MP_A_U8, MP_ACCEPTED, MP_BAD_RESULT, MP_BAD_SCALES, MP_BAD_TYPES, MP_TOO_DEEP, mp_axis, mp_left, mp_lines,
+    MP_ACCEPTED, MP_BAD_RESULT, MP_BAD_SCALES, MP_BAD_TYPES, MP_TOO_DEEP, mp_axis, mp_left, mp_lines,
     mp_most_exact_k, mp_product, mp_refusal_of, mp_right,
 )
 from mp_core.core.run cimport run_product
@@ -61,7 +61,7 @@ cdef int describe_left(object x, Parts *parts) except -1:
     array = x
     dims, strides, axes = cnp.PyArray_DIMS(array), cnp.PyArray_STRIDES(array), cnp.PyArray_NDIM(array) - 2
     a.format = format_of(FORMATS, array)
-    if not 0 <= a.format <= MP_A_U8 or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
+    if not (0 <= a.format <= MP_I8 or a.format == MP_U8) or axes < -1 or not cnp.PyArray_ISNOTSWAPPED(array):
         return NO_ARRAY
     a.data, a.size = cnp.PyArray_BYTES(array), cnp.PyArray_ITEMSIZE(array)
     parts.a.vector, parts.a.axes, parts.a.lengths, parts.a.strides = axes < 0, max(axes, 0), dims, strides

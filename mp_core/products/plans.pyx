@@ -3,9 +3,9 @@
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport kernels_of, reproducible_here
-from mp_core.core.header cimport MP_PANEL, mp_active, mp_element_bytes
+from mp_core.core.header cimport MP_PANEL, MP_U8, mp_active, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_A_U8, MP_DECODED, MP_DECODED_TILES, MP_IN_PLACE, MP_IN_TURN, MP_OCTS, MP_PANELS, MP_TILES, MP_TRANSPOSED,
+    MP_DECODED, MP_DECODED_TILES, MP_IN_PLACE, MP_IN_TURN, MP_OCTS, MP_PANELS, MP_TILES, MP_TRANSPOSED,
     MP_WIDER, mp_by_tiles, mp_copies_panels, mp_few_rows, mp_find_plan, mp_layout, mp_machine, mp_machine_of,
     mp_make_plan, mp_multiplied_bytes, mp_plan, mp_problem, mp_this_machine,
 )
@@ -106,7 +106,7 @@ def product_plan(Py_ssize_t m, Py_ssize_t k, Py_ssize_t n, dtype, **settings):
     q.kernels = mp_active() if s["isa"] is None else kernels_of(s["isa"])
     q.matrices, q.m, q.k, q.n, q.group = s["matrices"], m, k, n, s["group"]
     q.threads = s["threads"] if <double>q.matrices * m * n * k >= q.machine.tuning.thread_work else 1
-    q.a = layout_of((PANELS | {"uint8": MP_A_U8})[dtype], m, k, s["a_layout"] == "km")
+    q.a = layout_of((PANELS | {"uint8": MP_U8})[dtype], m, k, s["a_layout"] == "km")
     q.b = layout_of(PANELS[s["b_dtype"]], k, n, s["layout"] == "nk")
     q.packed, q.row_zero, q.zero_point = s["layout"] == "packed", s["row_zero"], s["zero_point"]
     q.quantized_here, q.finds_scales = s["quantize"] is not None, s["quantize"] == "found"

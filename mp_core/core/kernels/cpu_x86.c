@@ -62,7 +62,8 @@ ptrdiff_t mp_cpu_cache_by_itself(int level) {
         const uint32_t type = a & 31;
         if (type == END) break;
         if (type == INSTRUCTIONS || (int)(a >> 5 & 7) != level) continue;
-        const ptrdiff_t ways = (b >> 22) + 1, partitions = (b >> 12 & 1023) + 1, line = (b & 4095) + 1, sets = (ptrdiff_t)c + 1;
+        const ptrdiff_t ways = (b >> 22) + 1, partitions = (b >> 12 & 1023) + 1, line = (b & 4095) + 1,
+                        sets = (ptrdiff_t)c + 1;
         return ways * partitions * line * sets;
     }
     return 0;

@@ -17,7 +17,9 @@ static inline uint64_t mp_get_environment(void) {
     __asm__ volatile("mrs %0, fpcr" : "=r"(environment));
     return environment;
 }
-static inline void mp_set_environment(uint64_t environment) { __asm__ volatile("msr fpcr, %0" : : "r"(environment) : "memory"); }
+static inline void mp_set_environment(uint64_t environment) {
+    __asm__ volatile("msr fpcr, %0" : : "r"(environment) : "memory");
+}
 
 /* FZ flushes a result below 2^-126 before it is rounded, MXCSR one that is still below after rounding to 24 bits: they
  * differ between 2^-126 - 2^-151 and 2^-126. So flushing is watched: FPSR notes in its bit UFC, which stays set, that a

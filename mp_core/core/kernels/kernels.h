@@ -12,8 +12,9 @@
 
 #include "special_cases.h"
 
-/* Around what a header declares for the modules of Python too. All symbols are hidden but those, if MP_PYTHON is defined,
- * and the public functions. (On Windows there are no hidden symbols: mp_core/meson.build says which are exported.) */
+/* Around what a header declares for the modules of Python too. All symbols are hidden but those, if MP_PYTHON is
+ * defined, and the public functions. (On Windows there are no hidden symbols: mp_core/meson.build says which are
+ * exported.) */
 #if defined(MP_PYTHON) && !defined(_WIN32)
 #define MP_SHARED_BEGIN _Pragma("GCC visibility push(default)")
 #define MP_SHARED_END _Pragma("GCC visibility pop")
@@ -23,14 +24,16 @@
 #endif
 
 /* Storage formats: first the floats of kernels/formats.def in its order, whose numbers are the indices into widen[] and
- * narrow[]; then the integers that a packed panel may hold. MP_I32 is only the output of an integer product. */
+ * narrow[]; then the integers that a packed panel may hold. */
 typedef enum {
 #define MP_FLOAT(NAME, ...) MP_##NAME,
 #include "formats.def"
     MP_FLOATS,
     MP_I8 = MP_FLOATS, MP_I4,
     MP_PANEL_FORMATS,
-    MP_I32 = MP_PANEL_FORMATS,
+    MP_I32 = MP_PANEL_FORMATS, /* only a result of integer products */
+    MP_U8,                     /* only a left operand of integer products */
+    MP_FORMATS,
 } mp_format;
 
 /* How a kernel writes and what it may rely on: bits of `mode`, or 0. */
@@ -69,7 +72,8 @@ enum {
     MP_LANES = 16,   /* every vector is 16 lanes wide on every ISA, so reductions have one order */
     MP_PANEL = 64,   /* columns of a packed panel; the last panel may have fewer */
     MP_ROWS = 6,     /* the largest MR of any ISA; only pieces of a transposed B (transposed.h) have up to 12 rows */
-    MP_ROWS_TOGETHER = 4, /* rows that go through a pass together if they fit 16 KiB as f32; blocks summed side by side */
+    /* Rows that go through a pass together if they fit 16 KiB as f32; blocks that are summed side by side. */
+    MP_ROWS_TOGETHER = 4,
     MP_TRANSPOSED_ROWS = 24, /* most rows of A for which transposed B is multiplied piece by piece, and not packed */
     MP_SLACK = 64,   /* bytes after a panel that kernels may read, and copies overwrite; octs have 128 */
     MP_OCT = 8,      /* elements along K in a group of octs: see `recoded` of mp_products */
@@ -85,9 +89,10 @@ enum {
  *     int4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
  * Panels follow each other without gaps. The four arrays below give, by format, the bytes of an element in an array (an
  * int4 takes a byte there), the elements of a group, the bytes of a group, and the name that users write. */
-static const ptrdiff_t mp_element_bytes[MP_PANEL_FORMATS] = {
+static const ptrdiff_t mp_element_bytes[MP_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
 #include "formats.def"
+    [MP_I32] = 4, [MP_U8] = 1,
 };
 static const ptrdiff_t mp_group[MP_PANEL_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = GROUP,
@@ -108,18 +113,18 @@ static inline ptrdiff_t mp_column_bytes(int format, ptrdiff_t k) {
     return (k + mp_group[format] - 1) / mp_group[format] * mp_group_bytes[format];
 }
 
-/* One call of a product kernel (mp_gemm, below): m rows of A times the columns of one panel (in place: any n), over a range
- * of K. The range is a number of whole K blocks (at the end of K the last one may be incomplete), or lies within one K
- * block. In each K block, for i < m, j < n,
+/* One call of a product kernel (mp_gemm, below): m rows of A times the columns of one panel (in place: any n), over a
+ * range of K. The range is a number of whole K blocks (at the end of K the last one may be incomplete), or lies within
+ * one K block. In each K block, for i < m, j < n,
  *     partial = resume ? partial : init;    partial += a[i][p] * b[p][j] for each p of the K block, ascending
  *     sum     = first K block ? partial : sum + partial   (with block_scale: partial * scale, fma(partial, scale, sum))
  * and, in the last range of K, the epilogue
  *     x         = sum                                   (integers: - zero points * sums of elements, then to f32)
  *     out[i][j] = narrow(activation(x * row_scale[i] * col_scale[j] + bias[j]) + residual[i][j]).
  * Products of floats are added to a partial sum by one fused multiply-add each (of a pair of bf16 the odd element
- * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied
- * by a signed one: with packed panels a ^ a_flip is the unsigned one and b the signed one; in place and transposed,
- * b ^ 0x80 is unsigned and a is signed. AMX tiles, gemm_recoded, and sets that are `is_signed`, multiply a and b as they are.
+ * first; by AMX tiles as mp_tiles says). Sums of integers are exact modulo 2^32. An unsigned byte is multiplied by a
+ * signed one: with packed panels a ^ a_flip is the unsigned one and b the signed one; in place and transposed, b ^ 0x80
+ * is unsigned and a is signed. AMX tiles, gemm_recoded, and sets that are `is_signed`, multiply a and b as they are.
  *
  * Shape: rows of A and of the result, columns of B, elements of K in this range. */
 typedef struct {
@@ -127,9 +132,9 @@ typedef struct {
     ptrdiff_t k_block;           /* elements of a K block, a multiple of the group; integers: at least k */
 } mp_shape;
 
-/* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie lda
- * elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a transposed
- * B, from one column to the next; in turn, from one panel to the next. */
+/* What is multiplied. a: f32, bf16, 8-bit elements or int16; neighbours along K are neighbours in memory, and rows lie
+ * lda elements apart. b: where this range of K begins. b_stride: bytes from one group along K to the next; of a
+ * transposed B, from one column to the next; in turn, from one panel to the next. */
 typedef struct {
     const void *a;
     ptrdiff_t lda;
@@ -164,8 +169,8 @@ typedef struct {
     const int32_t *col_sum;      /* [n]: sum of column j of b; NULL: za is 0, or init holds its share already */
     int32_t b_zero;
     const int32_t *col_zero;     /* [n] */
-    const int32_t *row_sum;      /* [m]: the sum over K of a[i][p] - row_zero[i], where a is the signed or unsigned number
-                                    that the caller has; NULL: zb is 0 */
+    const int32_t *row_sum;      /* [m]: the sum over K of a[i][p] - row_zero[i], where a is the signed or unsigned
+                                    number that the caller has; NULL: zb is 0 */
     const float *row_scale;      /* [m], or one value: see row_stride */
     ptrdiff_t row_stride;        /* elements of row_scale and row_zero from one row to the next: 1, or 0: one value */
     const float *col_scale;      /* [n] */
@@ -237,8 +242,8 @@ typedef struct {
     void (*amax)(const mp_part *p, float *amax);
     void (*range)(const mp_part *p, float *lo, float *hi);
     void (*symmetric_scales)(const float *restrict amax, ptrdiff_t n, float largest, float *restrict scale);
-    void (*asymmetric_scales)(const float *restrict lo, const float *restrict hi, ptrdiff_t n, int32_t qmin, int32_t qmax,
-                              float *restrict scale, int32_t *restrict zero_point);
+    void (*asymmetric_scales)(const float *restrict lo, const float *restrict hi, ptrdiff_t n, int32_t qmin,
+                              int32_t qmax, float *restrict scale, int32_t *restrict zero_point);
     void (*quantize[MP_CODES])(const mp_part *p);
     void (*dequantize[MP_CODES])(const mp_part *p);
     void (*pack_nibbles)(const uint8_t *src, ptrdiff_t n, uint8_t *dst); /* n codes into (n + 1) / 2 bytes */
@@ -252,9 +257,9 @@ typedef struct {
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
 } mp_packing;
 
-/* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel (see
- * mp_products) columns, or fewer at the end; NULL if there is no such copy. Copying and multiplying the copy is faster than
- * multiplying the panel beside more than few_rows rows of A. */
+/* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
+ * (see mp_products) columns, or fewer at the end; NULL if there is no such copy. Copying and multiplying the copy is
+ * faster than multiplying the panel beside more than few_rows rows of A. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS];
@@ -266,11 +271,11 @@ typedef struct {
  *               of a are signed.
  *   transposed  b is columns of a transposed B, for at most MP_TRANSPOSED_ROWS rows of A and all of K;
  *               accumulators.ld is MP_PANEL. Integers of a are signed.
- *   in_turn     b is turn_panels whole packed panels or fewer, b_stride bytes apart, beside one row of A and over all of K:
- *               faster than gemm if they come from memory. There are no block_scale and no init.
+ *   in_turn     b is turn_panels whole packed panels or fewer, b_stride bytes apart, beside one row of A and over all
+ *               of K: faster than gemm if they come from memory. There are no block_scale and no init.
  *   decoded     copies in the format that the arithmetic multiplies, for gemm of that format.
- *   recoded     copies for gemm_recoded. If there is widen_row, pairs become f32, the odd one of each first (and a 0 if K is
- *               odd), and int8 becomes int16. Else int8 becomes octs: groups of MP_OCT along K.
+ *   recoded     copies for gemm_recoded. If there is widen_row, pairs become f32, the odd one of each first (and a 0 if
+ *               K is odd), and int8 becomes int16. Else int8 becomes octs: groups of MP_OCT along K.
  *   widen_row   writes k elements of a row of A as `recoded` writes those of b. dst is aligned to two of its elements.
  *   column_sums adds the sum of each column of a packed int8 range to sums[n].
  *   row_sums    writes the sum of each row of a ^ a_flip to sums[m].
@@ -306,7 +311,8 @@ typedef struct {
     const mp_packing *packing;
     const mp_products *products[MP_ARITHMETICS];
     const mp_tiles *tiles;
-    const mp_products *decoding; /* by arithmetic: the copies `decoded` of the set that decodes fastest, and its micro_panel */
+    const mp_products *decoding; /* by arithmetic: the copies `decoded` of the set that decodes fastest, and its
+                                    micro_panel */
 } mp_kernels;
 
 #endif

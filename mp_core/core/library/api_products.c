@@ -70,7 +70,7 @@ static int is_described(const mp_core_product *q) {
 
 static void describe_left(const mp_core_product *q, mp_left *a, mp_epilogue *e) {
     a->data = q->a;
-    a->format = q->a_type == MP_CORE_INT8 ? MP_I8 : q->a_type == MP_CORE_UINT8 ? (int)MP_A_U8 : q->a_type;
+    a->format = q->a_type == MP_CORE_INT8 ? MP_I8 : q->a_type == MP_CORE_UINT8 ? (int)MP_U8 : q->a_type;
     a->size = mp_element_bytes[a->format], a->rs = q->lda * a->size, a->cs = a->size;
     a->quantized_here = q->quantize_a, a->row_scale = q->a_scale, a->row_zero = q->a_zero_point;
     e->row_stride = (q->a_scale || q->a_zero_point) && !q->a_shared;

@@ -58,8 +58,8 @@ ptrdiff_t mp_most_keys(const mp_attention *t);
 /* Plan the two products of blocks of cut.block queries with so many keys, and lay out their scratch. */
 void mp_plan_query_block(mp_attention *t, ptrdiff_t keys);
 
-/* Set `work` to the weights of a block that is planned for its queries and keys: the softmax of the scores, in float32 if
- * `format` is that, else rounded to it where cut.narrowed says. `t` is a copy, which this changes. */
+/* Set `work` to the weights of a block that is planned for its queries and keys: the softmax of the scores, in float32
+ * if `format` is that, else rounded to it where cut.narrowed says. `t` is a copy, which this changes. */
 void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char *work);
 
 /* Bytes to a row of a head. */

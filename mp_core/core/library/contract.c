@@ -33,7 +33,7 @@ static int result_is_possible(const mp_product *p, int integers) {
 
 mp_refusal mp_refusal_of(const mp_product *p) {
     const int integers = p->a.quantized_here || p->a.format >= MP_FLOATS;
-    const int unsigned_a = p->a.format == MP_A_U8 || p->a.row_zero;
+    const int unsigned_a = p->a.format == MP_U8 || p->a.row_zero;
     if (!mp_types_multiply(p->a.format, p->b.format, p->a.quantized_here)) return MP_BAD_TYPES;
     if (p->b.format == MP_I4 && !p->b.packed) return MP_BAD_TYPES;
     if (!scales_apply(p, integers)) return MP_BAD_SCALES;

@@ -6,7 +6,8 @@
 
 MP_SHARED_BEGIN
 
-enum { MP_PACKING_WORK = 1 << 20 }; /* elements from which a second thread pays (November 2026; the CPU is not recorded) */
+/* Elements from which a second thread pays (November 2026; the CPU is not recorded). */
+enum { MP_PACKING_WORK = 1 << 20 };
 
 typedef struct {
     const mp_kernels *kernels;

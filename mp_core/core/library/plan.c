@@ -55,7 +55,7 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->way = way;
     p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
     p->reads_a_in_place = way != MP_WIDER && is_ready(q, p->arithmetic);
-    p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_A_U8 && mp_flips(q->kernels, p)) || q->row_zero);
+    p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
 /* The way of panels beside MC rows of A: multiplied as they are, or copied if there is such a copy and it pays beside

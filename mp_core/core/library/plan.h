@@ -1,5 +1,5 @@
-/* How a product is computed, as data: the way in which kernels read B, the tasks and ranges of K into which it is cut, and
- * the scratch that it needs. One call of a kernel multiplies MC rows of A by a range of K of one panel or
+/* How a product is computed, as data: the way in which kernels read B, the tasks and ranges of K into which it is cut,
+ * and the scratch that it needs. One call of a kernel multiplies MC rows of A by a range of K of one panel or
  * micro-panel, or of rows or columns of B where they lie; see mp_products in kernels/kernels.h. */
 #ifndef MP_PLAN_H
 #define MP_PLAN_H
@@ -8,10 +8,8 @@
 
 MP_SHARED_BEGIN
 
-enum { MP_A_U8 = MP_I4 }; /* uint8 as the format of A, which is never int4 */
-
-/* The way of a product: what kernels read of B (docs/architecture.md). A panel is one of a packed B, or packed into scratch
- * one range of K at a time. */
+/* The way of a product: what kernels read of B (docs/architecture.md). A panel is one of a packed B, or packed into
+ * scratch one range of K at a time. */
 typedef enum {
     MP_PANELS,        /* panels as they were packed */
     MP_IN_TURN,       /* several panels of a packed B in turn, beside one row of A */
@@ -138,8 +136,8 @@ static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
     return p->arithmetic == MP_QUADS && !mp_by_tiles(p) && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
 }
 
-/* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows of
- * the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
+/* The most rows of A in a task beside which panels of B are not decoded (float32: copied) into scratch first: few_rows
+ * of the instruction set; of float16 that of the CPU family if it is less, of an unpacked float32 twice as many. */
 static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const ptrdiff_t few = q->kernels->products[arithmetic]->decoded.few_rows[q->b.format];
     if (q->b.format == MP_F32 && !q->packed) return 2 * few; /* micro-panels are a second copy, after packing */

@@ -29,8 +29,8 @@ ptrdiff_t mp_plan_pooling(void *context, ptrdiff_t sequences, int threads, int r
 void mp_run_pooling(void *context, ptrdiff_t task);
 int mp_pooling_is_large(const void *context);
 
-/* The gradient of the rows of a pooling: `out`, in the format of x, has as many rows; what is in no sequence, and what a
- * sequence skips, gets zeros. The largest element of a column is the first one, NaN if there is one. */
+/* The gradient of the rows of a pooling: `out`, in the format of x, has as many rows; what is in no sequence, and what
+ * a sequence skips, gets zeros. The largest element of a column is the first one, NaN if there is one. */
 typedef struct {
     const mp_kernels *kernels;
     mp_pool how;

@@ -317,8 +317,8 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     if (MP_HAS(KEPT_PLANS)) mp_find_plan(&q, &p->plan);
     else mp_make_plan(&q, &p->plan);
     if (p->plan.arithmetic == MP_QUADS) {
-        g->operands.a_flip = p->a.format == MP_A_U8 ? 0 : 0x80808080u;
-        g->epilogue.a_zero = p->a.format != MP_A_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;
+        g->operands.a_flip = p->a.format == MP_U8 ? 0 : 0x80808080u;
+        g->epilogue.a_zero = p->a.format != MP_U8 && mp_flips(p->kernels, &p->plan) ? 128 : 0;
     }
     if (!p->plan.sums_wanted) p->b.sums = NULL;
     g->shape.k_block = p->plan.k_block;

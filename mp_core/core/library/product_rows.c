@@ -72,7 +72,7 @@ static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char
 static void widen_rows(const mp_product *p, const char *from, ptrdiff_t rs, ptrdiff_t rows, char *to) {
     const ptrdiff_t row_bytes = mp_a_row(&p->plan, p->k) * mp_a_bytes(&p->plan);
     for (; rows > 0; rows--, from += rs, to += row_bytes)
-        p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_A_U8, to);
+        p->kernels->products[p->plan.arithmetic]->widen_row(p->k, from, p->a.format != MP_U8, to);
 }
 
 /* Copy rows of A into scratch as the kernels read them: quantized, gathered, made wider. Rows that are in the type of

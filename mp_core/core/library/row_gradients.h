@@ -1,5 +1,5 @@
-/* The gradients of operations on rows: softmax, log_softmax, layer norm, RMS norm. Elements are widened to float32, computed
- * in float32 and rounded once. */
+/* The gradients of operations on rows: softmax, log_softmax, layer norm, RMS norm. Elements are widened to float32,
+ * computed in float32 and rounded once. */
 #ifndef MP_ROW_GRADIENTS_H
 #define MP_ROW_GRADIENTS_H
 

@@ -1,4 +1,5 @@
-/* Sums over rows in K blocks, as products add them: the gradients of what was added to, or multiplied with, every row. */
+/* Sums over rows in K blocks, as products add them: the gradients of what was added to, or multiplied with, every
+ * row. */
 #ifndef MP_ROW_SUMS_H
 #define MP_ROW_SUMS_H
 
@@ -6,9 +7,9 @@
 
 MP_SHARED_BEGIN
 
-/* out[j] = the sum of x[row][j], x C-contiguous: rows in blocks of MP_BLOCK_WIDE from the front, the sum of each from +0 in
- * the order of rows, and block sums added in order, to before[j] if there is one. So rows that come in several calls of
- * whole blocks give the bits of one call. `before` may be `out`. */
+/* out[j] = the sum of x[row][j], x C-contiguous: rows in blocks of MP_BLOCK_WIDE from the front, the sum of each from
+ * +0 in the order of rows, and block sums added in order, to before[j] if there is one. So rows that come in several
+ * calls of whole blocks give the bits of one call. `before` may be `out`. */
 typedef struct {
     const mp_kernels *kernels;
     int format, size;          /* of x; bytes of an element */

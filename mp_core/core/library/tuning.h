@@ -2,12 +2,12 @@
  *
  * What is a share of a cache is no constant: plan.c takes it from the size of the cache that the machine reports. The
  * values were found in November 2026, those of AMX tiles on a Xeon, the others on Zen 4, some on Zen 5; which ones is
- * not recorded, and none was measured again later. What the special cases that use them gain on Zen 5 and Zen 3, and the
- * command that measures it, is in docs/performance.md.
+ * not recorded, and none was measured again later. What the special cases that use them gain on Zen 5 and Zen 3, and
+ * the command that measures it, is in docs/performance.md.
  *
  * In the names, `packed` is a PackedMatrix whose panels are multiplied as they are, `made` a panel that is packed on
- * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. MR stands for MP_ROWS,
- * its largest value, on every set. */
+ * the fly or decoded, `memory` a B that is taken to come from memory: one larger than half of L2. MR stands for
+ * MP_ROWS, its largest value, on every set. */
 #ifndef MP_TUNING_H
 #define MP_TUNING_H
 
@@ -38,14 +38,15 @@ typedef struct {
     /* Ways. In arrays by arithmetic: wide, pairs, quads. */
     ptrdiff_t in_place_mc[MP_ARITHMETICS]; /* most rows of A in a task for which row-major B is multiplied in place */
     ptrdiff_t in_place_l2_mc;   /* the same of wide, if B fits L2 / 4 and its rows are whole vectors */
-    ptrdiff_t transposed_mc[MP_ARITHMETICS]; /* ... for which transposed B is multiplied piece by piece, and not packed */
-    ptrdiff_t transposed_quads_k; /* transposed_mc[MP_QUADS] rows are allowed only from this K on, for a shorter K at most
-                                   MR rows: each sum of quads is spread over 16 lanes, and adding these at its end
-                                   takes time that only a long K hides */
+    /* ... for which transposed B is multiplied piece by piece, and not packed */
+    ptrdiff_t transposed_mc[MP_ARITHMETICS];
+    ptrdiff_t transposed_quads_k; /* transposed_mc[MP_QUADS] rows are allowed only from this K on, for a shorter K at
+                                     most MR rows: each sum of quads is spread over 16 lanes, and adding these at its
+                                     end takes time that only a long K hides */
     /* Prefetching packed B from memory: rows of A in a task from which the next range of K is prefetched. With
      * fewer rows the multiplications would end before the prefetches do. */
-    ptrdiff_t prefetch_mc[2];      /* ... [0] of panels in the format that the arithmetic multiplies, [1] in another format,
-                                      decoded in registers or into scratch */
+    ptrdiff_t prefetch_mc[2];      /* ... [0] of panels in the format that the arithmetic multiplies, [1] in another
+                                      format, decoded in registers or into scratch */
     /* KC of row-major B, in rows of B, beside at most small_mc rows of A: */
     ptrdiff_t packing_k;        /* ... packed on the fly, or in place beside one row of A */
     ptrdiff_t packing_memory_k; /* ... packed on the fly from memory beside more than MR rows of A; not for AMX tiles,

@@ -14,7 +14,7 @@
             for (i = head; i + MP_LANES <= n; i += MP_LANES) stream_f32(dst + i, LOAD(s + i));                     \
             stream_fence();                                                                                        \
         }                                                                                                          \
-        UNROLL for (; i + MP_LANES <= n; i += MP_LANES) store_f32(dst + i, LOAD(s + i));                           \
+        MP_UNROLL_8 for (; i + MP_LANES <= n; i += MP_LANES) store_f32(dst + i, LOAD(s + i));                      \
         if (i < n) storen_f32(dst + i, TO_F32(LOADN(s + i, n - i)), n - i);                                        \
     }                                                                                                              \
     static void narrow_##FORMAT(const float *src, void *dst, ptrdiff_t n, int mode) {                              \
@@ -29,7 +29,7 @@
             for (i = head; i + MP_LANES <= n; i += MP_LANES) STREAM(d + i, FROM_F32(load_f32(src + i)));           \
             stream_fence();                                                                                        \
         }                                                                                                          \
-        UNROLL for (; i + MP_LANES <= n; i += MP_LANES) STORE(d + i, FROM_F32(load_f32(src + i)));                 \
+        MP_UNROLL_8 for (; i + MP_LANES <= n; i += MP_LANES) STORE(d + i, FROM_F32(load_f32(src + i)));            \
         if (i < n) STOREN(d + i, FROM_F32(clamp_f32(loadn_f32(src + i, n - i), limit)), n - i);                    \
     }
 #include "formats.def"
@@ -52,8 +52,8 @@ static void round_odd(const double *src, float *dst, ptrdiff_t n) {
 }
 
 /* Make NaN quiet in a pair of bf16. pair_part_e4m3fn gives quiet ones already; pair_part_e5m2 keeps signalling ones. */
-V vu32 quiet_e4m3fn(vu32 pair) { return pair; }
-V vu32 quiet_e5m2(vu32 pair) {
+MP_INLINE vu32 quiet_e4m3fn(vu32 pair) { return pair; }
+MP_INLINE vu32 quiet_e5m2(vu32 pair) {
     const vu32 magnitude = set_u32(0x7FFF0000u), infinity = set_u32(0x7F800000u), none = set_u32(0);
     const vu32 first = select_u32(gt_i32(and_u32(shl_u32(pair, 16), magnitude), infinity), set_u32(0x40), none);
     const vu32 second = select_u32(gt_i32(and_u32(pair, magnitude), infinity), set_u32(0x400000u), none);
@@ -81,22 +81,22 @@ MP_TO_BF16(e5m2)
 /* Whether all elements are finite. Widened to f32, Inf and NaN stay what they are. Only their bits without the sign
  * exceed 0x7F7FFFFF, those of the largest finite f32: then the sign bit of the difference, beyond_finite, is set. It is
  * tested once per 1024 elements, so that an array with an infinity is left early. */
-V vu32 beyond_finite(vf32 x) { return sub_u32(set_u32(0x7F7FFFFF), and_u32(as_u32(x), set_u32(0x7FFFFFFF))); }
+MP_INLINE vu32 beyond_finite(vf32 x) { return sub_u32(set_u32(0x7F7FFFFF), and_u32(as_u32(x), set_u32(0x7FFFFFFF))); }
 
-V int any_sign(vu32 x) {
+MP_INLINE int any_sign(vu32 x) {
     uint32_t lane[MP_LANES], all = 0;
     store_u32(lane, x);
     for (int i = 0; i < MP_LANES; i++) all |= lane[i];
     return all >> 31;
 }
 
-#define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                       \
+#define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                 \
     static int all_finite_##FORMAT(const void *x, ptrdiff_t n) {                                                   \
         const CODE *s = x;                                                                                         \
         for (ptrdiff_t i = 0; i < n;) {                                                                            \
             const ptrdiff_t end = i + at_most(n - i, 1024);                                                        \
             vu32 beyond = set_u32(0);                                                                              \
-            for (; i + MP_LANES <= end; i += MP_LANES) beyond = or_u32(beyond, beyond_finite(LOAD(s + i))); \
+            for (; i + MP_LANES <= end; i += MP_LANES) beyond = or_u32(beyond, beyond_finite(LOAD(s + i)));        \
             if (i < end) beyond = or_u32(beyond, beyond_finite(TO_F32(LOADN(s + i, end - i))));                    \
             if (any_sign(beyond)) return 0;                                                                        \
             i = end;                                                                                               \

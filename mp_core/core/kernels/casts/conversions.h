@@ -8,11 +8,11 @@
  *   e4m3fn    1      4        3        7    NaN (0x7F) only: overflow gives NaN, as in ml_dtypes
  */
 
-V vf32 same_f32(vf32 x) { return x; }
+MP_INLINE vf32 same_f32(vf32 x) { return x; }
 
 /* Round to nearest even: add 0x7FFF (just less than half of the last bit kept), and 1 more if that bit is odd; then
  * cut. A NaN is not rounded so: the addition would turn 0x7FFFFFFF into -0. */
-V vu16 bf16_from_f32(vf32 x) {
+MP_INLINE vu16 bf16_from_f32(vf32 x) {
 #ifdef MP_NATIVE_BF16 /* vcvtneps2bf16 does just this, but flushes subnormal numbers */
     if (!any_subnormal(x)) return bf16_of_normal(x);
 #endif
@@ -23,7 +23,7 @@ V vu16 bf16_from_f32(vf32 x) {
 }
 
 /* bf16_from_f32 for results of an arithmetic that flushes subnormal numbers: there are none, so they need no test. */
-V vu16 bf16_of_flushed(vf32 x) {
+MP_INLINE vu16 bf16_of_flushed(vf32 x) {
 #ifdef MP_NATIVE_BF16
     return bf16_of_normal(x);
 #else
@@ -35,7 +35,7 @@ V vu16 bf16_of_flushed(vf32 x) {
  *   normal      shift the fields to their place and add the difference of the biases to the exponent
  *   subnormal   m 2^(1 - bias - mantissa): put m into the mantissa of 2^(1 - bias), which gives 2^(1 - bias) + the
  *               number, and subtract 2^(1 - bias) */
-V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
+MP_INLINE vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const vu32 magnitude = and_u32(u, set_u32((1u << (exponent + mantissa)) - 1));
     const vu32 sign = shl_u32(and_u32(u, set_u32(1u << (exponent + mantissa))), 31 - exponent - mantissa);
@@ -54,7 +54,7 @@ V vf32 widen_code(vu32 u, const int exponent, const int mantissa) {
  * The part of this that does not depend on x is in the addend, beside 2^E; it is even, so ties still go to even.
  * `limit` has the bits of the first number that overflows: all numbers from there on, Inf and NaN included, become its
  * code. */
-V vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_t limit) {
+MP_INLINE vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_t limit) {
     const int shift = 23 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const uint32_t lowest = (uint32_t)(128 - bias) << 23, magnitude = (1u << (exponent + mantissa)) - 1;
     const uint32_t constant = (0u - (lowest >> shift)) & magnitude;
@@ -67,7 +67,7 @@ V vu32 narrow_code(vf32 x, const int exponent, const int mantissa, const uint32_
 }
 
 /* widen_code, for formats with infinities: the codes with the largest exponent are Inf and NaN and get that of f32. */
-V vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
+MP_INLINE vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
     const vf32 x = widen_code(u, exponent, mantissa);
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;
     const vmask special = gt_i32(and_u32(u, set_u32((1u << (exponent + mantissa)) - 1)), set_u32(infinity - 1));
@@ -75,7 +75,7 @@ V vf32 widen_ieee(vu32 u, const int exponent, const int mantissa) {
 }
 
 /* narrow_code, for formats with infinities: what overflows becomes Inf, and NaN a quiet NaN. */
-V vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
+MP_INLINE vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
     const uint32_t infinity = ((1u << exponent) - 1) << mantissa;
     const uint32_t limit = (uint32_t)(127 + (1 << (exponent - 1))) << 23;
     const vu32 code = narrow_code(x, exponent, mantissa, limit);
@@ -84,30 +84,30 @@ V vu32 narrow_ieee(vf32 x, const int exponent, const int mantissa) {
 }
 
 /* A signalling NaN becomes quiet. */
-V vf32 quiet_f32(vf32 x) {
+MP_INLINE vf32 quiet_f32(vf32 x) {
     const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));
     return as_f32(select_u32(nan, or_u32(as_u32(x), set_u32(0x7FC00000)), as_u32(x)));
 }
 
 /* The e4m3fn code in the low byte of each lane, to f32. */
-V vf32 f32_of_e4m3fn(vu32 u) {
+MP_INLINE vf32 f32_of_e4m3fn(vu32 u) {
     const vf32 x = widen_code(u, 4, 3);
     const vmask nan = gt_i32(and_u32(u, set_u32(0x7F)), set_u32(0x7E));
     return as_f32(select_u32(nan, or_u32(as_u32(x), set_u32(0x7FC00000)), as_u32(x)));
 }
 
-V vu8 e4m3fn_from_f32(vf32 x) { return narrow_u8(narrow_code(x, 4, 3, 0x43F00000 /* 480, the code of NaN */)); }
+MP_INLINE vu8 e4m3fn_from_f32(vf32 x) { return narrow_u8(narrow_code(x, 4, 3, 0x43F00000 /* 480, the code of NaN */)); }
 
 #ifdef MP_NATIVE_F16
 
 /* e5m2 is the upper half of f16. The low seven bits of e4m3fn, shifted left by 7, are an f16 of 2^-8 times the value,
  * also for subnormal numbers: the biases are 15 and 7. */
-V vf32 f32_from_e5m2(vu8 h) { return f32_from_f16(shl_u16(u16_from_u8(h), 8)); }
+MP_INLINE vf32 f32_from_e5m2(vu8 h) { return f32_from_f16(shl_u16(u16_from_u8(h), 8)); }
 
 /* x is rounded by an addition as in narrow_code, here of 1.5 * 2^E, which serves both signs of x. That is subtracted
  * again; what is left is exact in f16, whose conversion handles overflow and NaN. The difference has lost the sign of
  * a zero, which is put back. */
-V vu8 e5m2_from_f32(vf32 x) {
+MP_INLINE vu8 e5m2_from_f32(vf32 x) {
     const vu32 sign = and_u32(as_u32(x), set_u32(0x80000000u)), exponent = and_u32(as_u32(x), set_u32(0x7F800000));
     const vu32 e = min_u32(max_u32(exponent, set_u32(113u << 23)), set_u32(143u << 23)); /* 2^-14 to 2^16 */
     const vf32 addend = as_f32(add_u32(e, set_u32((21u << 23) + (1u << 22))));
@@ -115,7 +115,7 @@ V vu8 e5m2_from_f32(vf32 x) {
     return high_u8(f16_from_f32(as_f32(or_u32(as_u32(rounded), sign))));
 }
 
-V vf32 f32_from_e4m3fn(vu8 h) {
+MP_INLINE vf32 f32_from_e4m3fn(vu8 h) {
     const vu16 u = u16_from_u8(h), t = and_u16(u, set_u16(0x7F)), sign = shl_u16(and_u16(u, set_u16(0x80)), 8);
     const vf32 x = mul_f32(f32_from_f16(or_u16(sign, shl_u16(t, 7))), set_f32(256.0f));
     return as_f32(select_u32(eq_u16(t, set_u16(0x7F)), or_u32(as_u32(x), set_u32(0x7FC00000)), as_u32(x)));
@@ -123,19 +123,19 @@ V vf32 f32_from_e4m3fn(vu8 h) {
 
 #else
 
-V vf32 f32_from_f16(vu16 h) { return quiet_f32(widen_ieee(widen_u16(h), 5, 10)); }
-V vf32 load_f16_as_f32(const void *p) { return f32_from_f16(load_u16(p)); }
-V vu16 f16_from_f32(vf32 x) { return narrow_u16(narrow_ieee(x, 5, 10)); }
-V vf32 f32_from_e5m2(vu8 h) { return quiet_f32(widen_ieee(widen_u8(h), 5, 2)); }
-V vu8 e5m2_from_f32(vf32 x) { return narrow_u8(narrow_ieee(x, 5, 2)); }
-V vf32 f32_from_e4m3fn(vu8 h) { return f32_of_e4m3fn(widen_u8(h)); }
+MP_INLINE vf32 f32_from_f16(vu16 h) { return quiet_f32(widen_ieee(widen_u16(h), 5, 10)); }
+MP_INLINE vf32 load_f16_as_f32(const void *p) { return f32_from_f16(load_u16(p)); }
+MP_INLINE vu16 f16_from_f32(vf32 x) { return narrow_u16(narrow_ieee(x, 5, 10)); }
+MP_INLINE vf32 f32_from_e5m2(vu8 h) { return quiet_f32(widen_ieee(widen_u8(h), 5, 2)); }
+MP_INLINE vu8 e5m2_from_f32(vf32 x) { return narrow_u8(narrow_ieee(x, 5, 2)); }
+MP_INLINE vf32 f32_from_e4m3fn(vu8 h) { return f32_of_e4m3fn(widen_u8(h)); }
 
 #endif
 
 /* The 16 elements at p, as load_f16_as_f32 has them. */
-V vf32 load_bf16_as_f32(const void *p) { return f32_from_bf16(load_u16(p)); }
-V vf32 load_e4m3fn_as_f32(const void *p) { return f32_from_e4m3fn(load_u8(p)); }
-V vf32 load_e5m2_as_f32(const void *p) { return f32_from_e5m2(load_u8(p)); }
+MP_INLINE vf32 load_bf16_as_f32(const void *p) { return f32_from_bf16(load_u16(p)); }
+MP_INLINE vf32 load_e4m3fn_as_f32(const void *p) { return f32_from_e4m3fn(load_u8(p)); }
+MP_INLINE vf32 load_e5m2_as_f32(const void *p) { return f32_from_e5m2(load_u8(p)); }
 
 /* x clamped to [-limit, limit]; NaN stays NaN. */
-V vf32 clamp_f32(vf32 x, vf32 limit) { return min_f32(limit, max_f32(sub_f32(set_f32(-0.0f), limit), x)); }
+MP_INLINE vf32 clamp_f32(vf32 x, vf32 limit) { return min_f32(limit, max_f32(sub_f32(set_f32(-0.0f), limit), x)); }

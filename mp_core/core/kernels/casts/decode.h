@@ -15,7 +15,7 @@ MP_OUTLINED vf32 wide_part_i4(vu32 word, const int s) {
 }
 
 /* Two f32 as a pair of bf16, exactly: they have at most 8 significant bits, so their low 16 bits are zero. */
-V vu32 as_pair(vf32 first, vf32 second) {
+MP_INLINE vu32 as_pair(vf32 first, vf32 second) {
     return or_u32(shr_u32(as_u32(first), 16), and_u32(as_u32(second), set_u32(0xFFFF0000u)));
 }
 

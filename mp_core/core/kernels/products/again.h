@@ -7,14 +7,14 @@ typedef struct {
     ptrdiff_t lda, stride;        /* bytes from one row of a to the next; from one row of B to the next, if in place */
 } place;
 
-V void load_sums(vf32 (*c)[MOST_VECTORS], const char *at, ptrdiff_t ld, const int rows, const int vectors) {
-    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-        UNROLL for (int j = 0; j < vectors; j++) c[i][j] = load_f32((const void *)(at + j * MP_LANES * 4));
+MP_INLINE void load_sums(vf32 (*c)[MOST_VECTORS], const char *at, ptrdiff_t ld, const int rows, const int vectors) {
+    MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = load_f32((const void *)(at + j * MP_LANES * 4));
 }
 
-V void store_sums(vf32 (*c)[MOST_VECTORS], char *at, ptrdiff_t ld, const int rows, const int vectors) {
-    UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-        UNROLL for (int j = 0; j < vectors; j++) store_f32((void *)(at + j * MP_LANES * 4), c[i][j]);
+MP_INLINE void store_sums(vf32 (*c)[MOST_VECTORS], char *at, ptrdiff_t ld, const int rows, const int vectors) {
+    MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) store_f32((void *)(at + j * MP_LANES * 4), c[i][j]);
 }
 
 /* A register block over `k` elements of one K block, with its sums in memory. */
@@ -27,7 +27,7 @@ typedef struct {
 } again_block;
 
 /* Whether results of a kind have to be watched: see flushing.h. */
-V int is_watched(const int kind) {
+MP_INLINE int is_watched(const int kind) {
 #ifdef MP_WATCHES_FLUSHING
     return kinds[kind].arithmetic == MP_PAIRS;
 #else
@@ -37,13 +37,15 @@ V int is_watched(const int kind) {
 }
 
 /* x y, and x y + z, as the arithmetic of a kind flushes. */
-V vf32 mul_of_kind(vf32 x, vf32 y, const int kind) { return is_watched(kind) ? mul_flushing(x, y) : mul_f32(x, y); }
-V vf32 fma_of_kind(vf32 x, vf32 y, vf32 z, const int kind) {
+MP_INLINE vf32 mul_of_kind(vf32 x, vf32 y, const int kind) {
+    return is_watched(kind) ? mul_flushing(x, y) : mul_f32(x, y);
+}
+MP_INLINE vf32 fma_of_kind(vf32 x, vf32 y, vf32 z, const int kind) {
     return is_watched(kind) ? fma_flushing(x, y, z) : fma_f32(x, y, z);
 }
 
 /* Begin to watch: forget what was flushed before. */
-V void watch(const int kind) {
+MP_INLINE void watch(const int kind) {
 #ifdef MP_WATCHES_FLUSHING
     if (is_watched(kind)) mp_has_flushed();
 #else
@@ -52,11 +54,11 @@ V void watch(const int kind) {
 }
 
 /* Whether a result was flushed since watch(), after all of the sums c have been computed. */
-V int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int rows, const int vectors) {
+MP_INLINE int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int rows, const int vectors) {
 #ifdef MP_WATCHES_FLUSHING
     if (!is_watched(kind)) return 0;
-    UNROLL16 for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < vectors; j++) {
+    MP_UNROLL_16 for (int i = 0; i < rows; i++)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
             vf32 sum = c[i][j];
             __asm__ volatile("" : "+m"(sum)); /* is not moved beyond the next volatile asm, which reads the status */
             c[i][j] = sum;
@@ -70,7 +72,7 @@ V int has_flushed(vf32 (*c)[MOST_VECTORS], const int kind, const int rows, const
 
 /* Add the products of pairs to the sums, flushing after rounding. It is slow, and rare: a product or a sum was below
  * 2^-126. */
-V void add_again(const again_block *t, const int kind) {
+MP_INLINE void add_again(const again_block *t, const int kind) {
     enum { PAIRS_OF_GROUP = 4 }; /* at most: 8 elements */
     const int group = group_of(kind);
     const char *b = t->at.b;
@@ -81,7 +83,7 @@ V void add_again(const again_block *t, const int kind) {
             for (int j = 0; j < t->vectors; j++) {
                 float *const to = (float *)(t->sums + i * t->ld) + j * MP_LANES;
                 vf32 sum = load_f32(to);
-                UNROLL for (int part = 0; part < group / 2; part++) {
+                MP_UNROLL_8 for (int part = 0; part < group / 2; part++) {
                     if (p + 2 * part >= t->k) continue;
                     const vu32 x = set_u32(pairs[part]), odd = set_u32(0xFFFF0000u);
                     const vu32 y = as_u32(load_b(b + j * vector_bytes(kind), t->at.stride, kind, part));
@@ -97,7 +99,7 @@ V void add_again(const again_block *t, const int kind) {
     static __attribute__((noinline, unused)) void add_again_##NAME(const again_block *t) { add_again(t, KIND_##NAME); }
 #include "products/kinds.def"
 
-V void multiply_again(const again_block *t, const int kind) {
+MP_INLINE void multiply_again(const again_block *t, const int kind) {
     switch (kind) {
 #define MP_KIND(NAME, ...) case KIND_##NAME: add_again_##NAME(t); break;
 #include "products/kinds.def"

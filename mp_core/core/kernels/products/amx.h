@@ -27,7 +27,7 @@ typedef struct {
 _Static_assert(sizeof(tile_shapes) == 64, "as the processor reads it");
 
 /* Set the shapes of the AMX tiles for `rows` <= TILE_ROWS rows of a. This clears all of them. */
-V void shape_tiles(ptrdiff_t rows) {
+MP_INLINE void shape_tiles(ptrdiff_t rows) {
     tile_shapes shapes = {.palette = 1};
     const uint8_t upper = (uint8_t)at_most(rows, TILE), lower = (uint8_t)(rows > TILE ? rows - TILE : upper);
     for (int t = 0; t < 8; t++) shapes.row_bytes[t] = DEPTH, shapes.rows[t] = t == 2 || t == 3 ? lower : TILE;
@@ -49,17 +49,18 @@ typedef struct {
 } part_epilogue;
 
 /* Run that epilogue. */
-V void put_rows(const part_epilogue *e, const int pairs) {
+MP_INLINE void put_rows(const part_epilogue *e, const int pairs) {
     const part_epilogue here = *e;
     for (ptrdiff_t i = 0; i < here.rows; i++) {
         const int32_t *const sums = here.sums + i * MP_PANEL;
         char *const out = here.out + i * here.ldo;
         const vf32 scale = set_f32(here.row_scale[i * here.row_stride]);
-        UNROLL for (int v = 0; v < 4; v++) {
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) {
             if (v >= here.vectors) break;
             const vu32 sum = load_u32(sums + v * MP_LANES);
             const vf32 x = mul_f32(pairs ? as_f32(sum) : f32_from_i32(sum), scale);
-            const vf32 y = add_f32(mul_f32(x, load_f32(here.col_scale + v * MP_LANES)), load_f32(here.bias + v * MP_LANES));
+            const vf32 y
+                = add_f32(mul_f32(x, load_f32(here.col_scale + v * MP_LANES)), load_f32(here.bias + v * MP_LANES));
             if (pairs && here.narrow) store_u16((uint16_t *)out + v * MP_LANES, bf16_of_flushed(y));
             else store_f32((float *)out + v * MP_LANES, y);
         }
@@ -81,8 +82,8 @@ typedef struct {
 } tile_part;
 
 /* Multiply DEPTH bytes along K. lda and b_stride are in bytes. */
-V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride, const int is_signed, const int pairs,
-                 const int high, const int vectors) {
+MP_INLINE void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride, const int is_signed,
+                         const int pairs, const int high, const int vectors) {
 #define MP_DOT(SUMS, A, B)                            \
     do {                                              \
         if (pairs) _tile_dpbf16ps(SUMS, A, B);        \
@@ -113,7 +114,7 @@ V void tile_step(const char *a, ptrdiff_t lda, const char *b, ptrdiff_t b_stride
 }
 
 /* Multiply a part over the range of K, run the epilogue of the part before, and store the sums. */
-V void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int high, const int vectors) {
+MP_INLINE void multiply_part(const mp_gemm *g, tile_part *t, const int pairs, const int high, const int vectors) {
     const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, b_stride = g->operands.b_stride;
     const int is_signed = g->operands.a_flip != 0;
     const char *a = t->a;
@@ -165,10 +166,10 @@ static const part_kernel multiply_parts[2][2][4] = {
 /* Rows and vectors of columns of a part. */
 typedef struct { ptrdiff_t rows, vectors; } tile_shape;
 
-V int has_zeros(const mp_gemm *g) { return g->epilogue.col_sum || g->epilogue.row_sum; }
+MP_INLINE int has_zeros(const mp_gemm *g) { return g->epilogue.col_sum || g->epilogue.row_sum; }
 
 /* Copy the scales and bias of the columns, or 1 and -0 if there are none. */
-V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
+MP_INLINE void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
     for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES) {
         store_f32(col_scale + j, g->epilogue.col_scale ? load_f32(g->epilogue.col_scale + j) : set_f32(1.0f));
         store_f32(bias + j, g->epilogue.bias ? load_f32(g->epilogue.bias + j) : set_f32(-0.0f));
@@ -176,14 +177,14 @@ V void copy_columns(const mp_gemm *g, float *col_scale, float *bias) {
 }
 
 /* Copy what whole AMX tiles leave of K: `left` bytes of each row of a, to rows of zeros, and as much of a panel. */
-V void copy_last_a(const char *from, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t left, char *last_a) {
+MP_INLINE void copy_last_a(const char *from, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t left, char *last_a) {
     for (ptrdiff_t i = 0; i < rows; i++)
         for (ptrdiff_t at = 0; at < left; at += MP_LANES)
             store_u8((uint8_t *)last_a + i * DEPTH + at,
                      loadn_u8((const uint8_t *)from + i * stride + at, at_most(left - at, MP_LANES)));
 }
 
-V void copy_last_b(const mp_gemm *g, ptrdiff_t whole, ptrdiff_t left, char *last_b) {
+MP_INLINE void copy_last_b(const mp_gemm *g, ptrdiff_t whole, ptrdiff_t left, char *last_b) {
     memset(last_b, 0, TILE * MP_PANEL * 4);
     for (ptrdiff_t p = 0; 4 * p < left; p++)
         memcpy(last_b + p * MP_PANEL * 4, (const char *)g->operands.b + (whole / 4 + p) * g->operands.b_stride,
@@ -191,7 +192,8 @@ V void copy_last_b(const mp_gemm *g, ptrdiff_t whole, ptrdiff_t left, char *last
 }
 
 /* sums = block * scale if it is the first K block, else sums + block * scale by fused multiply-adds. */
-V void add_scaled(const float *block, const float *scale, float *sums, const tile_shape *shape, const int first) {
+MP_INLINE void add_scaled(const float *block, const float *scale, float *sums, const tile_shape *shape,
+                          const int first) {
     for (ptrdiff_t i = 0; i < shape->rows; i++)
         for (ptrdiff_t j = 0; j < shape->vectors * MP_LANES; j += MP_LANES) {
             const vf32 x = load_f32(block + i * MP_PANEL + j), s = load_f32(scale + j);
@@ -200,9 +202,9 @@ V void add_scaled(const float *block, const float *scale, float *sums, const til
         }
 }
 
-/* Multiply a part of pairs whose K blocks have scales. The sums of one K block after the other go to memory and, scaled,
- * to those of the blocks before. The range is whole K blocks, and the end of K; or it lies in one K block, whose partial
- * sums calls hand on. */
+/* Multiply a part of pairs whose K blocks have scales. The sums of one K block after the other go to memory and,
+ * scaled, to those of the blocks before. The range is whole K blocks, and the end of K; or it lies in one K block,
+ * whose partial sums calls hand on. */
 static __attribute__((noinline)) void multiply_scaled_blocks(const mp_gemm *g, tile_part *t, const tile_shape *shape) {
     _Alignas(64) float block[TILE_ROWS * MP_PANEL];
     const mp_accumulators *const sums = &g->accumulators;
@@ -227,13 +229,14 @@ static __attribute__((noinline)) void multiply_scaled_blocks(const mp_gemm *g, t
 /* Multiply all rows of the call, TILE_ROWS at a time, part by part. If nothing is done to the sums (as_they_are), AMX
  * tiles are stored in the result; if there are scales and bias only (scaled), part_epilogue does it; else the epilogue
  * of epilogue.h. */
-V void multiply_tiles(const mp_gemm *g, const int pairs) {
+MP_INLINE void multiply_tiles(const mp_gemm *g, const int pairs) {
     static const float one = 1;
     _Alignas(64) int32_t local[TILE_ROWS * MP_PANEL];
     _Alignas(64) char last_a[TILE_ROWS * DEPTH], last_b[TILE * MP_PANEL * 4];
     _Alignas(64) float col_scale[MP_PANEL], bias[MP_PANEL];
     const int blocks_have_scales = pairs && g->accumulators.block_scale;
-    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size, vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
+    const ptrdiff_t size = pairs ? 2 : 1, lda = g->operands.lda * size,
+                    vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t whole = g->shape.k * size / DEPTH * DEPTH, left = g->shape.k * size - whole; /* bytes */
     const int linear = g->accumulators.last && g->shape.n % MP_LANES == 0 && is_linear(g) && !has_zeros(g)
                        && !blocks_have_scales;

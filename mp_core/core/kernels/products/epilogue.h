@@ -1,7 +1,7 @@
 /* The epilogue: zero points, scales, bias, activation, residual, one narrowing. Each is a pass over accumulators: those
- * of the rows of one register block by the columns of the call. If the call has one panel, the accumulators are in the L1
- * cache: at most 6 x 64 sums (1.5 KiB); of a transposed B up to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB). If
- * they are all NC columns (in place, M <= MR), the accumulators are in the L2 cache. What is not asked for costs
+ * of the rows of one register block by the columns of the call. If the call has one panel, the accumulators are in the
+ * L1 cache: at most 6 x 64 sums (1.5 KiB); of a transposed B up to 24 rows (6 KiB), by AMX tiles up to 32 rows (8 KiB).
+ * If they are all NC columns (in place, M <= MR), the accumulators are in the L2 cache. What is not asked for costs
  * nothing. A micro-kernel can do the first steps, or all of them, in registers. */
 
 /* How much of the epilogue takes place in registers: nothing, scales and bias, or everything. */
@@ -14,7 +14,7 @@ typedef enum { IN_MEMORY, SCALED_IN_REGISTERS, IN_REGISTERS } epilogue_place;
 #define LEFT at_most(g->shape.n - j, MP_LANES)
 
 /* Subtract the share of the zero points: sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za). */
-V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+MP_INLINE void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {
         vu32 x = load_u32(AT);
@@ -33,7 +33,8 @@ V void subtract_zeros(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows
 
 /* Scales and bias. The sums are integers or floats; the results are stored in `out` if `straight`, else in the place of
  * the sums. mul_flushing serves all kinds: where nothing is flushed, it gives what mul_f32 gives. */
-V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers, int straight) {
+MP_INLINE void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers,
+                               int straight) {
     const mp_epilogue *const e = &g->epilogue;
     MP_EACH_VECTOR {
         vf32 x = integers ? f32_from_i32(load_u32(AT)) : load_f32((const void *)AT);
@@ -47,7 +48,7 @@ V void scale_and_shift(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t row
     }
 }
 
-V void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+MP_INLINE void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     switch (e->residual_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
@@ -62,7 +63,7 @@ V void add_residual(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) 
     }
 }
 
-V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+MP_INLINE void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     switch (e->out_format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                   \
@@ -82,7 +83,7 @@ V void narrow_rows(const mp_gemm *g, const void *sums, ptrdiff_t i0, ptrdiff_t r
 }
 
 /* What is left of the epilogue after scales and bias. */
-V void activate_add_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
+MP_INLINE void activate_add_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows) {
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t ld = g->accumulators.ld, first = i0 * e->ldo;
     if (e->activation != MP_LINEAR) {
@@ -96,7 +97,7 @@ V void activate_add_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t
     narrow_rows(g, sums, i0, rows);
 }
 
-V void scale_activate_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
+MP_INLINE void scale_activate_narrow(const mp_gemm *g, void *sums, ptrdiff_t i0, ptrdiff_t rows, const int integers) {
     const mp_epilogue *const e = &g->epilogue;
     const int straight = e->out_format == MP_F32 && e->activation == MP_LINEAR && !e->residual;
     if (integers || e->row_scale || e->col_scale || e->bias) {
@@ -126,7 +127,7 @@ static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, voi
     scale_activate_narrow(g, sums, i0, rows, 1);
 }
 
-V int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }
+MP_INLINE int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }
 
 #undef MP_EACH_VECTOR
 #undef AT

@@ -4,17 +4,17 @@
  * overflows, the result is not small. (A sum of two floats needs none of this: below 2^-126 it is exact.) */
 #ifdef MP_WATCHES_FLUSHING
 
-V vf32 flushed_after_rounding(vf32 result, vf32 scaled) {
+MP_INLINE vf32 flushed_after_rounding(vf32 result, vf32 scaled) {
     const vu32 bits = as_u32(scaled), magnitude = and_u32(bits, set_u32(0x7FFFFFFF));
     const vmask smallest = gt_i32(set_u32(1), xor_u32(magnitude, set_u32((127 - 102) << 23)));
     const vu32 restored = or_u32(xor_u32(bits, magnitude) /* sign */, set_u32(1 << 23));
     return as_f32(select_u32(smallest, restored, as_u32(result)));
 }
 
-V vf32 mul_flushing(vf32 x, vf32 y) {
+MP_INLINE vf32 mul_flushing(vf32 x, vf32 y) {
     return flushed_after_rounding(mul_f32(x, y), mul_f32(mul_f32(x, set_f32(0x1p24f)), y));
 }
-V vf32 fma_flushing(vf32 x, vf32 y, vf32 z) {
+MP_INLINE vf32 fma_flushing(vf32 x, vf32 y, vf32 z) {
     const vf32 up = set_f32(0x1p24f);
     return flushed_after_rounding(fma_f32(x, y, z), fma_f32(mul_f32(x, up), y, mul_f32(z, up)));
 }

@@ -1,31 +1,36 @@
 /* One row of A by several whole packed panels that come from memory: two groups of each in turn, so that the hardware
- * prefetchers follow as many streams as there are panels. One stream alone leaves a core of AVX2 below its bandwidth (Zen
- * 3: 19 of 30 GB/s; docs/performance.md). The sums of all columns do not fit the registers, and stay in the L1 cache. Those of
- * a column are added in the same order as by a micro-kernel. */
+ * prefetchers follow as many streams as there are panels. One stream alone leaves a core of AVX2 below its bandwidth
+ * (Zen 3: 19 of 30 GB/s; docs/performance.md). The sums of all columns do not fit the registers, and stay in the L1
+ * cache. Those of a column are added in the same order as by a micro-kernel. */
 #ifdef MP_PANELS_IN_TURN
 enum { GROUPS_IN_TURN = 2 };
 
 /* Add the products of `groups` groups of each panel to the partial sums. b_stride: bytes from one panel to the next. */
-V void multiply_groups_in_turn(const mp_gemm *g, const char *a, const char *b, float *partial, const int kind, const int groups) {
+MP_INLINE void multiply_groups_in_turn(const mp_gemm *g, const char *a, const char *b, float *partial, const int kind,
+                                       const int groups) {
     factor factors[GROUPS_IN_TURN];
-    UNROLL for (int p = 0; p < groups; p++) factors[p] = factor_of_a(g, a + p * group_of(kind) * size_of_a(kind), kind);
+    MP_UNROLL_8 for (int p = 0; p < groups; p++)
+        factors[p] = factor_of_a(g, a + p * group_of(kind) * size_of_a(kind), kind);
     for (ptrdiff_t panel = 0; panel < g->shape.n; panel += MP_PANEL, b += g->operands.b_stride)
-        UNROLL for (int j = 0; j < MP_PANEL; j += MP_LANES) {
+        MP_UNROLL_8 for (int j = 0; j < MP_PANEL; j += MP_LANES) {
             vf32 c = load_f32(partial + panel + j);
-            UNROLL for (int p = 0; p < groups; p++)
-                c = dot(c, factors[p], load_b(b + (p * MP_PANEL + j) * (vector_bytes(kind) / MP_LANES), 0, kind, 0), kind);
+            MP_UNROLL_8 for (int p = 0; p < groups; p++)
+                c = dot(c, factors[p], load_b(b + (p * MP_PANEL + j) * (vector_bytes(kind) / MP_LANES), 0, kind, 0),
+                        kind);
             store_f32(partial + panel + j, c);
         }
 }
 
 /* Multiply the elements start to end - 1 along K, of one K block. */
-V void multiply_block_of_panels(const mp_gemm *g, float *partial, ptrdiff_t start, ptrdiff_t end, const int kind) {
+MP_INLINE void multiply_block_of_panels(const mp_gemm *g, float *partial, ptrdiff_t start, ptrdiff_t end,
+                                        const int kind) {
     const int group = group_of(kind);
     const ptrdiff_t group_bytes = vector_bytes(kind) / MP_LANES * MP_PANEL, a_bytes = group * size_of_a(kind);
     const char *a = (const char *)g->operands.a + start * size_of_a(kind);
     const char *b = (const char *)g->operands.b + start / group * group_bytes;
     ptrdiff_t groups = (end - start) / group;
-    for (; groups >= GROUPS_IN_TURN; groups -= GROUPS_IN_TURN, a += GROUPS_IN_TURN * a_bytes, b += GROUPS_IN_TURN * group_bytes)
+    for (; groups >= GROUPS_IN_TURN;
+         groups -= GROUPS_IN_TURN, a += GROUPS_IN_TURN * a_bytes, b += GROUPS_IN_TURN * group_bytes)
         multiply_groups_in_turn(g, a, b, partial, kind, GROUPS_IN_TURN);
     if (groups) multiply_groups_in_turn(g, a, b, partial, kind, 1), a += a_bytes, b += group_bytes;
     if ((end - start) % group) {
@@ -35,7 +40,7 @@ V void multiply_block_of_panels(const mp_gemm *g, float *partial, ptrdiff_t star
     }
 }
 
-V void multiply_panels_in_turn(const mp_gemm *g, const int kind) {
+MP_INLINE void multiply_panels_in_turn(const mp_gemm *g, const int kind) {
     _Alignas(64) float sums[MP_PANELS_IN_TURN * MP_PANEL], partial[MP_PANELS_IN_TURN * MP_PANEL];
     for (ptrdiff_t start = 0; start < g->shape.k; start += g->shape.k_block) {
         float *const block = start ? partial : sums;

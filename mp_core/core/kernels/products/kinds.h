@@ -21,14 +21,16 @@ static const product_kind kinds[] = {
 #include "products/kinds.def"
 };
 
-V int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
+MP_INLINE int is_integer(const int kind) { return kinds[kind].arithmetic == MP_QUADS; }
 
 /* Bytes of an element of A as the kernel reads it, and of an element of an array B. */
-V ptrdiff_t size_of_a(const int kind) { return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2; }
-V int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
+MP_INLINE ptrdiff_t size_of_a(const int kind) {
+    return kinds[kind].arithmetic == MP_WIDE ? 4 : is_integer(kind) ? 1 : 2;
+}
+MP_INLINE int size_of_b(const int kind) { return (int)mp_element_bytes[kinds[kind].format]; }
 
 /* Whether b is octs: groups of eight bytes, of which one multiplication takes two columns beside two rows of a. */
-V int is_octs(const int kind) {
+MP_INLINE int is_octs(const int kind) {
 #ifdef MP_NATIVE_OCTS
     return kind == KIND_octs_s8 || kind == KIND_octs_u8;
 #else
@@ -37,23 +39,23 @@ V int is_octs(const int kind) {
 #endif
 }
 
-/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. (Octs are
- * multiplied whole: multiply_octs.) */
-V int group_of(const int kind) { return is_octs(kind) ? MP_OCT : (int)mp_group[kinds[kind].format]; }
-V int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
+/* Elements along K in a group of b, and in a part of a group, which one multiplication takes: 1 (wide), 2 or 4. (Octs
+ * are multiplied whole: multiply_octs.) */
+MP_INLINE int group_of(const int kind) { return is_octs(kind) ? MP_OCT : (int)mp_group[kinds[kind].format]; }
+MP_INLINE int part_of(const int kind) { return 4 / (int)size_of_a(kind); }
 
 /* Bytes of 16 columns: of 16 groups in a panel, or of 16 elements in a row of B if it is read in place only. */
-V ptrdiff_t vector_bytes(const int kind) {
+MP_INLINE ptrdiff_t vector_bytes(const int kind) {
     const mp_format format = kinds[kind].format;
     if (is_octs(kind)) return MP_LANES * MP_OCT;
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
 }
 
 /* Rows of a register block, at most. */
-V int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
+MP_INLINE int rows_of(const int kind) { return kinds[kind].rows < MP_MR ? kinds[kind].rows : MP_MR; }
 
 /* Whether the bytes of a and b are those of int16. */
-V int is_int16(const int kind) {
+MP_INLINE int is_int16(const int kind) {
 #ifdef MP_WIDENS
     return kind == KIND_words_i16;
 #else
@@ -62,9 +64,9 @@ V int is_int16(const int kind) {
 #endif
 }
 
-/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Only wide_f32 does, which multiplies
- * pairs that were made wider too; for two of words_i16 there are not enough registers. */
-V int has_two_groups(const int kind) {
+/* 1 if an iteration of the micro-kernel's loop along K multiplies two groups, else 0. Only wide_f32 does, which
+ * multiplies pairs that were made wider too; for two of words_i16 there are not enough registers. */
+MP_INLINE int has_two_groups(const int kind) {
 #ifdef MP_TWO_GROUPS
     return MP_HAS(TWO_GROUPS_IN_AN_ITERATION) && kinds[kind].format == MP_F32;
 #else
@@ -73,12 +75,12 @@ V int has_two_groups(const int kind) {
 #endif
 }
 
-/* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers allow
- * it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one cache line,
- * far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode float8, int8 or int4
- * to floats, which gain little by it; those in place, where one row has multiply_one_row; and words_i16 and octs, which
- * are for many rows. */
-V int vectors_of(const int kind, const int rows) {
+/* Vectors of columns in a register block of so many rows, at most. Blocks of few rows are wider where the registers
+ * allow it: else they have too few sums to hide the latency of a multiplication, and each of their reads of B is one
+ * cache line, far from the last one, which the hardware prefetchers do not follow. Not wider are those that decode
+ * float8, int8 or int4 to floats, which gain little by it; those in place, where one row has multiply_one_row; and
+ * words_i16 and octs, which are for many rows. */
+MP_INLINE int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
     const int decodes = group_of(kind) > 2 && !is_integer(kind);
     if (MP_NR_VECTORS == 4 || decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
@@ -91,7 +93,7 @@ V int vectors_of(const int kind, const int rows) {
  * place */
 
 #define MP_LOAD(NAME, FROM_WORD)                                        \
-    V vf32 NAME(const char *p, ptrdiff_t stride, const int part) {      \
+    MP_INLINE vf32 NAME(const char *p, ptrdiff_t stride, const int part) {      \
         (void)stride, (void)part;                                       \
         const vu32 word = load_u32(p);                                  \
         return FROM_WORD;                                               \
@@ -108,27 +110,27 @@ MP_LOAD(load_pair_i8, as_f32(pair_part_i8(word, part)))
 MP_LOAD(load_pair_i4, as_f32(pair_part_i4(word, part)))
 #undef MP_LOAD
 
-V vf32 load_halves(const char *p, ptrdiff_t stride, const int part) {
+MP_INLINE vf32 load_halves(const char *p, ptrdiff_t stride, const int part) {
     (void)stride, (void)part;
     return load_f16_as_f32(p);
 }
 
-V vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
+MP_INLINE vf32 load_two_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
     return as_f32(or_u32(load_u16_as_u32(p), shl_u32(load_u16_as_u32(p + stride), 16)));
 }
 
 /* Signed bytes as products in place take them: b ^ 0x80 = b + 128, unsigned, or as they are. */
-V vu32 bytes_in_place(vu32 b) { return MP_FLIPS ? xor_u32(b, set_u32(0x80808080u)) : b; }
+MP_INLINE vu32 bytes_in_place(vu32 b) { return MP_FLIPS ? xor_u32(b, set_u32(0x80808080u)) : b; }
 
 /* Four rows of int8, interleaved into groups. */
-V vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
+MP_INLINE vf32 load_four_rows(const char *p, ptrdiff_t stride, const int part) {
     (void)part;
     const vu32 word = interleave_u8(load_u8(p), load_u8(p + stride), load_u8(p + 2 * stride), load_u8(p + 3 * stride));
     return as_f32(bytes_in_place(word));
 }
 
-V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
+MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
     switch (kind) {
 #define MP_KIND(NAME, ARITHMETIC, FORMAT, LAYOUTS, ROWS, AT_ONCE, LOAD) \
     case KIND_##NAME: return LOAD(p, stride, part);
@@ -141,7 +143,7 @@ V vf32 load_b(const char *p, ptrdiff_t stride, const int kind, const int part) {
  * of __m512i in memory instead of in registers. */
 
 /* Whether a and b are multiplied as signed bytes, without making either unsigned by ^ 0x80. */
-V int is_signed(const int kind) {
+MP_INLINE int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
     return kind == KIND_quads_s8 || kind == KIND_quads_in_place;
 #else
@@ -151,16 +153,16 @@ V int is_signed(const int kind) {
 }
 
 /* The elements of a that one multiplication takes: a part of a group. */
-V factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
+MP_INLINE factor factor_of_a(const mp_gemm *g, const void *p, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return wide_factor(p);
     if (kinds[kind].arithmetic == MP_PAIRS) return pair_factor(p);
     return quad_factor(p, MP_FLIPS && kinds[kind].layouts == PACKED && !is_int16(kind) ? g->operands.a_flip : 0);
 }
 
-/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed. The
- * epilogue subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b that
- * a + 128 would need. */
-V vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
+/* sum + a b. Of integers in place, a is the signed factor and b ^ 0x80 = b + 128 the unsigned one, unless is_signed.
+ * The epilogue subtracts 128 times the sums of the rows of a, which cost less here than the sums of the columns of b
+ * that a + 128 would need. */
+MP_INLINE vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
     if (kinds[kind].arithmetic == MP_WIDE) return fma_factor(sum, a, b);
     if (kinds[kind].arithmetic == MP_PAIRS) return dot_bf16_factor(sum, a, as_u32(b));
 #ifdef MP_WIDENS
@@ -174,18 +176,19 @@ V vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
     return as_f32(dot_u8s8_factor(as_u32(sum), a, as_u32(b)));
 }
 
-V vf32 add(vf32 a, vf32 b, const int kind) {
+MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {
     return is_integer(kind) ? as_f32(add_u32(as_u32(a), as_u32(b))) : add_f32(a, b);
 }
 
 /* What the partial sums of the 16 columns from `column` on start with. */
-V vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
+MP_INLINE vf32 start_at(const mp_gemm *g, ptrdiff_t column, const int kind) {
     if (is_integer(kind) && g->accumulators.init) return load_f32((const void *)(g->accumulators.init + column));
     return set_f32(0.0f);
 }
 
 /* What is left of the epilogue, on sums in memory: `rows` rows from number `row` on of the result. */
-V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind, epilogue_place place) {
+MP_INLINE void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows, const int kind,
+                            epilogue_place place) {
     if (place == SCALED_IN_REGISTERS)
         epilogue_of_scaled(g, sums, row, rows);
     else if (is_integer(kind))
@@ -195,14 +198,15 @@ V void run_epilogue(const mp_gemm *g, void *sums, ptrdiff_t row, ptrdiff_t rows,
 }
 
 /* Whether a register block narrows its sums to the type: those of wide to f16, of pairs to bf16, of quads to both. */
-V int narrows_to(const mp_format format, const int kind) {
-    return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
+MP_INLINE int narrows_to(const mp_format format, const int kind) {
+    return format == MP_F16 ? kinds[kind].arithmetic != MP_PAIRS
+                            : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
-/* How much of the epilogue can take place in registers. Scales and bias can if n is a multiple of 16 and zero points are
- * only in `init`. All of it can if, besides, nothing else is asked for and the result is f32, a type that narrows_to
- * names or, of integers, int32. */
-V epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
+/* How much of the epilogue can take place in registers. Scales and bias can if n is a multiple of 16 and zero points
+ * are only in `init`. All of it can if, besides, nothing else is asked for and the result is f32, a type that
+ * narrows_to names or, of integers, int32. */
+MP_INLINE epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
     if (e->out_format == MP_I32) return IN_REGISTERS;

@@ -1,12 +1,12 @@
-/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B, at
- * most: 64 on AVX-512; on AVX2 and AArch64 64 beside one row, 32 beside two or three, 16 beside more (vectors_of says which
- * kinds are 16 wide beside any); 16 in the portable set.
+/* The micro-kernel: MR x NR sums in registers, over a range of K. MR <= 6 rows of A. NR columns of B, at most: 64 on
+ * AVX-512; on AVX2 and AArch64 64 beside one row, 32 beside two or three, 16 beside more (vectors_of says which kinds
+ * are 16 wide beside any); 16 in the portable set.
  *
  *    a packed panel of B: 64 columns, all of K           the loops, from the outside (docs/architecture.md)
  *    (bf16: groups of 2 along K)
  *              one vector: 16 columns                    task: MC rows of A by some panels of B           product.c
  *         k    |<------------->|                           NC columns: one panel, or several              product.c
- *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    product.c      
+ *        0 1   b00 b10 b01 b11 ... | ... | ... | ...         KC: a range of K, of each of these panels    product.c
  *        2 3   b20 b30 b21 b31 ... | ... | ... | ...           MR x NR: a register block                  panel.h
  *        ...                                                     K block: where sums start at +0          micro_kernel
  *                                                                  group: load NR of b, broadcast each   multiply_group
@@ -19,7 +19,7 @@
  *
  * kind, rows and vectors are constants wherever they are parameters, so that the loops over them are unrolled and the
  * sums c stay in registers.
- */
+ * */
 _Static_assert(MP_MR <= MP_ROWS && MP_NR_VECTORS <= MOST_VECTORS, "plan.c assumes these bounds");
 
 /* Register blocks of one height, one below the other, in the same columns. */
@@ -31,26 +31,27 @@ typedef struct {
     shared_prefetch next;         /* what is left of g->prefetch.next */
 } block_column;
 
-V char *partial_sums(const mp_gemm *g, const block_column *t) {
+MP_INLINE char *partial_sums(const mp_gemm *g, const block_column *t) {
     return (char *)g->accumulators.partial + (t->row * g->accumulators.ld + t->column) * 4;
 }
 
 /* Multiply one part of a group along K, of the vectors j0 to j1 - 1. */
-V void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
-                     const int j0, const int j1, const int part) {
+MP_INLINE void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
+                             const int j0, const int j1, const int part) {
     const ptrdiff_t offset = part * part_of(kind) * size_of_a(kind);
     vf32 column[MOST_VECTORS];
-    UNROLL for (int j = j0; j < j1; j++) column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
-    UNROLL16 for (int i = 0; i < rows; i++) {
+    MP_UNROLL_8 for (int j = j0; j < j1; j++)
+        column[j] = load_b(at->b + j * vector_bytes(kind), at->stride, kind, part);
+    MP_UNROLL_16 for (int i = 0; i < rows; i++) {
         const factor row = factor_of_a(g, at->a + i * at->lda + offset, kind);
-        UNROLL for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
+        MP_UNROLL_8 for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
     }
 }
 
 /* Multiply the parts of a group that hold any of its first `valid` elements: of `at_once` vectors first (kinds.def),
  * then of the others. a is loaded again for the others, to save registers. */
-V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
-                      const int vectors, const ptrdiff_t valid) {
+MP_INLINE void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, const int kind, const int rows,
+                              const int vectors, const ptrdiff_t valid) {
 #ifdef MP_NATIVE_OCTS
     if (is_octs(kind)) {
         multiply_octs(c, at, kind, rows);
@@ -61,18 +62,18 @@ V void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *at, cons
     const int most = rows > 3 ? at_once_of_many : rows > 1 ? MP_NR_VECTORS : vectors;
     const int at_once = vectors < most ? vectors : most;
     const int parts = group_of(kind) / part_of(kind);
-    UNROLL for (int part = 0; part < parts; part++)
+    MP_UNROLL_8 for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
     if (at_once == vectors) return;
     __asm__("" : "+r"(at->a)); /* hides that a was loaded before, so that it is loaded again */
-    UNROLL for (int part = 0; part < parts; part++)
+    MP_UNROLL_8 for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, at_once, vectors, part);
 }
 
 /* Multiply the last group along K, which has only `valid` elements, with zeros in the place of those that a does not
  * have. */
-V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
-                           const int vectors, const ptrdiff_t valid) {
+MP_INLINE void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind,
+                                   const int rows, const int vectors, const ptrdiff_t valid) {
     enum { GROUP_BYTES = 32 }; /* at most: 8 elements of f32 */
     char last[MOST_ROWS][GROUP_BYTES];
     memset(last, 0, sizeof last);
@@ -82,8 +83,8 @@ V void multiply_last_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const plac
 }
 
 /* Multiply the elements start to end - 1 along K, which lie in one K block. */
-V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
-                        const ptrdiff_t end, const int kind, const int rows, const int vectors) {
+MP_INLINE void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                                const ptrdiff_t end, const int kind, const int rows, const int vectors) {
     const int group = group_of(kind);
     const ptrdiff_t left_over = (end - start) % group, stop = (g->shape.k - end) / group; /* groups after the K block */
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
@@ -107,7 +108,7 @@ V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTOR
         /* A constant for low register blocks that are narrower than usual and for int16: their loops have no test. */
         if ((rows <= LOW_ROWS && vectors < vectors_of(kind, rows)) || is_int16(kind) || !*prefetching) continue;
         if (vectors == vectors_of(kind, rows) && *prefetching == OWN_PANEL)
-            UNROLL for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
+            MP_UNROLL_8 for (int line = 0; line < vectors * vector_bytes(kind); line += 64) {
                 __builtin_prefetch(at.b + OWN_DISTANCE + line, 0, 3);
                 if (two) __builtin_prefetch(at.b + b_stride + OWN_DISTANCE + line, 0, 3);
             }
@@ -125,15 +126,23 @@ V void multiply_k_block(const mp_gemm *g, block_column *t, vf32 (*c)[MOST_VECTOR
 }
 
 /* Compute again what multiply_k_block did, for pairs, with exact flushing (multiply_again). */
-V void multiply_k_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
-                            const ptrdiff_t end, const int kind, const int rows, const int vectors) {
+MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS],
+                                      const ptrdiff_t start, const ptrdiff_t end, const int kind, const int rows,
+                                      const int vectors) {
     const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = g->operands.b_stride;
     float sums[MP_MR * MP_PANEL];
     const again_block block = {
-        .at = {.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind), .lda = lda,
-               .b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind) + start / group_of(kind) * b_stride,
+        .at = {.a = (const char *)g->operands.a + t->row * lda + start * size_of_a(kind),
+               .lda = lda,
+               .b = (const char *)g->operands.b + t->column / MP_LANES * vector_bytes(kind)
+                    + start / group_of(kind) * b_stride,
                .stride = b_stride / group_of(kind)},
-        .k = end - start, .b_stride = b_stride, .sums = (char *)sums, .ld = MP_PANEL * 4, .rows = rows, .vectors = vectors,
+        .k = end - start,
+        .b_stride = b_stride,
+        .sums = (char *)sums,
+        .ld = MP_PANEL * 4,
+        .rows = rows,
+        .vectors = vectors,
     };
     store_sums(c, block.sums, block.ld, rows, vectors);
     multiply_again(&block, kind);
@@ -142,36 +151,37 @@ V void multiply_k_block_again(const mp_gemm *g, const block_column *t, vf32 (*c)
 
 /* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before it, if there are
  * any. */
-V void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start, const int kind,
-                 const int rows, const int vectors) {
+MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
+                         const int kind, const int rows, const int vectors) {
     const int adds = start > 0 || !g->accumulators.first;
     const char *at = t->sums;
     const ptrdiff_t ld = g->accumulators.ld * 4;
     if (!is_integer(kind) && g->accumulators.block_scale) { /* K blocks of integers have no scales */
         const ptrdiff_t block = start / g->shape.k_block;
         const float *scale = g->accumulators.block_scale + block * g->accumulators.block_scale_ld + t->column;
-        UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-            UNROLL for (int j = 0; j < vectors; j++) {
+        MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
                 const vf32 by = load_f32(scale + j * MP_LANES);
                 const vf32 scaled = mul_of_kind(c[i][j], by, kind);
-                c[i][j] = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
+                c[i][j]
+                    = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
             }
     } else if (adds) {
-        UNROLL16 for (int i = 0; i < rows; i++, at += ld)
-            UNROLL for (int j = 0; j < vectors; j++)
+        MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++)
                 c[i][j] = add(load_f32((const void *)(at + j * MP_LANES * 4)), c[i][j], kind);
     }
 }
 
 /* Store sums as bf16. The instruction that rounds flushes subnormal numbers. So if scaled integers have any, they are
  * stored as f32 first and converted from memory: bf16_from_f32 needs registers, which hold sums here. */
-V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
-                  const int vectors) {
+MP_INLINE void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const int kind, const int rows,
+                          const int vectors) {
 #ifdef MP_NATIVE_BF16
     int subnormal = 0;
     if (is_integer(kind))
-        UNROLL16 for (int i = 0; i < rows; i++)
-            UNROLL for (int j = 0; j < vectors; j++) subnormal |= any_subnormal(c[i][j]);
+        MP_UNROLL_16 for (int i = 0; i < rows; i++)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) subnormal |= any_subnormal(c[i][j]);
     if (subnormal) {
         float x[MP_MR * MP_PANEL];
         store_sums(c, (char *)x, MP_PANEL * 4, rows, vectors);
@@ -182,38 +192,38 @@ V void store_bf16(vf32 (*c)[MOST_VECTORS], uint16_t *out, ptrdiff_t ldo, const i
     }
 #endif
     (void)kind;
-    UNROLL16 for (int i = 0; i < rows; i++, out += ldo)
-        UNROLL for (int j = 0; j < vectors; j++) store_u16(out + j * MP_LANES, bf16_of_flushed(c[i][j]));
+    MP_UNROLL_16 for (int i = 0; i < rows; i++, out += ldo)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) store_u16(out + j * MP_LANES, bf16_of_flushed(c[i][j]));
 }
 
 /* Scales and bias, in registers. */
-V void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
-                          const int rows, const int vectors) {
+MP_INLINE void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
+                                  const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
     if (is_integer(kind))
-        UNROLL16 for (int i = 0; i < rows; i++)
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
+        MP_UNROLL_16 for (int i = 0; i < rows; i++)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = f32_from_i32(as_u32(c[i][j]));
     if (e->row_scale)
-        UNROLL16 for (int i = 0; i < rows; i++) {
+        MP_UNROLL_16 for (int i = 0; i < rows; i++) {
             const vf32 by = set_f32(e->row_scale[(t->row + i) * e->row_stride]);
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = mul_of_kind(c[i][j], by, kind);
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->col_scale)
-        UNROLL for (int j = 0; j < vectors; j++) {
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
             const vf32 by = load_f32(e->col_scale + t->column + j * MP_LANES);
-            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = mul_of_kind(c[i][j], by, kind);
+            MP_UNROLL_16 for (int i = 0; i < rows; i++) c[i][j] = mul_of_kind(c[i][j], by, kind);
         }
     if (e->bias)
-        UNROLL for (int j = 0; j < vectors; j++) {
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
             const vf32 bias = load_f32(e->bias + t->column + j * MP_LANES);
-            UNROLL16 for (int i = 0; i < rows; i++) c[i][j] = add_f32(c[i][j], bias);
+            MP_UNROLL_16 for (int i = 0; i < rows; i++) c[i][j] = add_f32(c[i][j], bias);
         }
 }
 
-/* The part of the epilogue that takes place in registers: scales and bias, and if that is all, one rounding; int32 results
- * have none of these. */
-V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
-                           const int rows, const int vectors) {
+/* The part of the epilogue that takes place in registers: scales and bias, and if that is all, one rounding; int32
+ * results have none of these. */
+MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS],
+                                         const int kind, const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t out = t->row * e->ldo + t->column;
     if (e->out_format != MP_I32) scale_in_registers(g, t, c, kind, rows, vectors);
@@ -223,24 +233,24 @@ V void finish_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MO
         store_bf16(c, (uint16_t *)e->out + out, e->ldo, kind, rows, vectors);
     } else if (e->out_format == MP_F16 && narrows_to(MP_F16, kind)) {
         uint16_t *at = (uint16_t *)e->out + out;
-        UNROLL16 for (int i = 0; i < rows; i++, at += e->ldo)
-            UNROLL for (int j = 0; j < vectors; j++) store_u16(at + j * MP_LANES, f16_from_f32(c[i][j]));
+        MP_UNROLL_16 for (int i = 0; i < rows; i++, at += e->ldo)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) store_u16(at + j * MP_LANES, f16_from_f32(c[i][j]));
     } else {
         store_sums(c, (char *)((float *)e->out + out), e->ldo * 4, rows, vectors);
     }
 }
 
-V void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind, const int rows,
-                  const int vectors) {
+MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const int kind,
+                          const int rows, const int vectors) {
     if (g->accumulators.resume)
         load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
     else
-        UNROLL16 for (int i = 0; i < rows; i++)
-            UNROLL for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
+        MP_UNROLL_16 for (int i = 0; i < rows; i++)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = start_at(g, t->column + j * MP_LANES, kind);
 }
 
 /* Multiply t->count register blocks over the whole range of K, K block by K block. */
-V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
+MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
     if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > LOW_ROWS && t->next.pairs > 0;
@@ -264,7 +274,7 @@ V void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int
             }
             add_block(g, t, c, start, kind, rows, vectors);
             if (t->place != IN_MEMORY && end == g->shape.k)
-                finish_in_registers(g, t, c, kind, rows, vectors);
+                run_epilogue_in_registers(g, t, c, kind, rows, vectors);
             else
                 store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
         } while ((start = end) < g->shape.k);

@@ -5,7 +5,7 @@
 
 /* The groups of n <= 16 columns, from rows rs bytes apart, and 0 in the other lanes. Elements from number `valid` on
  * are 0. */
-V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const int group) {
+MP_INLINE vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const int group) {
 #define WORDS(Q) (Q < valid ? widen_u16(loadn_u16(src + Q * rs, n)) : set_u32(0))
 #define BYTES(Q) (Q < valid ? loadn_u8(src + Q * rs, n) : narrow_u8(set_u32(0)))
     return group == 2 ? or_u32(WORDS(0), shl_u32(WORDS(1), 16)) : interleave_u8(BYTES(0), BYTES(1), BYTES(2), BYTES(3));
@@ -14,23 +14,24 @@ V vu32 interleaved(const char *src, ptrdiff_t rs, int valid, ptrdiff_t n, const 
 }
 
 /* Write one row of groups of a panel of 64 columns. */
-V void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
+MP_INLINE void pack_group(const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
     if (group == 1) {
-        UNROLL for (int i = 0; i < MP_PANEL * size; i += 64) store_u32(dst + i, load_u32(src + i));
+        MP_UNROLL_8 for (int i = 0; i < MP_PANEL * size; i += 64) store_u32(dst + i, load_u32(src + i));
     } else if (group == 2) {
-        UNROLL for (int j = 0; j < MP_PANEL; j += MP_LANES) {
+        MP_UNROLL_8 for (int j = 0; j < MP_PANEL; j += MP_LANES) {
             const vu32 first = load_u16_as_u32(src + j * 2), second = load_u16_as_u32(src + rs + j * 2);
             store_u32(dst + j * 4, or_u32(first, shl_u32(second, 16)));
         }
     } else {
         vu32 quads[4];
         interleave_rows(src, rs, quads);
-        UNROLL for (int i = 0; i < 4; i++) store_u32(dst + i * 64, quads[i]);
+        MP_UNROLL_8 for (int i = 0; i < 4; i++) store_u32(dst + i * 64, quads[i]);
     }
 }
 
 /* Pack from a row-major source: a row of groups at a time if the panel has 64 columns, else 16 columns at a time. */
-V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *dst, const int size, const int group) {
+MP_INLINE void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *dst, const int size,
+                         const int group) {
     const ptrdiff_t group_stride = n * group * size;
     for (ptrdiff_t p = 0; p < k; p += group, src += group * rs, dst += group_stride) {
         const int valid = (int)at_most(k - p, group);
@@ -52,8 +53,8 @@ V void pack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, char *
 }
 
 /* Pack from a source of any strides, element by element. */
-V void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, ptrdiff_t cs, char *dst, const int size,
-                     const int group) {
+MP_INLINE void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, ptrdiff_t cs, char *dst,
+                             const int size, const int group) {
     const ptrdiff_t group_stride = n * group * size;
     memset(dst, 0, (size_t)((k + group - 1) / group * group_stride));
     for (ptrdiff_t p = 0; p < k; p++)
@@ -63,7 +64,7 @@ V void pack_elements(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t rs, pt
 }
 
 /* Store 32-bit words as one row of groups, or (halves: f16) their lower and upper 16 bits as two rows. */
-V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_t columns, const int halves) {
+MP_INLINE void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_t columns, const int halves) {
     if (halves) {
         storen_u16((uint16_t *)(to + 2 * i * group_stride), narrow_u16(words), columns);
         storen_u16((uint16_t *)(to + (2 * i + 1) * group_stride), narrow_u16(shr_u32(words, 16)), columns);
@@ -72,10 +73,10 @@ V void store_words(char *to, ptrdiff_t group_stride, int i, vu32 words, ptrdiff_
     }
 }
 
-/* Transpose 16 words of 16 columns. When the next 16 words are prefetched matters: after the loads of load_columns (before them,
- * one row of bf16 by 1024 x 1024 columns took 1.14 times as long on AVX-512), but before those of transpose_words (after them,
- * one row of bf16 took 1.1 times as long on AVX2. Both: Zen 5, November 2026). It is not inlined: in a loop, the compiler
- * would keep 32 addresses, more than there are registers, and spill them. */
+/* Transpose 16 words of 16 columns. When the next 16 words are prefetched matters: after the loads of load_columns
+ * (before them, one row of bf16 by 1024 x 1024 columns took 1.14 times as long on AVX-512), but before those of
+ * transpose_words (after them, one row of bf16 took 1.1 times as long on AVX2. Both: Zen 5, November 2026). It is not
+ * inlined: in a loop, the compiler would keep 32 addresses, more than there are registers, and spill them. */
 static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_t cs, char *to, ptrdiff_t group_stride,
                                                       int halves) {
 #if defined(MP_NATIVE_TRANSPOSE) && MP_HAS(TRANSPOSING_BY_EIGHT)
@@ -89,9 +90,9 @@ static __attribute__((noinline)) void transpose_whole(const char *from, ptrdiff_
     load_columns(from, cs, words16);
     prefetch_pack_columns(from, cs);
     if (halves)
-        UNROLL16 for (int i = 0; i < MP_LANES; i++) store_words(to, group_stride, i, words16[i], MP_LANES, 1);
+        MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++) store_words(to, group_stride, i, words16[i], MP_LANES, 1);
     else
-        UNROLL16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
+        MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++, to += group_stride) store_u32(to, words16[i]);
 }
 
 /* Transpose 16 words of 32 columns of f16. A word has two elements of a column, and each row of 32 elements is one
@@ -104,7 +105,7 @@ static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff
     prefetch_pack_columns(from, cs);
     load_columns(right, cs, right16);
     prefetch_pack_columns(right, cs);
-    UNROLL16 for (int i = 0; i < MP_LANES; i++, to += 2 * group_stride) {
+    MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++, to += 2 * group_stride) {
         store_u32(to, low_halves(words16[i], right16[i]));
         store_u32(to + group_stride, high_halves(words16[i], right16[i]));
     }
@@ -114,18 +115,19 @@ static __attribute__((noinline)) void transpose_halves(const char *from, ptrdiff
 static __attribute__((noinline)) void transpose_part(const char *from, ptrdiff_t cs, ptrdiff_t words, ptrdiff_t columns,
                                                      char *to, ptrdiff_t group_stride, int halves) {
     vu32 words16[MP_LANES];
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) words16[i] = i < columns ? loadn_u32(from + i * cs, words) : set_u32(0);
+    MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++)
+        words16[i] = i < columns ? loadn_u32(from + i * cs, words) : set_u32(0);
     transpose_u32(words16);
-    UNROLL16 for (int i = 0; i < MP_LANES; i++)
+    MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++)
         if (i < words) store_words(to, group_stride, i, words16[i], columns, halves);
 }
 
 /* How many columns are transposed at a time. */
-V int at_a_time(const int size, const int group) { return size == 2 && group == 1 ? 2 * MP_LANES : MP_LANES; }
+MP_INLINE int at_a_time(const int size, const int group) { return size == 2 && group == 1 ? 2 * MP_LANES : MP_LANES; }
 
 /* Transpose 16 words of `columns` columns, which are a multiple of 16 and at most at_a_time. */
-V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t group_stride, const int size,
-                 const int group) {
+MP_INLINE void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, ptrdiff_t group_stride,
+                         const int size, const int group) {
     const int halves = size == 2 && group == 1;
     if (halves && columns > MP_LANES)
         transpose_halves(from, cs, to, group_stride);
@@ -138,8 +140,8 @@ V void transpose(const char *from, ptrdiff_t cs, ptrdiff_t columns, char *to, pt
  * or two elements of f16. If the stride of the columns is a multiple of a page, their lines share a set of the L1
  * cache, which has fewer ways than there are columns. Then the words before the first cache line boundary (`head`) are
  * packed first, so that each line is read in one load: it would be evicted before a second one. */
-V void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, char *dst, const int size,
-                    const int group) {
+MP_INLINE void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, char *dst, const int size,
+                            const int group) {
     const ptrdiff_t group_stride = n * group * size, per_word = 4 / size, whole = k / per_word;
     const ptrdiff_t head = cs % MP_PAGE ? 0 : unaligned_head(src, 4, whole) % MP_LANES;
     for (ptrdiff_t j = 0, columns; j < n; j += columns) {
@@ -161,8 +163,8 @@ V void pack_columns(ptrdiff_t k, ptrdiff_t n, const char *src, ptrdiff_t cs, cha
         pack_elements(k - done, n, src + done * size, size, cs, dst + done / group * group_stride, size, group);
 }
 
-V void unpack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, char *dst, ptrdiff_t ldd, const int size,
-                   const int group) {
+MP_INLINE void unpack_rows(ptrdiff_t k, ptrdiff_t n, const char *src, char *dst, ptrdiff_t ldd, const int size,
+                           const int group) {
     for (ptrdiff_t p = 0; p < k; p++)
         for (ptrdiff_t j = 0; j < n; j++)
             memcpy(dst + (p * ldd + j) * size, src + ((p / group * n + j) * group + p % group) * size, (size_t)size);
@@ -186,7 +188,7 @@ MP_PACK(pairs, 2, 2)
 MP_PACK(quads, 1, 4)
 
 /* The lowest bit of element p of a group of eight int4: 4 floor(p / 2), plus 16 if p is odd. */
-V int nibble_shift(ptrdiff_t p) { return (int)(p % 8 / 2 * 4 + p % 2 * 16); }
+MP_INLINE int nibble_shift(ptrdiff_t p) { return (int)(p % 8 / 2 * 4 + p % 2 * 16); }
 
 static void pack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst) {
     for (ptrdiff_t p0 = 0; p0 < k; p0 += 8)
@@ -216,7 +218,7 @@ static void column_sums(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *s
         vf32 total[4] = {set_f32(0.0f), set_f32(0.0f), set_f32(0.0f), set_f32(0.0f)};
 #define MP_ADD(I, B) total[I] = as_f32(dot_u8s8(as_u32(total[I]), ones, load_u32((B) + (I) * MP_LANES * 4)))
         ptrdiff_t p = 0;
-        for (; vectors == 4 && p < k; p += 4, b += n * 4) UNROLL for (int i = 0; i < 4; i++) MP_ADD(i, b);
+        for (; vectors == 4 && p < k; p += 4, b += n * 4) MP_UNROLL_8 for (int i = 0; i < 4; i++) MP_ADD(i, b);
         for (; p < k; p += 4, b += n * 4) {
             if (vectors > 0) MP_ADD(0, b);
             if (vectors > 1) MP_ADD(1, b);

@@ -6,8 +6,8 @@ typedef void (*const micro_kernel_sizes[MOST_VECTORS])(const mp_gemm *, block_co
  * groups, so that memory is read in order. The partial sums of n columns do not fit the registers: they are loaded and
  * stored each time, and stay in a cache. Return how many groups were multiplied: the multiple of `at_once` that is at
  * most `groups`. */
-V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int at_once,
-                            const int prefetching) {
+MP_INLINE ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, const int at_once,
+                                    const int prefetching) {
     const int group = group_of(kind);
     const ptrdiff_t b_stride = g->operands.b_stride, vector = vector_bytes(kind), group_bytes = group * size_of_a(kind);
     const ptrdiff_t row_bytes = (g->shape.n + MP_LANES - 1) / MP_LANES * vector;
@@ -17,12 +17,13 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
         const char *a = (const char *)g->operands.a + p * group_bytes, *b = (const char *)g->operands.b + p * b_stride;
         line_cursor next = cursor_at(b + at_once * b_stride, row_bytes, b_stride / group);
         factor factors[4];
-        UNROLL for (int r = 0; r < at_once; r++) factors[r] = factor_of_a(g, a + r * group_bytes, kind);
+        MP_UNROLL_8 for (int r = 0; r < at_once; r++) factors[r] = factor_of_a(g, a + r * group_bytes, kind);
         const int begin = p == 0 && !g->accumulators.resume;
         for (ptrdiff_t j = 0; j < g->shape.n; j += MP_LANES, b += vector) {
             vf32 c = begin ? start_at(g, j, kind) : load_f32(partial + j);
-            if (MP_HAS(PREFETCH_ROWS_ONE_ROW) && prefetching) prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
-            UNROLL for (int r = 0; r < at_once; r++)
+            if (MP_HAS(PREFETCH_ROWS_ONE_ROW) && prefetching)
+                prefetch_lines(&next, (int)(at_once * group * vector / 64), 1);
+            MP_UNROLL_8 for (int r = 0; r < at_once; r++)
                 c = dot(c, factors[r], load_b(b + r * b_stride, b_stride / group, kind, 0), kind);
             store_f32(partial + j, c);
         }
@@ -36,7 +37,7 @@ V ptrdiff_t multiply_groups(const mp_gemm *g, ptrdiff_t groups, const int kind, 
  *     f16, bf16    4 rows (2 groups of bf16), of which 16 columns are 2 lines: as many are prefetched
  *     int8         8 rows (2 groups), of which 16 columns are 2 lines: as many are prefetched
  * If so many rows of f16, bf16 or int8 exceed L1_BYTES, it is half as many, and 1 line. */
-V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
+MP_INLINE ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind) {
     const int bytes = (int)vector_bytes(kind), group = group_of(kind);
     const ptrdiff_t line = g->shape.n * (64 / MP_LANES);
     if (bytes == 64 && g->prefetch.from_memory && 4 * line <= L1_BYTES) return multiply_groups(g, groups, kind, 4, 1);
@@ -45,9 +46,9 @@ V ptrdiff_t multiply_one_row(const mp_gemm *g, ptrdiff_t groups, const int kind)
     return multiply_groups(g, groups, kind, 64 / bytes / group, 1);
 }
 
-/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one. Blocks
- * of one height are one call of a micro-kernel if one is as wide as n and no epilogue in memory follows each. */
-V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
+/* Cut m rows into register blocks as equal in height as possible: seven rows are four and three, not six and one.
+ * Blocks of one height are one call of a micro-kernel if one is as wide as n and no epilogue in memory follows each. */
+MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     _Alignas(64) char local[MP_MR * MP_PANEL * 4];
     const ptrdiff_t vectors = (g->shape.n + MP_LANES - 1) / MP_LANES;
     const ptrdiff_t blocks = (g->shape.m + rows_of(kind) - 1) / rows_of(kind);
@@ -86,10 +87,10 @@ V void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_sizes *ker
 }
 
 /* B is in place if n > MP_PANEL, for a packed panel is no wider. If M = 1, this range of it lies in one K block, and
- * results need not be checked for flushing (flushing.h), then multiply_one_row takes the groups of rows of B. The register
- * blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the K block ends
- * here, at least one group, because only register blocks add up K blocks and run the epilogue. */
-V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
+ * results need not be checked for flushing (flushing.h), then multiply_one_row takes the groups of rows of B. The
+ * register blocks take what it leaves: fewer groups than it multiplies at a time, an incomplete last group and, if the
+ * K block ends here, at least one group, because only register blocks add up K blocks and run the epilogue. */
+MP_INLINE void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kernels) {
     mp_gemm rest;
     if (MP_HAS(ONE_ROW_IN_PLACE) && (kinds[kind].layouts & IN_PLACE) && !is_watched(kind) && g->shape.m == 1
         && g->shape.n > MP_PANEL && group_of(kind) <= g->shape.k && g->shape.k <= g->shape.k_block) {
@@ -106,19 +107,19 @@ V void multiply_panel(const mp_gemm *g, const int kind, micro_kernel_sizes *kern
 
 /* Where the 16 columns from column j on, of row number `row`, begin in the micro-panels of 32-bit words that decode and
  * recode write: `rows` rows of n columns in all. (An oct takes two of these rows.) */
-V char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
+MP_INLINE char *in_micro_panels(char *to, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t j, ptrdiff_t n) {
     if ((int)MICRO_PANEL == MP_PANEL) return to + (row * n + j) * 4;
     const ptrdiff_t first = j / MICRO_PANEL * MICRO_PANEL;
     return to + (first * rows + row * at_most(n - first, MICRO_PANEL) + j - first) * 4;
 }
 
-/* Decode a packed range of K into micro-panels of the format that the arithmetic multiplies. Each part of a group becomes
- * 32 bits: one f32 or two bf16. */
-V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+/* Decode a packed range of K into micro-panels of the format that the arithmetic multiplies. Each part of a group
+ * becomes 32 bits: one f32 or two bf16. */
+MP_INLINE void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), part_size = part_of(kind);
     const ptrdiff_t rows = (k + part_size - 1) / part_size;
     for (ptrdiff_t row = 0; row < rows; b += n * (vector_bytes(kind) / MP_LANES))
-        UNROLL for (int part = 0; part < group / part_size; part++)
+        MP_UNROLL_8 for (int part = 0; part < group / part_size; part++)
             if (row < rows) {
                 for (ptrdiff_t j = 0; j < n; j += MP_LANES)
                     store_f32((float *)in_micro_panels(to, row, rows, j, n),
@@ -129,27 +130,28 @@ V void decode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind)
 
 #ifdef MP_WIDENS
 /* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of so many columns. */
-V void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
+MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
     const vu32 x = as_u32(load_b(b, 0, kind, part));
     store_u32(to, is_integer(kind) ? i16_from_i8(x, 0) : and_u32(x, set_u32(0xFFFF0000u)));
     store_u32(to + columns * 4, is_integer(kind) ? i16_from_i8(x, 1) : shl_u32(x, 16));
 }
 
-/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The micro-panels of
- * a whole panel lie `stride` bytes apart, so that their addresses need no computation. */
-V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+/* Decode it to elements twice as wide (mp_products): f32, of each pair the odd element first, or int16. The
+ * micro-panels of a whole panel lie `stride` bytes apart, so that their addresses need no computation. */
+MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const int group = group_of(kind), part_size = part_of(kind), group_bytes = (int)(vector_bytes(kind) / MP_LANES);
     const ptrdiff_t rows = 2 * ((k + part_size - 1) / part_size), stride = rows * (MP_LANES * 4);
     for (ptrdiff_t row = 0; row < rows; b += n * group_bytes)
-        UNROLL for (int part = 0; part < group / part_size; part++)
+        MP_UNROLL_8 for (int part = 0; part < group / part_size; part++)
             if (row < rows) {
                 if (n == MP_PANEL)
-                    UNROLL for (int v = 0; v < MP_PANEL / MP_LANES; v++)
-                        recode_part(b + v * vector_bytes(kind), to + row * (MP_LANES * 4) + v * stride, MP_LANES, kind, part);
+                    MP_UNROLL_8 for (int v = 0; v < MP_PANEL / MP_LANES; v++)
+                        recode_part(b + v * vector_bytes(kind), to + row * (MP_LANES * 4) + v * stride, MP_LANES, kind,
+                                    part);
                 else
                     for (ptrdiff_t j = 0; j < n; j += MP_LANES)
-                        recode_part(b + j * group_bytes, in_micro_panels(to, row, rows, j, n), at_most(n - j, MP_LANES), kind,
-                                    part);
+                        recode_part(b + j * group_bytes, in_micro_panels(to, row, rows, j, n), at_most(n - j, MP_LANES),
+                                    kind, part);
                 row += 2;
             }
 }
@@ -173,9 +175,9 @@ static void widen_bytes(ptrdiff_t k, const void *from, int is_signed, void *to) 
         for (ptrdiff_t i = 0; i < k; i++) wide[i] = ((const uint8_t *)from)[i];
 }
 #elif defined(MP_NATIVE_OCTS)
-/* Copy a packed range of K of int8, in groups of four, to octs: micro-panels of [ceil(k / 8)][16] groups of eight bytes. A
- * group of four beyond k is 0; the packed panel has zeros in its last group already. */
-V void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
+/* Copy a packed range of K of int8, in groups of four, to octs: micro-panels of [ceil(k / 8)][16] groups of eight
+ * bytes. A group of four beyond k is 0; the packed panel has zeros in its last group already. */
+MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const int kind) {
     const ptrdiff_t fours = (k + 3) / 4, rows = fours + fours % 2;
     (void)kind;
     for (ptrdiff_t row = 0; row < rows; row += 2, b += 2 * n * 4)

@@ -37,7 +37,7 @@ enum {
 
 /* Whether rows (or columns) of `bytes` bytes are one stretch of memory: the gap between two is less than 1/8 of a
  * row. */
-V int is_stretch(ptrdiff_t bytes, ptrdiff_t stride) { return stride >= 0 && 8 * stride < 9 * bytes; }
+MP_INLINE int is_stretch(ptrdiff_t bytes, ptrdiff_t stride) { return stride >= 0 && 8 * stride < 9 * bytes; }
 
 /* Rows to be prefetched line by line in memory's order. */
 typedef struct {
@@ -45,13 +45,13 @@ typedef struct {
     ptrdiff_t row_bytes, stride;   /* bytes of a row (PTRDIFF_MAX if rows are one stretch); from one row to the next */
 } line_cursor;
 
-V line_cursor cursor_at(const char *row, ptrdiff_t row_bytes, ptrdiff_t stride) {
+MP_INLINE line_cursor cursor_at(const char *row, ptrdiff_t row_bytes, ptrdiff_t stride) {
     return (line_cursor){row, row, is_stretch(row_bytes, stride) ? PTRDIFF_MAX : row_bytes, stride};
 }
 
 /* Prefetch the next `lines` cache lines into L1 or L2, and move on to the line after them. */
-V void prefetch_lines(line_cursor *r, const int lines, const int level) {
-    UNROLL for (int i = 0; i < lines; i++) {
+MP_INLINE void prefetch_lines(line_cursor *r, const int lines, const int level) {
+    MP_UNROLL_8 for (int i = 0; i < lines; i++) {
         if (level == 1)
             __builtin_prefetch(r->line + i * 64, 0, 3);
         else
@@ -62,7 +62,7 @@ V void prefetch_lines(line_cursor *r, const int lines, const int level) {
 }
 
 /* Prefetch a range of memory into L1. */
-V void prefetch_bytes(const char *from, ptrdiff_t bytes) {
+MP_INLINE void prefetch_bytes(const char *from, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 3);
 }
 
@@ -79,16 +79,17 @@ typedef struct {
 
 /* Return how many pairs of cache lines mp_prefetch.next has, and set `next` to the first line. That is the first line
  * that begins inside a row, since the line in which the row starts was prefetched with what precedes it. */
-V ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
+MP_INLINE ptrdiff_t pairs_to_prefetch(const mp_prefetch *p, line_cursor *next) {
     const int stretch = is_stretch(p->row_bytes, p->row_stride);
     const ptrdiff_t rows = stretch ? 1 : p->rows, bytes = stretch ? p->rows * p->row_stride : p->row_bytes;
     *next = cursor_at(p->next + at_most(63, p->row_bytes - 1), p->row_bytes, p->row_stride);
     return rows * ((bytes + 127) / 128);
 }
 
-/* Set the shares of `blocks` register blocks whose loops along K have so many iterations each. A block prefetches one pair
- * every 2^s iterations, iterations / 2^s pairs in all, where s is the largest with pairs <= blocks * (iterations / 2^s). */
-V void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t iterations) {
+/* Set the shares of `blocks` register blocks whose loops along K have so many iterations each. A block prefetches one
+ * pair every 2^s iterations, iterations / 2^s pairs in all, where s is the largest with pairs <= blocks * (iterations /
+ * 2^s). */
+MP_INLINE void share_prefetch(const mp_prefetch *p, shared_prefetch *s, ptrdiff_t blocks, ptrdiff_t iterations) {
     s->pairs = pairs_to_prefetch(p, &s->next);
     int shift = 0;
     while (iterations >> (shift + 1) && s->pairs <= blocks * (iterations >> (shift + 1))) shift++;
@@ -104,8 +105,8 @@ typedef enum { NOTHING, OWN_PANEL, NEXT_RANGE } prefetch_kind;
  * begins, and set `next` to the first line. The rows of B are row_bytes wide, a register block reads block_bytes of
  * each. Return 0 if it does not pay: B does not come from memory, this range is the last, rows of B are short and far
  * apart, or the caller says so (is_worth). */
-V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group,
-                          ptrdiff_t block_bytes, int is_worth) {
+MP_INLINE ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_bytes, ptrdiff_t group,
+                                  ptrdiff_t block_bytes, int is_worth) {
     const ptrdiff_t stride = g->operands.b_stride / group;
     *next = cursor_at((const char *)g->operands.b + g->shape.k / group * g->operands.b_stride, row_bytes, stride);
     const int prefetched = g->prefetch.from_memory && !g->accumulators.last && is_worth
@@ -117,18 +118,18 @@ V ptrdiff_t pairs_of_rows(const mp_gemm *g, line_cursor *next, ptrdiff_t row_byt
 
 /* Beside a piece: prefetch as many bytes of the next columns as it has, in the order in which they lie in memory, so
  * that all pieces of some columns have prefetched all of the next ones. */
-V void prefetch_columns(const char *next, ptrdiff_t bytes) {
+MP_INLINE void prefetch_columns(const char *next, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at, 0, 2);
 }
 
 /* ---- packing: the source */
 
 /* Prefetch `bytes` bytes of each of the `rows` rows that pack_rows reads PACK_ROWS_DISTANCE bytes of a column later. */
-V void prefetch_pack_rows(const char *src, ptrdiff_t rs, ptrdiff_t bytes, const int rows, const int size) {
+MP_INLINE void prefetch_pack_rows(const char *src, ptrdiff_t rs, ptrdiff_t bytes, const int rows, const int size) {
     for (int q = 0; q < rows; q++) prefetch_bytes(src + (PACK_ROWS_DISTANCE / size + q) * rs, bytes);
 }
 
 /* Prefetch a line of each of 16 columns, which pack_columns transposes PACK_COLUMNS_DISTANCE bytes later. */
-V void prefetch_pack_columns(const char *src, ptrdiff_t cs) {
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) __builtin_prefetch(src + i * cs + PACK_COLUMNS_DISTANCE, 0, 3);
+MP_INLINE void prefetch_pack_columns(const char *src, ptrdiff_t cs) {
+    MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++) __builtin_prefetch(src + i * cs + PACK_COLUMNS_DISTANCE, 0, 3);
 }

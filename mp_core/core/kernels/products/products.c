@@ -14,16 +14,16 @@
 /* A product runs in the floating-point environment of the contract, whatever the caller's is: it rounds to nearest and
  * keeps subnormal numbers. Pairs of bf16 are the exception: vdpbf16ps takes subnormal operands for zero and flushes
  * subnormal results, so their products do so on every ISA, from the operands to the last operation of the epilogue. */
-V void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const mp_arithmetic arithmetic) {
+MP_INLINE void in_environment(const mp_gemm *g, void (*product)(const mp_gemm *), const mp_arithmetic arithmetic) {
     const uint64_t wanted = arithmetic == MP_PAIRS ? MP_FLUSHING : MP_PRECISE, saved = mp_get_environment();
     if (saved != wanted) mp_set_environment(wanted);
     product(g);
     if (saved != wanted) mp_set_environment(saved);
 }
 
-/* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next register
- * block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills fill the store
- * buffer, in which these stores wait for the last sums. */
+/* A compiler barrier: after it the compiler reads memory again. Without it GCC moves the loads with which the next
+ * register block begins before the stores that end this one (up to 24), and has to spill what it loaded: the spills
+ * fill the store buffer, in which these stores wait for the last sums. */
 #if MP_HAS(STORES_BEFORE_LOADS)
 #define MP_COMPILER_BARRIER __asm__ volatile("" ::: "memory")
 #else
@@ -134,10 +134,20 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
 #ifndef MP_QUADS_ONLY
 extern const mp_packing MP_EXPORTED(packing);
 const mp_packing MP_EXPORTED(packing) = {
-    .pack = {[MP_F32] = pack_words, [MP_F16] = pack_halves, [MP_BF16] = pack_pairs, [MP_F8_E4M3FN] = pack_quads,
-             [MP_F8_E5M2] = pack_quads, [MP_I8] = pack_quads, [MP_I4] = pack_i4},
-    .unpack = {[MP_F32] = unpack_words, [MP_F16] = unpack_halves, [MP_BF16] = unpack_pairs, [MP_F8_E4M3FN] = unpack_quads,
-               [MP_F8_E5M2] = unpack_quads, [MP_I8] = unpack_quads, [MP_I4] = unpack_i4},
+    .pack = {[MP_F32] = pack_words,
+             [MP_F16] = pack_halves,
+             [MP_BF16] = pack_pairs,
+             [MP_F8_E4M3FN] = pack_quads,
+             [MP_F8_E5M2] = pack_quads,
+             [MP_I8] = pack_quads,
+             [MP_I4] = pack_i4},
+    .unpack = {[MP_F32] = unpack_words,
+               [MP_F16] = unpack_halves,
+               [MP_BF16] = unpack_pairs,
+               [MP_F8_E4M3FN] = unpack_quads,
+               [MP_F8_E5M2] = unpack_quads,
+               [MP_I8] = unpack_quads,
+               [MP_I4] = unpack_i4},
 };
 #endif
 #endif

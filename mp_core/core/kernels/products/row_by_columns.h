@@ -1,6 +1,6 @@
-/* The product of one row of A by 16 columns of a transposed B where they lie, of which no copy is written. On AVX-512, 16
- * words (4 bytes: one f32, two bf16 or two f16) of each column are transposed in registers and multiplied from there. AVX2,
- * which has half as many registers, multiplies f32 by fma_columns. */
+/* The product of one row of A by 16 columns of a transposed B where they lie, of which no copy is written. On AVX-512,
+ * 16 words (4 bytes: one f32, two bf16 or two f16) of each column are transposed in registers and multiplied from
+ * there. AVX2, which has half as many registers, multiplies f32 by fma_columns. */
 #ifdef MP_COLUMNS_FIT_REGISTERS
 #ifdef MP_WATCHES_FLUSHING
 #error "pairs are not watched here: see flushing.h"
@@ -8,9 +8,9 @@
 #define MP_ROW_KINDS(DO) DO(wide_f32) DO(wide_f16) DO(wide_bf16) DO(pairs_bf16)
 #define MP_ROW_WORDS MP_LANES /* words of each column that multiply_words takes, at most */
 
-/* z + the products of the elements in a word of each column by as many at a: one after the other along K, those of a pair
- * as dot_bf16 adds them. */
-V vf32 multiply_word(vf32 z, const char *a, vu32 word, const int kind) {
+/* z + the products of the elements in a word of each column by as many at a: one after the other along K, those of a
+ * pair as dot_bf16 adds them. */
+MP_INLINE vf32 multiply_word(vf32 z, const char *a, vu32 word, const int kind) {
     const char *const next = a + 4;
     switch (kind) {
     case KIND_wide_f32: return fma_factor(z, wide_factor(a), as_f32(word));
@@ -26,26 +26,26 @@ V vf32 multiply_word(vf32 z, const char *a, vu32 word, const int kind) {
 }
 
 /* Bytes of A beside a word of B. */
-V ptrdiff_t a_bytes_of_word(const int kind) { return 4 / size_of_b(kind) * size_of_a(kind); }
+MP_INLINE ptrdiff_t a_bytes_of_word(const int kind) { return 4 / size_of_b(kind) * size_of_a(kind); }
 
-V vf32 multiply_sixteen(vf32 z, const char *a, const char *from, ptrdiff_t cs, const int kind) {
+MP_INLINE vf32 multiply_sixteen(vf32 z, const char *a, const char *from, ptrdiff_t cs, const int kind) {
     vu32 word[MP_LANES];
     load_columns(from, cs, word);
-    UNROLL16 for (int p = 0; p < MP_LANES; p++) z = multiply_word(z, a + p * a_bytes_of_word(kind), word[p], kind);
+    MP_UNROLL_16 for (int p = 0; p < MP_LANES; p++) z = multiply_word(z, a + p * a_bytes_of_word(kind), word[p], kind);
     return z;
 }
 
 /* The same for fewer than 16 words. Masks keep it from reading beyond them. */
-V vf32 multiply_few(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
+MP_INLINE vf32 multiply_few(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
     vu32 word[MP_LANES];
-    UNROLL16 for (int i = 0; i < MP_LANES; i++) word[i] = loadn_u32(from + i * cs, words);
+    MP_UNROLL_16 for (int i = 0; i < MP_LANES; i++) word[i] = loadn_u32(from + i * cs, words);
     transpose_u32(word);
     for (ptrdiff_t p = 0; p < words; p++) z = multiply_word(z, a + p * a_bytes_of_word(kind), word[p], kind);
     return z;
 }
 
-/* Not inlined: inlined, a B of 4 MiB in L3 is read at 50 GB/s instead of 56 (float32 1x1024x1024 nk; the other kinds were
- * not measured inlined; Zen 5, November 2026). */
+/* Not inlined: inlined, a B of 4 MiB in L3 is read at 50 GB/s instead of 56 (float32 1x1024x1024 nk; the other kinds
+ * were not measured inlined; Zen 5, November 2026). */
 #define MP_ROW(KIND)                                                                                                   \
     static __attribute__((noinline)) vf32 multiply_few_##KIND(vf32 z, const char *a, const char *from, ptrdiff_t cs,   \
                                                               ptrdiff_t words) {                                       \
@@ -70,16 +70,17 @@ MP_ROW_KINDS(MP_ROW)
 #endif
 
 /* Whether one row is multiplied by multiply_words if it is of this kind. */
-V int has_row(const int kind) {
+MP_INLINE int has_row(const int kind) {
 #define MP_ROW(KIND) || kind == KIND_##KIND
     (void)kind;
     return MP_HAS(COLUMNS_WHERE_THEY_LIE) && (0 MP_ROW_KINDS(MP_ROW));
 #undef MP_ROW
 }
-V int multiplies_row(const mp_gemm *g, const int kind) { return g->shape.m == 1 && has_row(kind); }
+MP_INLINE int multiplies_row(const mp_gemm *g, const int kind) { return g->shape.m == 1 && has_row(kind); }
 
-/* Whether a word takes two multiplications, the second of which waits for the first. vdpbf16ps multiplies a whole pair. */
-V int has_two_multiplications(const int kind) {
+/* Whether a word takes two multiplications, the second of which waits for the first. vdpbf16ps multiplies a whole
+ * pair. */
+MP_INLINE int has_two_multiplications(const int kind) {
 #ifdef MP_NATIVE_BF16
     if (kinds[kind].arithmetic == MP_PAIRS) return 0;
 #endif
@@ -88,7 +89,7 @@ V int has_two_multiplications(const int kind) {
 
 /* Lane i: z + the products of the elements at a by those in the first `words` words of column i, which begins at
  * from + i cs. */
-V vf32 multiply_words(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
+MP_INLINE vf32 multiply_words(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t words, const int kind) {
 #define MP_ROW(KIND) if (kind == KIND_##KIND) return multiply_words_##KIND(z, a, from, cs, words);
     MP_ROW_KINDS(MP_ROW)
 #undef MP_ROW

@@ -10,14 +10,16 @@ enum { CACHED_COLUMNS = 2 * MP_LANES, CACHED_WORDS = 2 * MP_LANES, MEMORY_WORDS 
 #define MEMORY_COLUMNS(KIND) at_a_time(size_of_b(KIND), group_of(KIND))
 
 /* How many elements along K `words` words of a column hold. */
-V ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
+MP_INLINE ptrdiff_t elements_of(ptrdiff_t words, const int kind) { return words * 4 / size_of_b(kind); }
 
 /* Multiply a whole piece, of `all` vectors of columns and k elements along K, by `rows` rows of A from number `row` on.
  * It adds to partial sums whose rows lie CACHED_COLUMNS apart. */
-V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all, const int k) {
+MP_INLINE void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int rows, const int all,
+                              const int k) {
     if (rows == 1 && has_row(kind)) return; /* multiply_row or `panel` multiplies one row */
     const int most = MP_MR * MP_NR_VECTORS / rows, vectors = all < most ? all : most, group = group_of(kind);
-    const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind), ld = CACHED_COLUMNS * 4;
+    const ptrdiff_t lda = g->operands.lda * size_of_a(kind), b_stride = all * vector_bytes(kind),
+                    ld = CACHED_COLUMNS * 4;
     for (int v = 0; v < all; v += vectors) {
         place at = {.lda = lda, .b = (const char *)g->operands.b + v * vector_bytes(kind)};
         at.a = (const char *)g->operands.a + row * lda;
@@ -61,7 +63,7 @@ V void multiply_piece(const mp_gemm *g, ptrdiff_t row, const int kind, const int
 typedef void (*const piece_kernels[MP_PIECE_ROWS])(const mp_gemm *g, ptrdiff_t row);
 
 /* Pack a piece that is smaller than the others: at the end of K or of the columns, or before the first cache line. */
-V void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, char *made, const int kind) {
+MP_INLINE void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, char *made, const int kind) {
     if (group_of(kind) == 2) pack_pairs(k, n, b, size_of_b(kind), b_stride, made);
     else if (size_of_b(kind) == 2) pack_halves(k, n, b, size_of_b(kind), b_stride, made);
     else pack_words(k, n, b, size_of_b(kind), b_stride, made);
@@ -69,8 +71,8 @@ V void pack_piece(ptrdiff_t k, ptrdiff_t n, const char *b, ptrdiff_t b_stride, c
 
 /* Write a whole piece, `words` words of `columns` columns that lie b_stride bytes apart from b on, to `made` as a
  * panel. */
-V void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int kind, const ptrdiff_t columns,
-                       const ptrdiff_t words) {
+MP_INLINE void transpose_piece(const char *b, ptrdiff_t b_stride, char *made, const int kind, const ptrdiff_t columns,
+                               const ptrdiff_t words) {
     const int size = size_of_b(kind), group = group_of(kind);
     const ptrdiff_t at_once = at_most(columns, at_a_time(size, group));
     for (ptrdiff_t i = 0; i < columns; i += at_once)
@@ -91,8 +93,8 @@ typedef struct {
 
 /* Multiply the elements start to end - 1 along K, which lie in one K block, by `columns` columns or what is left. Whole
  * pieces are transposed and multiplied by loops of constant length. */
-V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
-                       const ptrdiff_t columns, const ptrdiff_t words) {
+MP_INLINE void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t end, const int kind,
+                               const ptrdiff_t columns, const ptrdiff_t words) {
     mp_gemm *const call = &p->call;
     const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind);
     for (ptrdiff_t at = start; at < end; at += call->shape.k) {
@@ -111,37 +113,38 @@ V void multiply_pieces(const mp_gemm *g, pieces *p, ptrdiff_t start, ptrdiff_t e
     }
 }
 
-/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is: of two
- * bytes an element, an odd last one is left.
+/* What multiply_pieces does, for one row by whole words of columns where they lie. Return how far along K that is: of
+ * two bytes an element, an odd last one is left.
  *
- * 32 columns are two vectors of 16, which take turns every MP_ROW_WORDS words, because each multiplication waits for the one
- * before it in its vector. If B comes from memory, as many bytes as are multiplied at a time are prefetched of the next
- * columns, in the order in which they lie. They are prefetched into L1: into L2, products from memory take 1.13 times as long
- * (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and nothing is prefetched. */
-V ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial, const int kind,
-                         const ptrdiff_t columns) {
+ * 32 columns are two vectors of 16, which take turns every MP_ROW_WORDS words, because each multiplication waits for
+ * the one before it in its vector. If B comes from memory, as many bytes as are multiplied at a time are prefetched of
+ * the next columns, in the order in which they lie. They are prefetched into L1: into L2, products from memory take
+ * 1.13 times as long (AVX-512 on Zen 5, November 2026). On AVX2 one call takes all of the K block, and nothing is
+ * prefetched. */
+MP_INLINE ptrdiff_t multiply_row(const mp_gemm *g, const pieces *p, ptrdiff_t start, ptrdiff_t end, float *partial,
+                                 const int kind, const ptrdiff_t columns) {
     const ptrdiff_t b_stride = g->operands.b_stride, size = size_of_b(kind), elements = elements_of(1, kind);
-    /* On AVX-512, if columns lie a multiple of a page apart, the first call takes what lies before a cache line, so that each
-     * later one reads whole lines. */
+    /* On AVX-512, if columns lie a multiple of a page apart, the first call takes what lies before a cache line, so
+     * that each later one reads whole lines. */
     const ptrdiff_t head = MP_ROW_WORDS == MP_LANES ? p->head : 0;
     ptrdiff_t at = start;
     vf32 sums[CACHED_COLUMNS / MP_LANES];
-    UNROLL for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
+    MP_UNROLL_8 for (int v = 0; v < columns / MP_LANES; v++) sums[v] = set_f32(0.0f);
     for (ptrdiff_t words; end - at >= elements; at += words * elements) {
         words = at_most((end - at) / elements, at == start && head ? head : MP_ROW_WORDS);
-        UNROLL for (int v = 0; v < columns / MP_LANES; v++) {
+        MP_UNROLL_8 for (int v = 0; v < columns / MP_LANES; v++) {
             const ptrdiff_t bytes = MP_LANES * words * 4;
             if (p->next && words == MP_ROW_WORDS) prefetch_bytes(p->next + at * size * columns + v * bytes, bytes);
             sums[v] = multiply_words(sums[v], (const char *)g->operands.a + at * size_of_a(kind),
                                      p->column + v * MP_LANES * b_stride + at * size, b_stride, words, kind);
         }
     }
-    UNROLL for (int v = 0; v < columns / MP_LANES; v++) store_f32(partial + v * MP_LANES, sums[v]);
+    MP_UNROLL_8 for (int v = 0; v < columns / MP_LANES; v++) store_f32(partial + v * MP_LANES, sums[v]);
     return at;
 }
 
 /* Add the partial sums of a K block of `columns` columns to the sums, or make them the sums. */
-V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
+MP_INLINE void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptrdiff_t columns, int adds) {
     for (ptrdiff_t i = 0; i < g->shape.m; i++)
         for (ptrdiff_t v = 0; v < columns; v += MP_LANES) {
             float *const to = sums + i * MP_PANEL + v;
@@ -151,7 +154,8 @@ V void add_pieces(const mp_gemm *g, const float *partial, float *sums, const ptr
 }
 
 /* Multiply all columns of the call, `columns` at a time, and run the epilogue. */
-V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdiff_t columns, const ptrdiff_t words) {
+MP_INLINE void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdiff_t columns,
+                                const ptrdiff_t words) {
     _Alignas(64) float sums[MP_TRANSPOSED_ROWS * MP_PANEL], partial[MP_TRANSPOSED_ROWS * CACHED_COLUMNS];
     _Alignas(64) char made[CACHED_COLUMNS * CACHED_WORDS * 4 + MP_SLACK];
     const ptrdiff_t blocks = (g->shape.m + MP_PIECE_ROWS - 1) / MP_PIECE_ROWS, b_stride = g->operands.b_stride;
@@ -181,11 +185,13 @@ V void multiply_columns(const mp_gemm *g, pieces *p, const int kind, const ptrdi
     run_epilogue(g, sums, 0, g->shape.m, kind, IN_MEMORY);
 }
 
-V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *), piece_kernels *kernels) {
-    /* Beside one row each fma waits for the one before it, 4 cycles on Zen 5. Where a word of 16 columns (64 bytes) takes two,
-     * one vector of columns reads 8 bytes a cycle, less than memory gives; so two take turns, as if B came from a cache.
-     * float32 beside bfloat16, 1x1024x1024 and 1x4096x4096 nk, is 1.25 times as fast so. bfloat16 by vdpbf16ps would be 1.2
-     * to 1.4 times as fast if B is in L3, and 0.82 to 0.97 from memory. (Builds in turns; November 2026.) */
+MP_INLINE void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const mp_gemm *),
+                                   piece_kernels *kernels) {
+    /* Beside one row each fma waits for the one before it, 4 cycles on Zen 5. Where a word of 16 columns (64 bytes)
+     * takes two, one vector of columns reads 8 bytes a cycle, less than memory gives; so two take turns, as if B came
+     * from a cache. float32 beside bfloat16, 1x1024x1024 and 1x4096x4096 nk, is 1.25 times as fast so. bfloat16 by
+     * vdpbf16ps would be 1.2 to 1.4 times as fast if B is in L3, and 0.82 to 0.97 from memory. (Builds in turns;
+     * November 2026.) */
     const int is_slow_row = multiplies_row(g, kind) && has_two_multiplications(kind);
     const int from_memory = g->prefetch.from_memory && !is_slow_row;
     pieces p = {.panel = panel, .kernels = kernels[from_memory]};
@@ -195,7 +201,8 @@ V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const
 
 #define MP_PIECE(KIND, R)                                                                                           \
     static __attribute__((noinline)) void multiply_cached_##KIND##_##R(const mp_gemm *g, ptrdiff_t row) {           \
-        multiply_piece(g, row, KIND_##KIND, R, CACHED_COLUMNS / MP_LANES, (int)elements_of(CACHED_WORDS, KIND_##KIND));   \
+        multiply_piece(g, row, KIND_##KIND, R, CACHED_COLUMNS / MP_LANES,                                           \
+                       (int)elements_of(CACHED_WORDS, KIND_##KIND));                                                \
     }                                                                                                               \
     static __attribute__((noinline)) void multiply_memory_##KIND##_##R(const mp_gemm *g, ptrdiff_t row) {           \
         multiply_piece(g, row, KIND_##KIND, R, MEMORY_COLUMNS(KIND_##KIND) / MP_LANES,                              \
@@ -205,7 +212,8 @@ V void multiply_transposed(const mp_gemm *g, const int kind, void (*panel)(const
 #define MP_MEMORY_PIECE(KIND, R) multiply_memory_##KIND##_##R,
 #define MP_TRANSPOSED(KIND)                                                                                         \
     MP_HEIGHTS(MP_PIECE, KIND)                                                                                      \
-    static piece_kernels pieces_##KIND[2] = {{MP_HEIGHTS(MP_CACHED_PIECE, KIND)}, {MP_HEIGHTS(MP_MEMORY_PIECE, KIND)}};         \
+    static piece_kernels pieces_##KIND[2] = {{MP_HEIGHTS(MP_CACHED_PIECE, KIND)},                                   \
+                                             {MP_HEIGHTS(MP_MEMORY_PIECE, KIND)}};                                  \
     static __attribute__((noinline)) void panel_transposed_##KIND(const mp_gemm *g) {                               \
         multiply_transposed(g, KIND_##KIND, panel_##KIND, pieces_##KIND);                                           \
     }

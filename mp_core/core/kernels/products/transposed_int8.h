@@ -8,19 +8,19 @@ enum {
 };
 
 /* LINE bytes of a column, and their products with as many of a row of A, which are signed. */
-V vf32 line_of_b(const uint8_t *b) { return as_f32(bytes_in_place(load_u32(b))); }
-V vf32 dot_line(vf32 sum, vf32 a, vf32 b) {
+MP_INLINE vf32 line_of_b(const uint8_t *b) { return as_f32(bytes_in_place(load_u32(b))); }
+MP_INLINE vf32 dot_line(vf32 sum, vf32 a, vf32 b) {
 #ifdef MP_NATIVE_S8
     return as_f32(dot_s8s8(as_u32(sum), as_u32(a), as_u32(b)));
 #else
     return as_f32(dot_u8s8(as_u32(sum), as_u32(b), as_u32(a)));
 #endif
 }
-V vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
+MP_INLINE vf32 load_line(const uint8_t *p) { return load_f32((const void *)p); }
 
 /* Write the last k - whole bytes of x to LINE bytes that are zero elsewhere: at their end if k >= LINE, else at their
  * start. */
-V void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
+MP_INLINE void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
     memset(to, 0, LINE);
     memcpy(to + (k < LINE ? 0 : LINE - (k - whole)), x + whole, (size_t)(k - whole));
 }
@@ -28,7 +28,7 @@ V void last_line(uint8_t *to, const uint8_t *x, ptrdiff_t k, ptrdiff_t whole) {
 /* M = 1 and K >= LINE: one column after the other, so that memory is read in order, and four vectors of it at a time,
  * so that no sum waits for another. The prefetch distance is ROW_DISTANCE if the columns are one stretch of memory,
  * else one column. */
-V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
+MP_INLINE void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     enum { VECTORS = 4 };
     const ptrdiff_t k = g->shape.k, whole = k / LINE * LINE, b_stride = g->operands.b_stride;
     const ptrdiff_t distance = is_stretch(k, b_stride) ? ROW_DISTANCE : b_stride;
@@ -39,17 +39,18 @@ V void multiply_int8_row(const mp_gemm *g, int32_t *out) {
     last_line(last_a, a, k, whole);
     for (ptrdiff_t j = 0; j < g->shape.n; j++, b += b_stride) {
         vf32 c[VECTORS];
-        UNROLL for (int s = 0; s < VECTORS; s++) c[s] = set_f32(0.0f);
+        MP_UNROLL_8 for (int s = 0; s < VECTORS; s++) c[s] = set_f32(0.0f);
         ptrdiff_t p = 0;
         for (; p + VECTORS * LINE <= whole; p += VECTORS * LINE)
-            UNROLL for (int s = 0; s < VECTORS; s++) {
+            MP_UNROLL_8 for (int s = 0; s < VECTORS; s++) {
                 __builtin_prefetch(b + p + s * LINE + distance, 0, 3);
                 c[s] = dot_line(c[s], load_line(a + p + s * LINE), line_of_b(b + p + s * LINE));
             }
         for (; p < whole; p += LINE) c[0] = dot_line(c[0], load_line(a + p), line_of_b(b + p));
         c[1] = dot_line(c[1], load_line(last_a), line_of_b(b + k - LINE));
         sums[j % MP_LANES] = add_u32(add_u32(as_u32(c[0]), as_u32(c[1])), add_u32(as_u32(c[2]), as_u32(c[3])));
-        if (j % MP_LANES == MP_LANES - 1 || j == g->shape.n - 1) store_u32(out + j / MP_LANES * MP_LANES, sums_u32(sums));
+        if (j % MP_LANES == MP_LANES - 1 || j == g->shape.n - 1)
+            store_u32(out + j / MP_LANES * MP_LANES, sums_u32(sums));
     }
 }
 
@@ -61,38 +62,42 @@ typedef struct {
 } int8_columns;
 
 /* Add to the sums c the products of vectors of `rows` rows of A by a vector of each column, from byte `at` on. */
-V void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const *b, ptrdiff_t at, const int rows) {
-    UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) {
+MP_INLINE void dot_columns(vf32 (*c)[SIDE_BY_SIDE], const vf32 *a, const uint8_t *const *b, ptrdiff_t at,
+                           const int rows) {
+    MP_UNROLL_8 for (int q = 0; q < SIDE_BY_SIDE; q++) {
         const vf32 x = line_of_b(b[q] + at);
-        UNROLL for (int i = 0; i < rows; i++) c[i][q] = dot_line(c[i][q], a[i], x);
+        MP_UNROLL_8 for (int i = 0; i < rows; i++) c[i][q] = dot_line(c[i][q], a[i], x);
     }
 }
 
 /* Multiply `rows` rows of A, lda bytes apart, by these columns, and store the sums, which have 16 lanes each. If `next`
  * is not NULL, prefetch the next columns, which are one stretch of memory from there on, line by line. */
-V void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda, const uint8_t (*last_a)[LINE],
-                             vu32 *sums, const int rows, const uint8_t *next) {
+MP_INLINE void multiply_int8_columns(const int8_columns *t, const uint8_t *a, ptrdiff_t lda,
+                                     const uint8_t (*last_a)[LINE], vu32 *sums, const int rows, const uint8_t *next) {
     vf32 c[2][SIDE_BY_SIDE], y[2];
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) c[i][q] = set_f32(0.0f);
-    UNROLL for (int i = 0; i < rows; i++) y[i] = load_line(last_a[i]);
+    MP_UNROLL_8 for (int i = 0; i < rows; i++)
+        MP_UNROLL_8 for (int q = 0; q < SIDE_BY_SIDE; q++) c[i][q] = set_f32(0.0f);
+    MP_UNROLL_8 for (int i = 0; i < rows; i++) y[i] = load_line(last_a[i]);
     dot_columns(c, y, t->last, 0, rows);
     if (t->head) { /* lanes beyond the head are zero in a, so what b holds there does not count */
-        UNROLL for (int i = 0; i < rows; i++) y[i] = loadn_f32((const void *)(a + i * lda), t->head);
+        MP_UNROLL_8 for (int i = 0; i < rows; i++) y[i] = loadn_f32((const void *)(a + i * lda), t->head);
         dot_columns(c, y, t->b, 0, rows);
     }
     for (ptrdiff_t p = 4 * t->head; p < t->whole; p += LINE) {
         if (next)
-            UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) __builtin_prefetch(next + SIDE_BY_SIDE * p + q * LINE, 0, 3);
-        UNROLL for (int i = 0; i < rows; i++) y[i] = load_line(a + i * lda + p);
+            MP_UNROLL_8 for (int q = 0; q < SIDE_BY_SIDE; q++)
+                __builtin_prefetch(next + SIDE_BY_SIDE * p + q * LINE, 0, 3);
+        MP_UNROLL_8 for (int i = 0; i < rows; i++) y[i] = load_line(a + i * lda + p);
         dot_columns(c, y, t->b, p, rows);
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int q = 0; q < SIDE_BY_SIDE; q++) sums[i * MP_LANES + q] = as_u32(c[i][q]);
+    MP_UNROLL_8 for (int i = 0; i < rows; i++)
+        MP_UNROLL_8 for (int q = 0; q < SIDE_BY_SIDE; q++) sums[i * MP_LANES + q] = as_u32(c[i][q]);
 }
 
 /* M > 1, or K < LINE: two rows of A at a time by SIDE_BY_SIDE columns. The first rows prefetch the next columns. */
-V void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
-    const ptrdiff_t m = g->shape.m, n = g->shape.n, k = g->shape.k, lda = g->operands.lda, b_stride = g->operands.b_stride;
+MP_INLINE void multiply_int8_rows(const mp_gemm *g, int32_t *out) {
+    const ptrdiff_t m = g->shape.m, n = g->shape.n, k = g->shape.k, lda = g->operands.lda,
+                    b_stride = g->operands.b_stride;
     int8_columns t;
     /* If all columns begin at the same place in a cache line and are long enough to gain by it, the words before the
      * first line are multiplied apart, so that no load crosses two lines. */

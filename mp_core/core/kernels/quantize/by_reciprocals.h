@@ -11,8 +11,8 @@ enum {
 /* ---- some elements by quotients */
 
 /* Compute the codes of `rows` x `cols` elements from element (i, j) of p on by quotients. */
-static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t rows, ptrdiff_t cols,
-                                                mp_code kind) {
+static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t rows,
+                                                ptrdiff_t cols, mp_code kind) {
     const ptrdiff_t at = i * p->by_row + j * p->by_column;
     mp_part part = *p;
     part.rows = rows, part.cols = cols, part.x += i * p->ldx + j, part.q += i * p->ldq + j, part.scale += at;
@@ -30,7 +30,8 @@ static __attribute__((noinline)) void code_part(const mp_part *p, ptrdiff_t i, p
 
 /* The same for n columns from column j on, in those of the `rows` rows from row i on whose bit in `uncertain` is
  * set. */
-V void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain, int rows, ptrdiff_t n, const mp_code kind) {
+MP_INLINE void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain, int rows, ptrdiff_t n,
+                              const mp_code kind) {
     if (uncertain == (1 << rows) - 1) code_part(p, i, j, rows, n, kind);
     else
         for (int r = 0; r < rows; r++)
@@ -38,7 +39,8 @@ V void code_uncertain(const mp_part *p, ptrdiff_t i, ptrdiff_t j, int uncertain,
 }
 
 /* The same for n <= 4 vectors from vector number w of the part on, where each run is 1 << shift vectors. */
-static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w, ptrdiff_t n, int shift, mp_code kind) {
+static __attribute__((noinline)) void code_vectors(const mp_part *p, ptrdiff_t w, ptrdiff_t n, int shift,
+                                                   mp_code kind) {
     mp_rule rules[4];
     for (ptrdiff_t v = 0; v < n; v++) {
         const ptrdiff_t run = (w + v) >> shift;
@@ -58,8 +60,8 @@ typedef struct {
 } mp_run;
 
 /* Compute the codes of whole blocks up to the first that is not certain. Return how many these are. */
-V ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t distance, mp_terms terms, const mp_bytes bytes,
-                       const mp_how how) {
+MP_INLINE ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t distance, mp_terms terms,
+                               const mp_bytes bytes, const mp_how how) {
     for (ptrdiff_t b = 0; b < blocks; b++, x += BLOCK, q += BLOCK) {
         prefetch(x, distance);
         if (!try_block(x, q, BLOCK, terms, bytes, how)) return b;
@@ -69,8 +71,8 @@ V ptrdiff_t try_blocks(const float *x, uint8_t *q, ptrdiff_t blocks, ptrdiff_t d
 
 /* Compute the codes of row i of p. The fields of p that it needs are parameters: a store of codes (uint8_t) may alias
  * *p, so that the compiler would load them again after each. */
-V void fast_run(const mp_part *p, ptrdiff_t i, const mp_run run, ptrdiff_t distance, mp_terms terms, const mp_bytes bytes,
-                const mp_how how) {
+MP_INLINE void fast_run(const mp_part *p, ptrdiff_t i, const mp_run run, ptrdiff_t distance, mp_terms terms,
+                        const mp_bytes bytes, const mp_how how) {
     const mp_how edge = {how.kind, 0, 0};
     const float *const x = run.x;
     uint8_t *const q = run.q;
@@ -90,7 +92,7 @@ V void fast_run(const mp_part *p, ptrdiff_t i, const mp_run run, ptrdiff_t dista
     }
 }
 
-V void fast_runs(const mp_part *p, const mp_how how) {
+MP_INLINE void fast_runs(const mp_part *p, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t distance = p->prefetch_distance;
     const ptrdiff_t rows = p->rows, cols = p->cols, ldx = p->ldx, ldq = p->ldq, by_row = p->by_row;
@@ -113,14 +115,14 @@ V void fast_runs(const mp_part *p, const mp_how how) {
 /* ---- short runs: 16, 32 or 64 elements with one scale, that follow each other in memory */
 
 /* Return s if the part consists of such runs of 1 << s vectors, else -1. */
-V int shift_of_runs(const mp_part *p) {
+MP_INLINE int shift_of_runs(const mp_part *p) {
     if (!p->by_row || p->ldx != p->cols || p->ldq != p->cols) return -1;
     return p->cols == MP_LANES ? 0 : p->cols == 2 * MP_LANES ? 1 : p->cols == BLOCK ? 2 : -1;
 }
 
 /* Compute the codes of short runs. A block of four vectors begins where a run begins or, if codes are streamed, where a
  * cache line of codes begins. */
-V void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
+MP_INLINE void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t distance = p->prefetch_distance;
     const ptrdiff_t rows = p->rows;
@@ -140,7 +142,7 @@ V void fast_short_runs(const mp_part *p, const int shift, const mp_how how) {
         if (head) code_vectors(p, w, head, shift, how.kind), w += head;
         for (; w + 4 <= end; w += 4) {
             vf32 factor[4], start[4];
-            UNROLL for (int v = 0; v < 4; v++) {
+            MP_UNROLL_8 for (int v = 0; v < 4; v++) {
                 const ptrdiff_t run = how.stream ? ((w + v) >> shift) - i : (w >> shift) - i + (v >> shift);
                 factor[v] = set_f32(factors[run]), start[v] = set_f32(starts[run]);
             }
@@ -175,9 +177,9 @@ typedef struct {
     vf32 factor[4], start[4];
 } mp_block;
 
-V mp_block block_of(const mp_columns *c, ptrdiff_t j) {
+MP_INLINE mp_block block_of(const mp_columns *c, ptrdiff_t j) {
     mp_block b;
-    UNROLL for (int v = 0; v < 4; v++) {
+    MP_UNROLL_8 for (int v = 0; v < 4; v++) {
         b.factor[v] = load_f32(c->factors + j + v * MP_LANES);
         b.start[v] = load_f32(c->starts + (j + v * MP_LANES) * c->stride);
     }
@@ -185,8 +187,8 @@ V mp_block block_of(const mp_columns *c, ptrdiff_t j) {
 }
 
 /* Compute the codes of n < 64 columns from column j on, of `rows` rows from row i on. */
-V void edge_columns(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t j, ptrdiff_t rows, ptrdiff_t n,
-                    const mp_code kind) {
+MP_INLINE void edge_columns(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t j, ptrdiff_t rows,
+                            ptrdiff_t n, const mp_code kind) {
     const ptrdiff_t ldx = p->ldx, ldq = p->ldq, last = i + rows;
     const mp_bytes bytes = bytes_of(p);
     const mp_block b = block_of(c, j);
@@ -209,8 +211,8 @@ static __attribute__((noinline)) void fast_edge(const mp_part *p, ptrdiff_t i, c
 }
 
 /* Compute the codes of `rows` rows from row i on. `head` columns precede the first whose codes begin a cache line. */
-V void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t head, const int rows, const mp_bytes bytes,
-                 const mp_how how) {
+MP_INLINE void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t head, const int rows,
+                         const mp_bytes bytes, const mp_how how) {
     const ptrdiff_t ldx = p->ldx, ldq = p->ldq;
     const float *x = p->x + i * ldx + c->first;
     uint8_t *q = p->q + i * ldq + c->first;
@@ -238,7 +240,7 @@ V void fast_rows(const mp_part *p, ptrdiff_t i, const mp_columns *c, ptrdiff_t h
 
 /* Compute the codes of a part whose columns have a scale each: up to TABLE columns at a time, whose factors are in
  * L1. */
-V void fast_columns(const mp_part *p, const mp_how how) {
+MP_INLINE void fast_columns(const mp_part *p, const mp_how how) {
     const mp_bytes bytes = bytes_of(p);
     const ptrdiff_t fours = p->rows / ROWS * ROWS, most = p->zero_point ? TABLE / 2 : TABLE;
     _Alignas(64) float factors[TABLE + 2 * BLOCK];
@@ -268,7 +270,7 @@ V void fast_columns(const mp_part *p, const mp_how how) {
 
 /* ---- the choice of these by the part's scales */
 
-V void fast_part(const mp_part *p, const int shift, const mp_how how) {
+MP_INLINE void fast_part(const mp_part *p, const int shift, const mp_how how) {
     if (p->by_column) fast_columns(p, how);
     else if (shift == 2) fast_short_runs(p, 2, how); /* scale groups of 64: shift is a constant */
     else if (shift >= 0) fast_short_runs(p, shift, how);
@@ -276,7 +278,7 @@ V void fast_part(const mp_part *p, const int shift, const mp_how how) {
     if (how.stream) stream_fence();
 }
 
-V void quantize_fast(const mp_part *p, const mp_code kind) {
+MP_INLINE void quantize_fast(const mp_part *p, const mp_code kind) {
     const int shift = shift_of_runs(p);
     const int may_stream = p->by_column  ? !(p->ldq % BLOCK)
                            : shift >= 0 ? !((uintptr_t)p->q % MP_LANES)

@@ -7,8 +7,8 @@ MP_OUTLINED vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
 }
 
 /* The numbers of elements j to j + n - 1 of row i, n <= 16. */
-V vf32 value_at(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, const mp_code kind, const int by_column,
-                const int zeros) {
+MP_INLINE vf32 value_at(const mp_part *p, ptrdiff_t i, ptrdiff_t j, ptrdiff_t n, const mp_code kind,
+                        const int by_column, const int zeros) {
     const ptrdiff_t at = by_column ? j : i * p->by_row;
     const vf32 scale = by_column ? loadn_f32(p->scale + at, n) : set_f32(p->scale[at]);
     const vu32 zero = !zeros      ? set_u32(0)
@@ -29,8 +29,9 @@ MP_OUTLINED void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, co
     }
     for (; j + BLOCK <= p->cols; j += BLOCK) {
         vf32 y[4];
-        UNROLL for (int v = 0; v < 4; v++) y[v] = value_at(p, i, j + v * MP_LANES, MP_LANES, kind, by_column, zeros);
-        UNROLL for (int v = 0; v < 4; v++) {
+        MP_UNROLL_8 for (int v = 0; v < 4; v++)
+            y[v] = value_at(p, i, j + v * MP_LANES, MP_LANES, kind, by_column, zeros);
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) {
             if (stream) stream_f32(x + j + v * MP_LANES, y[v]);
             else store_f32(x + j + v * MP_LANES, y[v]);
         }
@@ -43,8 +44,9 @@ MP_OUTLINED void value_row(const mp_part *p, ptrdiff_t i, const mp_code kind, co
 
 /* Stream the numbers of short runs that are whole vectors and follow each other in memory. If they do not begin at a
  * cache line, the line between two runs has numbers of both: it is one vector, with two scales in its lanes. */
-V void value_runs(const mp_part *p, const mp_code kind) {
-    const ptrdiff_t rows = p->rows, cols = p->cols, head = unaligned_head(p->x, sizeof *p->x, cols), tail = MP_LANES - head;
+MP_INLINE void value_runs(const mp_part *p, const mp_code kind) {
+    const ptrdiff_t rows = p->rows, cols = p->cols, head = unaligned_head(p->x, sizeof *p->x, cols),
+                    tail = MP_LANES - head;
     const float *scale = p->scale;
     const int32_t *zero = p->zero_point;
     if (head && rows) storen_f32(p->x, value_at(p, 0, 0, head, kind, 0, zero != NULL), head);
@@ -65,7 +67,7 @@ V void value_runs(const mp_part *p, const mp_code kind) {
     }
 }
 
-V void dequantize_part(const mp_part *p, const mp_code kind) {
+MP_INLINE void dequantize_part(const mp_part *p, const mp_code kind) {
     const int zeros = p->zero_point != NULL, streamed = p->mode & MP_STREAM;
     /* Where rows do not begin with a cache line, each has a head and a tail that are not streamed. */
     const int aligned = !(((uintptr_t)p->x | (uintptr_t)p->ldx * sizeof *p->x) % 64);

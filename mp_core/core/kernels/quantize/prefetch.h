@@ -7,7 +7,7 @@ enum {
 };
 
 /* Prefetch the four cache lines that lie `distance` elements after the 64 numbers at x; none if it is 0. */
-V void prefetch(const float *x, ptrdiff_t distance) {
+MP_INLINE void prefetch(const float *x, ptrdiff_t distance) {
     if (!distance) return;
-    UNROLL for (int i = 0; i < 4; i++) __builtin_prefetch((const char *)(x + distance) + i * 64, 0, 3);
+    MP_UNROLL_8 for (int i = 0; i < 4; i++) __builtin_prefetch((const char *)(x + distance) + i * 64, 0, 3);
 }

@@ -20,7 +20,7 @@
 
 #include "quantize/nibbles.h"
 
-V void quantize_any(const mp_part *p, const mp_code kind) {
+MP_INLINE void quantize_any(const mp_part *p, const mp_code kind) {
 #if !MP_DIVIDES
     if (ordinary(p)) {
         quantize_fast(p, kind);

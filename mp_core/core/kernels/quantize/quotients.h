@@ -12,10 +12,10 @@ typedef struct {
     vu32 zero;
 } mp_rule;
 
-V float largest_of(const mp_code kind) { return kind == MP_CODE_E4M3FN ? 448.0f : 57344.0f; }
-V int is_integer(const mp_code kind) { return kind == MP_CODE_I8 || kind == MP_CODE_U8; }
+MP_INLINE float largest_of(const mp_code kind) { return kind == MP_CODE_E4M3FN ? 448.0f : 57344.0f; }
+MP_INLINE int is_integer(const mp_code kind) { return kind == MP_CODE_I8 || kind == MP_CODE_U8; }
 
-V mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, const int divide) {
+MP_INLINE mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, const int divide) {
     mp_rule r = {.scale = scale, .minus = sub_f32(set_f32(-0.0f), scale), .zero = zero};
     if (is_integer(kind)) {
         r.lo = f32_from_i32(sub_u32(set_u32((uint32_t)p->qmin), zero));
@@ -32,7 +32,7 @@ V mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, c
  * provided that no operation overflows or underflows, which ordinary() ensures. There x is clamped instead of the
  * quotient: lo and hi are codes less the zero point, of magnitudes up to 383, times the scale, and their quotients are
  * rounded to these codes again. The sign of a quotient of zero is lost. */
-V vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
+MP_INLINE vf32 quotient(vf32 x, const mp_rule *r, const int divide) {
     if (divide) return min_f32(r->hi, max_f32(r->lo, div_f32(x, r->scale)));
     const vf32 bounded = min_f32(r->hi, max_f32(r->lo, x));
     vf32 q = mul_f32(bounded, r->inverse);
@@ -50,10 +50,10 @@ MP_OUTLINED vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int 
 }
 
 /* Store n <= 64 codes, by one rule for all (stride 0) or one for every 16 (stride 1). */
-V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int stride, const int stream,
-                  const mp_code kind, const int divide) {
+MP_INLINE void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules, const int stride,
+                          const int stream, const mp_code kind, const int divide) {
     if (n == BLOCK) {
-        UNROLL for (int v = 0; v < 4; v++) {
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) {
             const vu8 codes = code_of(load_f32(x + v * MP_LANES), rules + v * stride, kind, divide);
             if (stream) stream_u8(q + v * MP_LANES, codes);
             else store_u8(q + v * MP_LANES, codes);
@@ -67,7 +67,7 @@ V void code_block(const float *x, uint8_t *q, ptrdiff_t n, const mp_rule *rules,
 }
 
 /* Store the codes of a part whose rows have one scale each, or all the same. */
-V void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const mp_code kind, const int divide) {
+MP_INLINE void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i++) {
         const ptrdiff_t at = i * p->by_row;
         const vu32 zero = set_u32(p->zero_point ? (uint32_t)p->zero_point[at] : 0);
@@ -81,12 +81,12 @@ V void code_runs(const mp_part *p, ptrdiff_t distance, const int stream, const m
 }
 
 /* Store the codes of a part whose columns have one scale each. */
-V void code_columns(const mp_part *p, const mp_code kind, const int divide) {
+MP_INLINE void code_columns(const mp_part *p, const mp_code kind, const int divide) {
     for (ptrdiff_t i = 0; i < p->rows; i += ROWS)
         for (ptrdiff_t j = 0; j < p->cols; j += BLOCK) {
             const ptrdiff_t n = at_most(p->cols - j, BLOCK);
             mp_rule rules[4];
-            UNROLL for (int v = 0; v < 4; v++) {
+            MP_UNROLL_8 for (int v = 0; v < 4; v++) {
                 const ptrdiff_t at = at_most(j + v * MP_LANES, p->cols - 1), left = at_most(p->cols - at, MP_LANES);
                 const vu32 zero = p->zero_point ? loadn_u32(p->zero_point + at, left) : set_u32(0);
                 rules[v] = rule_of(p, loadn_f32(p->scale + at, left), zero, kind, divide);
@@ -98,7 +98,7 @@ V void code_columns(const mp_part *p, const mp_code kind, const int divide) {
         }
 }
 
-V void quantize_as(const mp_part *p, const mp_code kind, const int divide) {
+MP_INLINE void quantize_as(const mp_part *p, const mp_code kind, const int divide) {
     const int stream = p->mode & MP_STREAM && !(((uintptr_t)p->q | (uintptr_t)p->ldq) % MP_LANES);
     if (p->by_column) code_columns(p, kind, divide);
     else if (stream) code_runs(p, p->prefetch_distance, 1, kind, divide);
@@ -107,7 +107,7 @@ V void quantize_as(const mp_part *p, const mp_code kind, const int divide) {
 }
 
 /* Whether every scale is from 2^-60 to 2^60: then quotients need no division, and reciprocals are possible. */
-V int ordinary(const mp_part *p) {
+MP_INLINE int ordinary(const mp_part *p) {
     const ptrdiff_t n = p->by_column ? p->cols : p->by_row ? p->rows : 1;
     uint32_t outside = 0;
     for (ptrdiff_t i = 0; i < n; i++) {

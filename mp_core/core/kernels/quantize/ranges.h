@@ -9,24 +9,25 @@ enum { TABLE = 4096 };
 
 enum { SMALLEST_KEY = 0x01000000, INFINITE = 0x7F800000, MAGNITUDE = 0x7FFFFFFF };
 
-/* A key by which |x| is compared: its bits. Strict: (2 * bits + 2^24) mod 2^32, which is below 2^24 for Inf and NaN, and
- * at least 2^24 for all other numbers. */
-V vu32 key_of(vf32 x, const int strict) {
+/* A key by which |x| is compared: its bits. Strict: (2 * bits + 2^24) mod 2^32, which is below 2^24 for Inf and NaN,
+ * and at least 2^24 for all other numbers. */
+MP_INLINE vu32 key_of(vf32 x, const int strict) {
     if (!strict) return and_u32(as_u32(x), set_u32(MAGNITUDE));
     return add_u32(shl_u32(as_u32(x), 1), set_u32(SMALLEST_KEY));
 }
-V vu32 bits_of_key(vu32 key, const int strict) {
+MP_INLINE vu32 bits_of_key(vu32 key, const int strict) {
     const vu32 least = set_u32(SMALLEST_KEY);
     return strict ? shr_u32(sub_u32(max_u32(key, least), least), 1) : key;
 }
 
 /* Raise *result to max |x| of n numbers. */
-V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
+MP_INLINE int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
     vu32 top[4];
-    UNROLL for (int v = 0; v < 4; v++) top[v] = key_of(set_f32(*result), strict);
+    MP_UNROLL_8 for (int v = 0; v < 4; v++) top[v] = key_of(set_f32(*result), strict);
     ptrdiff_t j = 0;
     for (; j + BLOCK <= n; j += BLOCK) {
-        UNROLL for (int v = 0; v < 4; v++) top[v] = max_u32(top[v], key_of(load_f32(x + j + v * MP_LANES), strict));
+        MP_UNROLL_8 for (int v = 0; v < 4; v++)
+            top[v] = max_u32(top[v], key_of(load_f32(x + j + v * MP_LANES), strict));
     }
     for (; j < n; j += MP_LANES) top[0] = max_u32(top[0], key_of(loadn_f32(x + j, at_most(n - j, MP_LANES)), strict));
     const vu32 highest = max_u32(max_u32(top[0], top[1]), max_u32(top[2], top[3]));
@@ -37,28 +38,28 @@ V int top_of_run(const float *x, ptrdiff_t n, float *result, const int strict) {
 }
 
 /* Raise the keys top[cols] to those of `rows` rows. */
-V void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top, const int rows,
-                   const int strict) {
+MP_INLINE void top_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, uint32_t *top, const int rows,
+                           const int strict) {
     ptrdiff_t j = 0;
     for (; j + BLOCK <= cols; j += BLOCK) {
         vu32 most[4];
-        UNROLL for (int v = 0; v < 4; v++) most[v] = load_u32(top + j + v * MP_LANES);
-        UNROLL16 for (int r = 0; r < rows; r++) {
-            UNROLL for (int v = 0; v < 4; v++)
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) most[v] = load_u32(top + j + v * MP_LANES);
+        MP_UNROLL_16 for (int r = 0; r < rows; r++) {
+            MP_UNROLL_8 for (int v = 0; v < 4; v++)
                 most[v] = max_u32(most[v], key_of(load_f32(x + r * ldx + j + v * MP_LANES), strict));
         }
-        UNROLL for (int v = 0; v < 4; v++) store_u32(top + j + v * MP_LANES, most[v]);
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) store_u32(top + j + v * MP_LANES, most[v]);
     }
     for (; j < cols; j += MP_LANES) {
         vu32 most = load_u32(top + j);
-        UNROLL16 for (int r = 0; r < rows; r++)
+        MP_UNROLL_16 for (int r = 0; r < rows; r++)
             most = max_u32(most, key_of(loadn_f32(x + r * ldx + j, at_most(cols - j, MP_LANES)), strict));
         store_u32(top + j, most);
     }
 }
 
 /* Raise the amax of at most TABLE columns from number `first` on. */
-V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int strict) {
+MP_INLINE int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;
     const float *x = p->x + first;
@@ -81,7 +82,7 @@ V int top_of_columns(const mp_part *p, ptrdiff_t first, float *result, const int
 
 /* Raise the amax of 16 short runs. Each has a vector of 16 maxima. The vectors are transposed as a matrix, so that one
  * maximum of 16 vectors gives the amax of all runs. */
-V int top_of_runs(const mp_part *p, ptrdiff_t i, float *result) {
+MP_INLINE int top_of_runs(const mp_part *p, ptrdiff_t i, float *result) {
     vu32 top[MP_LANES];
     for (int r = 0; r < MP_LANES; r++) {
         const float *x = p->x + (i + r) * p->ldx;
@@ -95,7 +96,7 @@ V int top_of_runs(const mp_part *p, ptrdiff_t i, float *result) {
     }
     transpose_u32(top);
     vu32 highest = key_of(load_f32(result + i), 0);
-    UNROLL16 for (int r = 0; r < MP_LANES; r++) highest = max_u32(highest, top[r]);
+    MP_UNROLL_16 for (int r = 0; r < MP_LANES; r++) highest = max_u32(highest, top[r]);
     if (top_u32(highest) >= INFINITE) return 1;
     store_f32(result + i, as_f32(highest));
     return 0;
@@ -112,19 +113,19 @@ static void amax(const mp_part *p, float *result) {
         if (top_of_columns(p, j, result, 0)) top_of_columns(p, j, result, 1);
 }
 
-V vf32 finite_or_zero(vf32 x) {
+MP_INLINE vf32 finite_or_zero(vf32 x) {
     return select_f32(gt_i32(set_u32(INFINITE), and_u32(as_u32(x), set_u32(MAGNITUDE))), x, set_f32(0.0f));
 }
 
 /* Extend [lo, hi] to x, lane by lane. A comparison with NaN is false, so that NaN changes nothing. */
-V void widen_range(vf32 x, vf32 *lo, vf32 *hi, const int strict) {
+MP_INLINE void widen_range(vf32 x, vf32 *lo, vf32 *hi, const int strict) {
     const vf32 counted = strict ? finite_or_zero(x) : x;
     *lo = min_f32(counted, *lo), *hi = max_f32(counted, *hi);
 }
 
 /* Set *result to the lane of x that is farthest from 0. All lanes are >= +0 or all are <= -0: of those, the largest
  * bits as an unsigned number. */
-V int farthest(vf32 x, float *result) {
+MP_INLINE int farthest(vf32 x, float *result) {
     const uint32_t bits = top_u32(as_u32(x));
     if ((bits & MAGNITUDE) >= INFINITE) return 1;
     memcpy(result, &bits, sizeof bits);
@@ -132,12 +133,12 @@ V int farthest(vf32 x, float *result) {
 }
 
 /* Extend [*lo, *hi] to n numbers. */
-V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int strict) {
+MP_INLINE int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int strict) {
     vf32 a[4], b[4];
-    UNROLL for (int v = 0; v < 4; v++) a[v] = set_f32(*lo), b[v] = set_f32(*hi);
+    MP_UNROLL_8 for (int v = 0; v < 4; v++) a[v] = set_f32(*lo), b[v] = set_f32(*hi);
     ptrdiff_t j = 0;
     for (; j + BLOCK <= n; j += BLOCK) {
-        UNROLL for (int v = 0; v < 4; v++) widen_range(load_f32(x + j + v * MP_LANES), a + v, b + v, strict);
+        MP_UNROLL_8 for (int v = 0; v < 4; v++) widen_range(load_f32(x + j + v * MP_LANES), a + v, b + v, strict);
     }
     for (; j < n; j += MP_LANES) widen_range(loadn_f32(x + j, at_most(n - j, MP_LANES)), a, b, strict);
     const vf32 least = min_f32(min_f32(a[0], a[1]), min_f32(a[2], a[3]));
@@ -149,30 +150,30 @@ V int range_of_run(const float *x, ptrdiff_t n, float *lo, float *hi, const int 
 }
 
 /* Extend [lo, hi] of each column to `rows` rows. */
-V void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, float *hi, const int rows,
-                     const int strict) {
+MP_INLINE void range_of_rows(const float *x, ptrdiff_t ldx, ptrdiff_t cols, float *lo, float *hi, const int rows,
+                             const int strict) {
     ptrdiff_t j = 0;
     for (; j + BLOCK <= cols; j += BLOCK) {
         vf32 least[4], most[4];
-        UNROLL for (int v = 0; v < 4; v++)
+        MP_UNROLL_8 for (int v = 0; v < 4; v++)
             least[v] = load_f32(lo + j + v * MP_LANES), most[v] = load_f32(hi + j + v * MP_LANES);
-        UNROLL16 for (int r = 0; r < rows; r++) {
-            UNROLL for (int v = 0; v < 4; v++)
+        MP_UNROLL_16 for (int r = 0; r < rows; r++) {
+            MP_UNROLL_8 for (int v = 0; v < 4; v++)
                 widen_range(load_f32(x + r * ldx + j + v * MP_LANES), least + v, most + v, strict);
         }
-        UNROLL for (int v = 0; v < 4; v++)
+        MP_UNROLL_8 for (int v = 0; v < 4; v++)
             store_f32(lo + j + v * MP_LANES, least[v]), store_f32(hi + j + v * MP_LANES, most[v]);
     }
     for (; j < cols; j += MP_LANES) {
         vf32 least = load_f32(lo + j), most = load_f32(hi + j);
-        UNROLL16 for (int r = 0; r < rows; r++)
+        MP_UNROLL_16 for (int r = 0; r < rows; r++)
             widen_range(loadn_f32(x + r * ldx + j, at_most(cols - j, MP_LANES)), &least, &most, strict);
         store_f32(lo + j, least), store_f32(hi + j, most);
     }
 }
 
 /* Extend the ranges of at most TABLE / 2 columns from number `first` on. */
-V int range_of_columns(const mp_part *p, ptrdiff_t first, float *lo, float *hi, const int strict) {
+MP_INLINE int range_of_columns(const mp_part *p, ptrdiff_t first, float *lo, float *hi, const int strict) {
     const ptrdiff_t cols = at_most(p->cols - first, (ptrdiff_t)TABLE / 2), ldx = p->ldx;
     const ptrdiff_t fours = strict ? 0 : p->rows / ROWS * ROWS;
     const float *x = p->x + first;

@@ -3,13 +3,13 @@
  *
  * Integers: the code is floor(f + zero_point + 1/2), unless that is a tie. Computed instead is
  *     t = x (1 / scale) + zero_point + 1/2,    a fixed-point number with 16 bits of fraction; let u = 2^-16.
- * If |f| > 256, t and f + zero_point + 1/2 are both beyond the same end of the codes. If |f| <= 256, these are the errors
- * of t: the inverse is rounded by at most 2^-24 of itself, which changes its product with x by at most u; f is rounded by
- * at most u / 2; the fused multiply-add rounds numbers below 2^23 u by at most u / 4; the conversion to an integer rounds by at
- * most u / 2. So t is within 2.25 u of f + zero_point + 1/2. Then 4 u are added to t. If its fraction is at least 8 u
- * now, the fraction of f + zero_point + 1/2 is above 0: there is no tie, both have the same floor, and the code is
- * certain. A fraction is less in one of 8192 numbers, and in NaN and numbers beyond 2^15, which are converted to a
- * fraction of 0.
+ * If |f| > 256, t and f + zero_point + 1/2 are both beyond the same end of the codes. If |f| <= 256, these are the
+ * errors of t: the inverse is rounded by at most 2^-24 of itself, which changes its product with x by at most u; f is
+ * rounded by at most u / 2; the fused multiply-add rounds numbers below 2^23 u by at most u / 4; the conversion to an
+ * integer rounds by at most u / 2. So t is within 2.25 u of f + zero_point + 1/2. Then 4 u are added to t. If its
+ * fraction is at least 8 u now, the fraction of f + zero_point + 1/2 is above 0: there is no tie, both have the same
+ * floor, and the code is certain. A fraction is less in one of 8192 numbers, and in NaN and numbers beyond 2^15, which
+ * are converted to a fraction of 0.
  *
  * 8-bit floats: y = |x| (1 / scale), clamped to the largest code, and w is the bits of y as an integer plus half the
  * distance between the bits of two codes. y and f have three roundings together, of at most 2^-24 of them each, which
@@ -30,9 +30,9 @@ typedef struct {
     vu32 certain, lo, hi, flip;
 } mp_bytes;
 
-/* factor: the reciprocal 1 / scale; for integer codes 2^16 / scale, since t is counted in units of u = 2^-16. start, for
- * integer codes only: 2^16 (zero_point - middle + 1/2 + 4 u). stride 0: one of each for all numbers; stride 1: one for
- * every 16. */
+/* factor: the reciprocal 1 / scale; for integer codes 2^16 / scale, since t is counted in units of u = 2^-16. start,
+ * for integer codes only: 2^16 (zero_point - middle + 1/2 + 4 u). stride 0: one of each for all numbers; stride 1: one
+ * for every 16. */
 typedef struct {
     const vf32 *factor, *start;
     int stride;
@@ -45,8 +45,8 @@ typedef struct {
     int full, stream;
 } mp_how;
 
-V vu32 set_bytes(int32_t byte) { return set_u32(0x01010101u * (uint8_t)byte); }
-V mp_bytes bytes_of(const mp_part *p) {
+MP_INLINE vu32 set_bytes(int32_t byte) { return set_u32(0x01010101u * (uint8_t)byte); }
+MP_INLINE mp_bytes bytes_of(const mp_part *p) {
     const int32_t middle = p->qmax > INT8_MAX ? 128 : 0;
     const int bounded = p->qmax - p->qmin < UINT8_MAX && !(p->mode & MP_NO_CLAMP);
     return (mp_bytes){middle,
@@ -58,21 +58,21 @@ V mp_bytes bytes_of(const mp_part *p) {
 }
 
 /* `factor` of up to 16 scales, and their `start` (see mp_terms). */
-V vf32 factors_of(const float *scale, ptrdiff_t n, const mp_code kind) {
+MP_INLINE vf32 factors_of(const float *scale, ptrdiff_t n, const mp_code kind) {
     return div_f32(set_f32(is_integer(kind) ? 0x1p16f : 1.0f), loadn_f32(scale, n));
 }
-V vf32 starts_of(const int32_t *zero, ptrdiff_t n, int32_t middle) {
+MP_INLINE vf32 starts_of(const int32_t *zero, ptrdiff_t n, int32_t middle) {
     const vu32 shift = zero ? sub_u32(loadn_u32(zero, n), set_u32((uint32_t)middle)) : set_u32((uint32_t)-middle);
     return f32_from_i32(add_u32(shl_u32(shift, 16), set_u32(0x8004)));
 }
 
 /* Numbers 16 v to 16 v + 15 of the n <= 64 at x, and 0 beyond the last. */
-V vf32 numbers_of(const float *x, ptrdiff_t n, int v, const int full) {
+MP_INLINE vf32 numbers_of(const float *x, ptrdiff_t n, int v, const int full) {
     const ptrdiff_t left = at_most(n - v * MP_LANES, MP_LANES);
     return full ? load_f32(x + v * MP_LANES) : left > 0 ? loadn_f32(x + v * MP_LANES, left) : set_f32(0.0f);
 }
 /* Store n <= 64 codes, one in each byte of a vector. */
-V void put_codes(uint8_t *q, vu32 codes, ptrdiff_t n, const mp_how how) {
+MP_INLINE void put_codes(uint8_t *q, vu32 codes, ptrdiff_t n, const mp_how how) {
     if (!how.full) storen_bytes(q, codes, n);
     else if (how.stream) stream_f32((float *)q, as_f32(codes));
     else store_u32(q, codes);
@@ -80,7 +80,7 @@ V void put_codes(uint8_t *q, vu32 codes, ptrdiff_t n, const mp_how how) {
 
 /* Store n <= 64 codes that are 8-bit floats and return 1, or store nothing and return 0 if one of them is not
  * certain. */
-V int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_how how) {
+MP_INLINE int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_how how) {
     const mp_code kind = how.kind;
     const int mantissa = kind == MP_CODE_E4M3FN ? 3 : 2, bias = kind == MP_CODE_E4M3FN ? 7 : 15, shift = 23 - mantissa;
     const uint32_t smallest = (uint32_t)(128 - bias) << 23; /* the bits of the format's smallest normal number */
@@ -88,7 +88,7 @@ V int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const 
     const vu32 base = set_u32((uint32_t)(127 - bias) << 23), one = set_u32(1), least = set_u32(smallest - 1);
     const vf32 largest = set_f32(largest_of(kind));
     vu32 codes[4], distance[4], before[4], any = set_u32(0);
-    UNROLL for (int v = 0; v < 4; v++) {
+    MP_UNROLL_8 for (int v = 0; v < 4; v++) {
         const vf32 y = mul_f32(numbers_of(x, n, v, how.full), terms.factor[v * terms.stride]);
         const vu32 u = as_u32(min_f32(largest, as_f32(and_u32(as_u32(y), set_u32(MAGNITUDE))))); /* NaN stays */
         const vu32 w = add_u32(u, half), code = sub_u32(max_u32(w, base), base);
@@ -106,9 +106,10 @@ V int try_floats(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const 
 }
 
 /* The same for integer codes. */
-V int try_integers(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_bytes bytes, const mp_how how) {
+MP_INLINE int try_integers(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_bytes bytes,
+                           const mp_how how) {
     vu32 fixed[4]; /* t, with 16 bits of fraction */
-    UNROLL for (int v = 0; v < 4; v++) {
+    MP_UNROLL_8 for (int v = 0; v < 4; v++) {
         const int at = v * terms.stride;
         fixed[v] = i32_from_f32(fma_f32(numbers_of(x, n, v, how.full), terms.factor[at], terms.start[at]));
     }
@@ -120,6 +121,7 @@ V int try_integers(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, cons
     return 1;
 }
 
-V int try_block(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_bytes bytes, const mp_how how) {
+MP_INLINE int try_block(const float *x, uint8_t *q, ptrdiff_t n, mp_terms terms, const mp_bytes bytes,
+                        const mp_how how) {
     return is_integer(how.kind) ? try_integers(x, q, n, terms, bytes, how) : try_floats(x, q, n, terms, how);
 }

@@ -2,16 +2,16 @@
  * result y of the activation says enough, it is the second operand instead of x. */
 
 /* d where y > 0, else 0: y is the result, or what was before the activation. 0 at NaN. */
-V vf32 relu_gradient_f32(vf32 d, vf32 y) { return select_f32(lt_f32(set_f32(0.0f), y), d, set_f32(0.0f)); }
-V vf32 relu6_gradient_f32(vf32 d, vf32 y) {
+MP_INLINE vf32 relu_gradient_f32(vf32 d, vf32 y) { return select_f32(lt_f32(set_f32(0.0f), y), d, set_f32(0.0f)); }
+MP_INLINE vf32 relu6_gradient_f32(vf32 d, vf32 y) {
     return select_f32(lt_f32(y, set_f32(6.0f)), relu_gradient_f32(d, y), set_f32(0.0f));
 }
 
-V vf32 sigmoid_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, y)); }
-V vf32 tanh_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, set_f32(1.0f))); }
+MP_INLINE vf32 sigmoid_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, y)); }
+MP_INLINE vf32 tanh_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, fma_f32(minus(y), y, set_f32(1.0f))); }
 
 /* e^x = y + 1 where y < 0, else 1. */
-V vf32 elu_gradient_f32(vf32 d, vf32 y) {
+MP_INLINE vf32 elu_gradient_f32(vf32 d, vf32 y) {
     return mul_f32(d, add_f32(set_f32(1.0f), min_f32(set_f32(0.0f), y))); /* NaN stays */
 }
 

@@ -4,8 +4,8 @@
 
 /* x = n ln 2 + r, |r| <= ln(2) / 2. ln 2 is split into LN2_HIGH, of 8 bits, so that n * LN2_HIGH is exact, and the
  * rest. */
-V vu32 exponent_of(vf32 x) { return i32_from_f32(mul_f32(x, set_f32(0x1.715476p+0f))); }
-V vf32 remainder_of(vf32 x, vu32 n) {
+MP_INLINE vu32 exponent_of(vf32 x) { return i32_from_f32(mul_f32(x, set_f32(0x1.715476p+0f))); }
+MP_INLINE vf32 remainder_of(vf32 x, vu32 n) {
     const vf32 nf = f32_from_i32(n);
     const vf32 r = fma_f32(nf, set_f32(-0x1.62p-1f /* LN2_HIGH */), x);
     return fma_f32(nf, set_f32(-0x1.c85fe0p-10f), r);
@@ -20,12 +20,12 @@ MP_OUTLINED vf32 expm1_near_0(vf32 r) {
     p = fma_f32(p, r, set_f32(0.5f));
     return fma_f32(mul_f32(r, r), p, r);
 }
-V vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
+MP_INLINE vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
 
 /* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
  * 2^-126). For n = -163 the power is 0, and so is the result: arguments whose result is 0 are clamped to one with this
  * n, since a product that underflows takes 20 cycles or more (Zen 4, November 2026). */
-V vf32 times_power_of_2(vf32 y, vu32 n) {
+MP_INLINE vf32 times_power_of_2(vf32 y, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
     return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
 }
@@ -37,25 +37,25 @@ MP_OUTLINED vf32 exp_f32(vf32 x) {
     return times_power_of_2(exp_near_0(remainder_of(bounded, n)), n);
 }
 
-V vf32 magnitude_of(vf32 x) { return as_f32(and_u32(as_u32(x), set_u32(0x7FFFFFFFu))); }
-V vf32 minus(vf32 x) { return as_f32(xor_u32(as_u32(x), set_u32(0x80000000u))); }
+MP_INLINE vf32 magnitude_of(vf32 x) { return as_f32(and_u32(as_u32(x), set_u32(0x7FFFFFFFu))); }
+MP_INLINE vf32 minus(vf32 x) { return as_f32(xor_u32(as_u32(x), set_u32(0x80000000u))); }
 
-V vf32 relu_f32(vf32 x) { return max_f32(set_f32(0.0f), x); } /* max_f32(a, NaN) is NaN: NaN stays */
-V vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
+MP_INLINE vf32 relu_f32(vf32 x) { return max_f32(set_f32(0.0f), x); } /* max_f32(a, NaN) is NaN: NaN stays */
+MP_INLINE vf32 relu6_f32(vf32 x) { return min_f32(set_f32(6.0f), relu_f32(x)); }
 
 /* x Phi(x) = max(x, 0) - |x| Q(|x|), where Q(u) = erfc(u / sqrt 2) / 2 is the upper tail of the normal distribution:
  * no cancellation for negative x. Q(u) = exp(-u^2 / 2) A(u) / B(u), deg A = 4, deg B = 5, relative error 9.3e-9 on
  * 0 <= u <= 14.5; all coefficients are positive. From 14.5 to the bound of u, u Q(u) rounds to 0. u^2 is carried in two
  * parts, since exp turns its rounding error into a relative one. 2^n comes last, so that only results below 2^-126 lose
  * bits. */
-V vf32 numerator_of_tail(vf32 u) {
+MP_INLINE vf32 numerator_of_tail(vf32 u) {
     vf32 a = set_f32(0x1.0dc450p-8f);
     a = fma_f32(a, u, set_f32(0x1.4cde20p-5f));
     a = fma_f32(a, u, set_f32(0x1.77440ap-3f));
     a = fma_f32(a, u, set_f32(0x1.c0d064p-2f));
     return fma_f32(a, u, set_f32(0.5f));
 }
-V vf32 denominator_of_tail(vf32 u) {
+MP_INLINE vf32 denominator_of_tail(vf32 u) {
     vf32 b = set_f32(0x1.521944p-7f);
     b = fma_f32(b, u, set_f32(0x1.a136d2p-4f));
     b = fma_f32(b, u, set_f32(0x1.e0bcfcp-2f));
@@ -64,7 +64,7 @@ V vf32 denominator_of_tail(vf32 u) {
     return fma_f32(b, u, set_f32(1.0f));
 }
 /* e^(-u^2 / 2) = 2^n times what is returned. */
-V vf32 exponential_of_gelu(vf32 u, vu32 *n) {
+MP_INLINE vf32 exponential_of_gelu(vf32 u, vu32 *n) {
     const vf32 half = mul_f32(u, set_f32(-0.5f)), exponent = mul_f32(half, u), rest = fma_f32(half, u, minus(exponent));
     *n = exponent_of(exponent);
     return exp_near_0(add_f32(remainder_of(exponent, *n), rest));
@@ -83,8 +83,8 @@ MP_OUTLINED vf32 sigmoid_f32(vf32 x) {
 }
 
 /* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used in the place of x: it
- * is x, but not less than a bound that the caller chooses. Under that bound x e^-|w| rounds to -0 anyway. 2^n comes last,
- * as in gelu. */
+ * is x, but not less than a bound that the caller chooses. Under that bound x e^-|w| rounds to -0 anyway. 2^n comes
+ * last, as in gelu. */
 MP_OUTLINED vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
     const vf32 y = exp_near_0(r);
     const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
@@ -101,7 +101,7 @@ MP_OUTLINED vf32 silu_f32(vf32 x) {
 /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 = x sigmoid(w), w = x (c1 + c2 x^2). As exp turns the absolute
  * error of w into a relative one, x^2, q = c1 + c2 x^2 and w are carried in two parts, c1 and c2 too; c1 is cut to 19
  * bits behind the point, so that c1 - q is exact. */
-V vf32 remainder_of_gelu_tanh(vf32 u, vu32 *n) {
+MP_INLINE vf32 remainder_of_gelu_tanh(vf32 u, vu32 *n) {
     const vf32 c1 = set_f32(0x1.98846p+0f), c2 = set_f32(0x1.2444f2p-4f);
     const vf32 square = mul_f32(u, u), square_rest = fma_f32(u, u, minus(square));
     const vf32 constants_rest = fma_f32(square, set_f32(0x1.49b16ap-29f), set_f32(-0x1.985794p-21f));
@@ -153,10 +153,10 @@ MP_OUTLINED vf32 softplus_f32(vf32 x) {
 }
 
 /* The bounds between which e^x is neither 0 nor infinite; NaN stays. */
-V vf32 bounded_exponent(vf32 x) { return min_f32(set_f32(89.0f), max_f32(set_f32(-113.0f), x)); }
+MP_INLINE vf32 bounded_exponent(vf32 x) { return min_f32(set_f32(89.0f), max_f32(set_f32(-113.0f), x)); }
 
 /* 2^n e^r: only the product with the second half of the power rounds, or is infinite. */
-V vf32 exponential_of(vf32 r, vu32 n) {
+MP_INLINE vf32 exponential_of(vf32 r, vu32 n) {
     const vu32 half = sar_u32(n, 1), rest = sub_u32(n, half), bias = set_u32(127);
     const vf32 y = mul_f32(exp_near_0(r), as_f32(shl_u32(add_u32(half, bias), 23)));
     return mul_f32(y, as_f32(shl_u32(add_u32(rest, bias), 23)));
@@ -179,15 +179,15 @@ static __attribute__((noinline)) vf32 activate_f32(mp_activation activation, vf3
     return x;
 }
 
-/* Where results go: rows ld elements apart, of f32. They may be f16 or bf16 if rows are whole vectors (n is a multiple of
- * 16). */
+/* Where results go: rows ld elements apart, of f32. They may be f16 or bf16 if rows are whole vectors (n is a multiple
+ * of 16). */
 typedef struct {
     mp_format format;
     void *at;
     ptrdiff_t ld;
 } result_rows;
 
-V int takes_results(mp_format format, ptrdiff_t n) {
+MP_INLINE int takes_results(mp_format format, ptrdiff_t n) {
     return format == MP_F32 || (n % MP_LANES == 0 && (format == MP_F16 || format == MP_BF16));
 }
 

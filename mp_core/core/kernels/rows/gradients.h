@@ -2,7 +2,7 @@
 
 /* The sum of the terms of a row, which TERM(I, N, TOTAL) adds to the sum of each lane. */
 #define SUM_OF_ROW(NAME, PARAMETERS, TERM)                          \
-    V float NAME PARAMETERS {                                       \
+    MP_INLINE float NAME PARAMETERS {                                       \
         row_sum sum;                                                \
         start_sum(&sum, n);                                         \
         for (ptrdiff_t i = 0; i < n;) {                             \
@@ -40,7 +40,7 @@ static void log_softmax_gradient(const float *y, const float *d, ptrdiff_t n, fl
 }
 
 /* The normalized elements to `shares`, and the gradients of what they were multiplied with, d gamma, to `out`. */
-V void normalize(const mp_norm_row *r, float mean, float factor) {
+MP_INLINE void normalize(const mp_norm_row *r, float mean, float factor) {
     const vf32 from = set_f32(mean), by = set_f32(factor);
     ptrdiff_t i = 0;
 #define NORMALIZE(I, N)                                                               \

@@ -1,7 +1,7 @@
 /* Logarithms: fixed polynomials in fused multiply-adds, as in functions.h. */
 
 /* u = 2^n (1 + f) > 0, 2/3 <= 1 + f < 4/3: return f, exactly, and n as a number. Subnormal u are scaled by 2^24. */
-V vf32 fraction_of(vf32 u, vf32 *power) {
+MP_INLINE vf32 fraction_of(vf32 u, vf32 *power) {
     const vmask small = lt_f32(u, set_f32(0x1p-126f));
     const vu32 bits = as_u32(select_f32(small, mul_f32(u, set_f32(0x1p24f)), u));
     const vu32 n = sar_u32(sub_u32(bits, set_u32(0x3F2AAAABu /* 2/3 */)), 23);
@@ -11,7 +11,7 @@ V vf32 fraction_of(vf32 u, vf32 *power) {
 
 /* log(u + error), |error| far below u: log(1 + f) = f - f^2 / 2 + f^3 P(f), deg P = 7, relative error 4.7e-9. ln 2 is
  * split as in remainder_of, so that n * LN2_HIGH is exact. */
-V vf32 log_of_sum(vf32 u, vf32 error) {
+MP_INLINE vf32 log_of_sum(vf32 u, vf32 error) {
     vf32 power;
     const vf32 f = fraction_of(u, &power);
     vf32 p = set_f32(-0x1.07c878p-3f);
@@ -28,7 +28,7 @@ V vf32 log_of_sum(vf32 u, vf32 error) {
 }
 
 /* y, the logarithm of u, where 0 < u < Inf; -Inf at 0, Inf at Inf, else NaN. */
-V vf32 within_logarithm(vf32 u, vf32 y) {
+MP_INLINE vf32 within_logarithm(vf32 u, vf32 y) {
     const vf32 zero = set_f32(0.0f), infinity = set_f32(INFINITY);
     const vf32 at_0 = select_f32(lt_f32(u, zero), set_f32(NAN), set_f32(-INFINITY));
     const vf32 above = select_f32(lt_f32(u, infinity), y, u); /* NaN too stays u */
@@ -49,7 +49,7 @@ MP_OUTLINED vf32 log1p_f32(vf32 x) {
 /* The logarithm of x > 0 in two parts, *low and what is returned: n ln 2 + 2 atanh(s), s = f / (2 + f) in two parts, 2
  * atanh(s) = s (2 + t), t = 2/3 z + z^2 Q(z), z = s^2 <= 0.04, deg Q = 3, relative error 2^-41. ln 2 is split into
  * three. */
-V vf32 log_in_two_parts(vf32 x, vf32 *low) {
+MP_INLINE vf32 log_in_two_parts(vf32 x, vf32 *low) {
     vf32 n;
     const vf32 f = fraction_of(x, &n), two = set_f32(2.0f), third = set_f32(0x1.555556p-1f /* 2/3 + 2^-26 2/3 */);
     const vf32 d = add_f32(two, f), d_rest = sub_f32(f, sub_f32(d, two)), s = div_f32(f, d);

@@ -1,8 +1,8 @@
 /* layer_norm in three passes: the sum, the squared deviations, the result; rms_norm in two: the squares, the result. */
 
 /* x + residual to y; return the sum of y, or of y^2 if `squared`: each square is added by a fused multiply-add. */
-V float widen_and_sum(mp_format format, const void *x, const void *residual, const int squared, ptrdiff_t n,
-                      float *y) {
+MP_INLINE float widen_and_sum(mp_format format, const void *x, const void *residual, const int squared, ptrdiff_t n,
+                              float *y) {
     row_sum sum;
     start_sum(&sum, n);
     for (ptrdiff_t i = 0; i < n;) {
@@ -22,7 +22,7 @@ V float widen_and_sum(mp_format format, const void *x, const void *residual, con
 }
 
 /* The sum of (x - from)^2; each square is added by a fused multiply-add. */
-V float sum_of_squares(const float *x, float from, ptrdiff_t n) {
+MP_INLINE float sum_of_squares(const float *x, float from, ptrdiff_t n) {
     const vf32 mean = set_f32(from);
     row_sum sum;
     start_sum(&sum, n);
@@ -41,8 +41,8 @@ V float sum_of_squares(const float *x, float from, ptrdiff_t n) {
 }
 
 /* (x - mean) * factor * gamma + beta */
-V void scale(mp_format format, const float *x, float mean, float factor, const float *gamma, const float *beta,
-             ptrdiff_t n, void *out) {
+MP_INLINE void scale(mp_format format, const float *x, float mean, float factor, const float *gamma, const float *beta,
+                     ptrdiff_t n, void *out) {
     const vf32 from = set_f32(mean), by = set_f32(factor);
     ptrdiff_t i = 0;
 #define SHIFT(I, N)                                                            \
@@ -66,7 +66,7 @@ static float sum_of_row(const mp_row_block *b, ptrdiff_t row, const void *residu
 }
 
 /* The row as f32: where it lies, or in `work`, once squares_of_row has widened it. */
-V const float *widened_row(const mp_row_block *b, ptrdiff_t row) {
+MP_INLINE const float *widened_row(const mp_row_block *b, ptrdiff_t row) {
     return b->x_format == MP_F32 ? row_of_x(b, b->x, row) : row_of_work(b, row);
 }
 

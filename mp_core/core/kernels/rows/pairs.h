@@ -1,9 +1,9 @@
 /* Functions of one or two rows, element by element, and vectors that turn with their positions. */
 
-/* The smaller and the larger number of two; NaN where one of them is NaN. If both are equal, their bits differ only in the
- * sign of zeros, of which the smaller one is -0. */
-V vf32 smaller_f32(vf32 x, vf32 y) { return as_f32(or_u32(as_u32(min_f32(x, y)), as_u32(min_f32(y, x)))); }
-V vf32 larger_f32(vf32 x, vf32 y) { return minus(smaller_f32(minus(x), minus(y))); }
+/* The smaller and the larger number of two; NaN where one of them is NaN. If both are equal, their bits differ only in
+ * the sign of zeros, of which the smaller one is -0. */
+MP_INLINE vf32 smaller_f32(vf32 x, vf32 y) { return as_f32(or_u32(as_u32(min_f32(x, y)), as_u32(min_f32(y, x)))); }
+MP_INLINE vf32 larger_f32(vf32 x, vf32 y) { return minus(smaller_f32(minus(x), minus(y))); }
 
 /* The functions of kernels/functions.def, over rows. */
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \
@@ -29,7 +29,8 @@ V vf32 larger_f32(vf32 x, vf32 y) { return minus(smaller_f32(minus(x), minus(y))
     }
 #include "functions.def"
 
-/* The two halves a, b of each vector become a cos - b sin and b cos + a sin: products are rounded before they are added. */
+/* The two halves a, b of each vector become a cos - b sin and b cos + a sin: products are rounded before they are
+ * added. */
 static void turn(const float *x, const float *angles, ptrdiff_t half, ptrdiff_t vectors, float *out) {
     for (ptrdiff_t v = 0; v < vectors; v++, x += 2 * half, out += 2 * half) {
         ptrdiff_t i = 0;

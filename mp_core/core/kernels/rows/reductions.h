@@ -1,19 +1,21 @@
-/* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32, ...,
- * starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. */
+/* Sums of blocks, lane by lane, in the order of rows/sums.h: lane i of a block adds the elements i, i + 16, i + 32,
+ * ..., starting at +0. library/sums.c adds the blocks to each other lane by lane, and then the 16 lanes. */
 
-/* `count` blocks of n elements, `stride` bytes apart. Each addition waits for the one before it in its block, for several
- * cycles; those of `count` blocks overlap. */
-V void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
+/* `count` blocks of n elements, `stride` bytes apart. Each addition waits for the one before it in its block, for
+ * several cycles; those of `count` blocks overlap. */
+MP_INLINE void sum_together(mp_format format, const int count, const char *x, ptrdiff_t stride, ptrdiff_t n,
+                            float *lanes) {
     vf32 total[MP_ROWS_TOGETHER];
     ptrdiff_t i = 0;
-    UNROLL for (int b = 0; b < count; b++) total[b] = set_f32(0.0f);
+    MP_UNROLL_8 for (int b = 0; b < count; b++) total[b] = set_f32(0.0f);
 #define ADD_BLOCKS(I, N) \
-    UNROLL for (int b = 0; b < count; b++) total[b] = add_f32(total[b], read_row(format, x + b * stride, I, N))
+    MP_UNROLL_8 for (int b = 0; b < count; b++) total[b] = add_f32(total[b], read_row(format, x + b * stride, I, N))
     FOR_VECTORS(i, n, ADD_BLOCKS)
-    UNROLL for (int b = 0; b < count; b++) store_f32(lanes + b * MP_LANES, total[b]);
+    MP_UNROLL_8 for (int b = 0; b < count; b++) store_f32(lanes + b * MP_LANES, total[b]);
 }
 
-V void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
+MP_INLINE void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks, ptrdiff_t stride, ptrdiff_t n,
+                              float *lanes) {
     for (; blocks >= MP_ROWS_TOGETHER; blocks -= MP_ROWS_TOGETHER) {
         sum_together(format, MP_ROWS_TOGETHER, x, stride, n, lanes);
         x += MP_ROWS_TOGETHER * stride, lanes += MP_ROWS_TOGETHER * MP_LANES;
@@ -21,19 +23,21 @@ V void sum_all_blocks(mp_format format, const char *x, ptrdiff_t blocks, ptrdiff
     for (; blocks > 0; blocks--, x += stride, lanes += MP_LANES) sum_together(format, 1, x, stride, n, lanes);
 }
 
-/* Rows from a load to what is prefetched with it: hardware prefetchers do not cross from one row to the next. With 8 rows,
- * 64 x 512 x 768 is summed over its middle at 14.6 GB/s instead of 10.6 (float32, one Zen 4 core, November 2026). */
-enum { MP_ROWS_AHEAD = 8 };
+/* Rows from a load to what is prefetched with it: hardware prefetchers do not cross from one row to the next. With 8
+ * rows, 64 x 512 x 768 is summed over its middle at 14.6 GB/s instead of 10.6 (float32, one Zen 4 core, November
+ * 2026). */
+enum { MP_PREFETCH_DISTANCE_IN_ROWS = 8 };
 
 /* n columns of one block of `rows` rows, `stride` bytes apart: lane i of column j is lanes[i][j]. */
-V void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n, float *lanes) {
+MP_INLINE void sum_columns_of(mp_format format, const char *x, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t n,
+                              float *lanes) {
     memset(lanes, 0, (size_t)(MP_LANES * n) * sizeof *lanes);
     for (ptrdiff_t row = 0; row < rows; row++, x += stride) {
         float *const at = lanes + row % MP_LANES * n;
         ptrdiff_t j = 0;
 #define ADD_ROW(J, N)                                                                                          \
     do {                                                                                                       \
-        __builtin_prefetch(x + MP_ROWS_AHEAD * stride + J * mp_element_bytes[format]);                         \
+        __builtin_prefetch(x + MP_PREFETCH_DISTANCE_IN_ROWS * stride + J * mp_element_bytes[format]);          \
         write_row(MP_F32, at, J, add_f32(read_row(MP_F32, at, J, N), read_row(format, x, J, N)), N);           \
     } while (0)
         FOR_VECTORS(j, n, ADD_ROW)

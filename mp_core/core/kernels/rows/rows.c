@@ -11,7 +11,7 @@
 
 /* The 0 < n <= 16 elements of a row from element i on; in the other lanes 0. n is mostly a constant, and `format`
  * always is: whole vectors are read and written without a mask. */
-V vf32 read_row(mp_format format, const void *row, ptrdiff_t i, ptrdiff_t n) {
+MP_INLINE vf32 read_row(mp_format format, const void *row, ptrdiff_t i, ptrdiff_t n) {
     switch (format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST) \
     case MP_##FORMAT:                                                                              \
@@ -22,7 +22,7 @@ V vf32 read_row(mp_format format, const void *row, ptrdiff_t i, ptrdiff_t n) {
     }
 }
 
-V void write_row(mp_format format, void *row, ptrdiff_t i, vf32 x, ptrdiff_t n) {
+MP_INLINE void write_row(mp_format format, void *row, ptrdiff_t i, vf32 x, ptrdiff_t n) {
     switch (format) {
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST) \
     case MP_##FORMAT:                                                                              \
@@ -34,7 +34,9 @@ V void write_row(mp_format format, void *row, ptrdiff_t i, vf32 x, ptrdiff_t n) 
     }
 }
 
-V vf32 first_of(ptrdiff_t n, vf32 yes, vf32 no) { return n == MP_LANES ? yes : select_f32(first_n(n), yes, no); }
+MP_INLINE vf32 first_of(ptrdiff_t n, vf32 yes, vf32 no) {
+    return n == MP_LANES ? yes : select_f32(first_n(n), yes, no);
+}
 
 /* Do something for all vectors from i to `end`: for whole ones with n = MP_LANES, then for what is left. */
 #define FOR_VECTORS(I, END, DO)                                 \
@@ -45,11 +47,11 @@ V vf32 first_of(ptrdiff_t n, vf32 yes, vf32 no) { return n == MP_LANES ? yes : s
         I = END;                                                \
     }
 
-V const void *row_of_x(const mp_row_block *b, const void *x, ptrdiff_t row) {
+MP_INLINE const void *row_of_x(const mp_row_block *b, const void *x, ptrdiff_t row) {
     return (const char *)x + row * b->ldx * mp_element_bytes[b->x_format];
 }
-V float *row_of_work(const mp_row_block *b, ptrdiff_t row) { return b->work + row * b->ldw; }
-V void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
+MP_INLINE float *row_of_work(const mp_row_block *b, ptrdiff_t row) { return b->work + row * b->ldw; }
+MP_INLINE void *row_of_out(const mp_row_block *b, ptrdiff_t row) {
     return (char *)b->out + row * b->ldo * mp_element_bytes[b->out_format];
 }
 

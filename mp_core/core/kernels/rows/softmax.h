@@ -1,14 +1,14 @@
 /* softmax in three passes: scale and mask, exponentials and their sum, the division. */
 
 /* yes in the lanes whose keep[i] != 0, `no` in the others; yes if keep is NULL. */
-V vf32 where_kept(const uint8_t *keep, ptrdiff_t n, vf32 yes, float no) {
+MP_INLINE vf32 where_kept(const uint8_t *keep, ptrdiff_t n, vf32 yes, float no) {
     if (!keep) return yes;
     const vu32 kept = widen_u8(n == MP_LANES ? load_u8(keep) : loadn_u8(keep, n));
     return select_f32(gt_i32(kept, set_u32(0)), yes, set_f32(no));
 }
 
 /* scale * x, and -Inf where x is not kept, to y; return the largest. */
-V float scale_scores(mp_format format, const void *x, const uint8_t *keep, float scale, ptrdiff_t n, float *y) {
+MP_INLINE float scale_scores(mp_format format, const void *x, const uint8_t *keep, float scale, ptrdiff_t n, float *y) {
     const vf32 factor = set_f32(scale);
     vf32 top = set_f32(-INFINITY);
     ptrdiff_t i = 0;
@@ -23,7 +23,7 @@ V float scale_scores(mp_format format, const void *x, const uint8_t *keep, float
 }
 
 /* The sum of e^(x - from); with `keep`, x becomes these exponentials. */
-V float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int keep) {
+MP_INLINE float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int keep) {
     const vf32 peak = set_f32(from);
     row_sum sum;
     start_sum(&sum, n);
@@ -43,11 +43,11 @@ V float sum_of_exponentials(float *x, float from, ptrdiff_t n, const int keep) {
 }
 
 /* e^(x - largest), in place; return 1 / their sum. -Inf - -Inf would be NaN. */
-V float exponentials(float *x, float largest, ptrdiff_t n) {
+MP_INLINE float exponentials(float *x, float largest, ptrdiff_t n) {
     return 1.0f / sum_of_exponentials(x, largest > -INFINITY ? largest : 0.0f, n, 1);
 }
 
-V void divide(mp_format format, const float *x, const uint8_t *keep, float inverse, ptrdiff_t n, void *out) {
+MP_INLINE void divide(mp_format format, const float *x, const uint8_t *keep, float inverse, ptrdiff_t n, void *out) {
     const vf32 by = set_f32(inverse);
     if (inverse < INFINITY) keep = NULL; /* exponentials that are not kept are 0, and times a number stay 0 */
     ptrdiff_t i = 0;
@@ -92,7 +92,7 @@ static void softmax(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_s
 }
 
 /* x - largest, in place; return the logarithm of the sum of their exponentials. */
-V float shift_scores(float *x, float largest, ptrdiff_t n) {
+MP_INLINE float shift_scores(float *x, float largest, ptrdiff_t n) {
     const vf32 peak = set_f32(largest);
     ptrdiff_t i = 0;
 #define SHIFT_SCORES(I, N) write_row(MP_F32, x, I, sub_f32(read_row(MP_F32, x, I, N), peak), N)

@@ -9,9 +9,9 @@ typedef struct {
     vf32 part[52];    /* part[i]: the sum of 2^i neighbouring row blocks if bit i of `blocks` is set; else undefined */
 } row_sum;
 
-V void start_sum(row_sum *sum, ptrdiff_t n) { sum->n = n, sum->blocks = 0, sum->only = set_f32(0.0f); }
+MP_INLINE void start_sum(row_sum *sum, ptrdiff_t n) { sum->n = n, sum->blocks = 0, sum->only = set_f32(0.0f); }
 
-V void add_block(row_sum *sum, vf32 block) {
+MP_INLINE void add_block(row_sum *sum, vf32 block) {
     sum->only = block;
     if (sum->n <= MP_BLOCK_ROW) return;
     int i = 0;
@@ -20,7 +20,7 @@ V void add_block(row_sum *sum, vf32 block) {
     sum->blocks++;
 }
 
-V float sum_of_blocks(const row_sum *sum) {
+MP_INLINE float sum_of_blocks(const row_sum *sum) {
     if (sum->n <= MP_BLOCK_ROW) return sum_f32(sum->only);
     int i = 0;
     while (!(sum->blocks >> i & 1)) i++;

@@ -2,8 +2,8 @@
 #ifndef MP_ROWS_TABLE_H
 #define MP_ROWS_TABLE_H
 
-/* `rows` rows of n > 0 elements each; those of x, `work` and out lie ldx, ldw and ldo elements apart. Each pass
- * leaves f32 in `work` for the next, and the last one rounds it. `work` may be x or out, if that is f32; x may be out. */
+/* `rows` rows of n > 0 elements each; those of x, `work` and out lie ldx, ldw and ldo elements apart. Each pass leaves
+ * f32 in `work` for the next, and the last one rounds it. `work` may be x or out, if that is f32; x may be out. */
 typedef struct {
     ptrdiff_t rows, n, ldx, ldw, ldo;
     mp_format x_format, out_format;
@@ -18,7 +18,8 @@ typedef struct {
     ptrdiff_t n;
     float epsilon;
     int is_centred;             /* 1: layer_norm, 0: rms_norm */
-    float *out, *shares;        /* the gradient of x; d times the normalized x, whose sums over rows are those of gamma */
+    float *out;                 /* the gradient of x */
+    float *shares;              /* d times the normalized x, whose sums over rows are the gradient of gamma */
 } mp_norm_row;
 
 /* A function of n elements of x, and of y if it has two operands. `out` may be an operand. */
@@ -27,12 +28,12 @@ typedef void mp_row_function(const float *x, const float *y, ptrdiff_t n, float 
 static inline ptrdiff_t mp_rows_together(ptrdiff_t n) { return n <= 1024 ? MP_ROWS_TOGETHER : 1; }
 
 /* softmax: keep is NULL, or n bytes for each row, keep_stride bytes apart: those whose byte is 0 are left out. Norms:
- * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. functions: those
- * of functions.def, in its order. turn: rotate `vectors` vectors of 2 * `half` elements each, one behind the other (rotary
- * positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: of one row, whose
- * result was y and had the gradient d; out may be d. sum_blocks: the lanes of blocks of n elements, `stride` bytes apart, to
- * lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart, to lanes[16][n]. A block has
- * at most MP_BLOCK_ROW elements. */
+ * gamma and beta may be NULL; residual too, or it has the format and stride of x. activate: out may be x. functions:
+ * those of functions.def, in its order. turn: rotate `vectors` vectors of 2 * `half` elements each, one behind the
+ * other (rotary positions); `angles` has `half` cosines, then `half` sines. softmax_gradient, log_softmax_gradient: of
+ * one row, whose result was y and had the gradient d; out may be d. sum_blocks: the lanes of blocks of n elements,
+ * `stride` bytes apart, to lanes[blocks][16]. sum_columns: those of n columns of a block of rows, `stride` bytes apart,
+ * to lanes[16][n]. A block has at most MP_BLOCK_ROW elements. */
 typedef struct {
     void (*softmax)(const mp_row_block *b, const uint8_t *keep, ptrdiff_t keep_stride, float scale);
     void (*log_softmax)(const mp_row_block *b);

@@ -7,29 +7,29 @@ typedef __m256i vu16;
 typedef __m128i vu8;
 typedef vu32 vmask; /* all ones or all zeros per lane */
 
-#define MP_BOTH1(T, R, NAME, OP) V R NAME(T a) { return (R){OP(a.lo), OP(a.hi)}; }
-#define MP_BOTH2(T, NAME, OP) V T NAME(T a, T b) { return (T){OP(a.lo, b.lo), OP(a.hi, b.hi)}; }
+#define MP_BOTH1(T, R, NAME, OP) MP_INLINE R NAME(T a) { return (R){OP(a.lo), OP(a.hi)}; }
+#define MP_BOTH2(T, NAME, OP) MP_INLINE T NAME(T a, T b) { return (T){OP(a.lo, b.lo), OP(a.hi, b.hi)}; }
 
-V vf32 set_f32(float x) { return (vf32){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-V vu32 set_u32(uint32_t x) { return (vu32){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
+MP_INLINE vf32 set_f32(float x) { return (vf32){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+MP_INLINE vu32 set_u32(uint32_t x) { return (vu32){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
 
-V vf32 load_f32(const float *p) { return (vf32){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-V vu32 load_u32(const void *p) {
+MP_INLINE vf32 load_f32(const float *p) { return (vf32){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+MP_INLINE vu32 load_u32(const void *p) {
     return (vu32){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
-V vu16 load_u16(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
-V vu8 load_u8(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
-V void store_f32(float *p, vf32 x) { _mm256_storeu_ps(p, x.lo), _mm256_storeu_ps(p + 8, x.hi); }
-V void store_u32(void *p, vu32 x) {
+MP_INLINE vu16 load_u16(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+MP_INLINE vu8 load_u8(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+MP_INLINE void store_f32(float *p, vf32 x) { _mm256_storeu_ps(p, x.lo), _mm256_storeu_ps(p + 8, x.hi); }
+MP_INLINE void store_u32(void *p, vu32 x) {
     _mm256_storeu_si256((__m256i *)p, x.lo), _mm256_storeu_si256((__m256i *)p + 1, x.hi);
 }
-V void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
-V void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
+MP_INLINE void store_u16(void *p, vu16 x) { _mm256_storeu_si256((__m256i *)p, x); }
+MP_INLINE void store_u8(void *p, vu8 x) { _mm_storeu_si128((__m128i *)p, x); }
 
-V void stream_f32(float *p, vf32 x) { _mm256_stream_ps(p, x.lo), _mm256_stream_ps(p + 8, x.hi); }
-V void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
-V void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
-V void stream_fence(void) { _mm_sfence(); }
+MP_INLINE void stream_f32(float *p, vf32 x) { _mm256_stream_ps(p, x.lo), _mm256_stream_ps(p + 8, x.hi); }
+MP_INLINE void stream_u16(void *p, vu16 x) { _mm256_stream_si256((__m256i *)p, x); }
+MP_INLINE void stream_u8(void *p, vu8 x) { _mm_stream_si128((__m128i *)p, x); }
+MP_INLINE void stream_fence(void) { _mm_sfence(); }
 
 /* loadn_ and storen_ copy through a buffer: on Zen 4 a vmaskmovps store takes 18 to 42 micro-operations, and there are
  * no masked loads and stores of bytes. */
@@ -44,7 +44,7 @@ MP_BOTH2(vf32, mul_f32, _mm256_mul_ps)
 MP_BOTH2(vf32, div_f32, _mm256_div_ps)
 MP_BOTH2(vf32, min_f32, _mm256_min_ps)
 MP_BOTH2(vf32, max_f32, _mm256_max_ps)
-V vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
+MP_INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
     return (vf32){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 
@@ -57,54 +57,57 @@ MP_BOTH2(vu32, mul_u32, _mm256_mullo_epi32)
 MP_BOTH2(vu32, min_u32, _mm256_min_epu32)
 MP_BOTH2(vu32, max_u32, _mm256_max_epu32)
 #define MP_SHIFT(OP, X, N) ((vu32){OP((X).lo, N), OP((X).hi, N)})
-V vu32 shl_u32(vu32 x, int n) { return MP_SHIFT(_mm256_slli_epi32, x, n); }
-V vu32 shr_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srli_epi32, x, n); }
-V vu32 sar_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srai_epi32, x, n); }
+MP_INLINE vu32 shl_u32(vu32 x, int n) { return MP_SHIFT(_mm256_slli_epi32, x, n); }
+MP_INLINE vu32 shr_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srli_epi32, x, n); }
+MP_INLINE vu32 sar_u32(vu32 x, int n) { return MP_SHIFT(_mm256_srai_epi32, x, n); }
 
-V vmask lt_f32(vf32 a, vf32 b) {
+MP_INLINE vmask lt_f32(vf32 a, vf32 b) {
     return (vmask){_mm256_castps_si256(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
                    _mm256_castps_si256(_mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
 MP_BOTH2(vu32, gt_i32, _mm256_cmpgt_epi32)
-V vu32 select_u32(vmask m, vu32 a, vu32 b) {
+MP_INLINE vu32 select_u32(vmask m, vu32 a, vu32 b) {
     return (vu32){_mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi)};
 }
-V vf32 select_f32(vmask m, vf32 a, vf32 b) { return as_f32(select_u32(m, as_u32(a), as_u32(b))); }
-V vmask first_n(ptrdiff_t n) {
+MP_INLINE vf32 select_f32(vmask m, vf32 a, vf32 b) { return as_f32(select_u32(m, as_u32(a), as_u32(b))); }
+MP_INLINE vmask first_n(ptrdiff_t n) {
     const vu32 lane = {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
     return gt_i32(set_u32((uint32_t)n), lane);
 }
 
 MP_BOTH1(vu32, vf32, f32_from_i32, _mm256_cvtepi32_ps)
 MP_BOTH1(vf32, vu32, i32_from_f32, _mm256_cvtps_epi32)
-V vu32 widen_u16(vu16 x) {
-    return (vu32){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
+MP_INLINE vu32 widen_u16(vu16 x) {
+    return (vu32){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)),
+                  _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
 }
-V vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
-V vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
-/* From memory, since vpmovzxwd and vcvtph2ps read 16 bytes there; of a register, they need the upper half in another. */
+MP_INLINE vu32 widen_u8(vu8 x) { return (vu32){_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}; }
+MP_INLINE vu32 widen_i8(vu8 x) { return (vu32){_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
+/* From memory, since vpmovzxwd and vcvtph2ps read 16 bytes there; of a register, they need the upper half in
+ * another. */
 #define MP_NATIVE_WIDE_LOADS
-V vu32 load_u16_as_u32(const void *p) {
+MP_INLINE vu32 load_u16_as_u32(const void *p) {
     return (vu32){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
                   _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p + 1))};
 }
-V vf32 load_f16_as_f32(const void *p) {
-    return (vf32){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
+MP_INLINE vf32 load_f16_as_f32(const void *p) {
+    return (vf32){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
 }
-V vu16 narrow_u16(vu32 x) { /* vpackusdw saturates, so the high 16 bits are cleared first */
+MP_INLINE vu16 narrow_u16(vu32 x) { /* vpackusdw saturates, so the high 16 bits are cleared first */
     const vu32 low = and_u32(x, set_u32(0xFFFFu));
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low.lo, low.hi), 0xD8);
 }
-V vu32 low_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(a), narrow_u16(b)}; }
-V vu32 high_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(shr_u32(a, 16)), narrow_u16(shr_u32(b, 16))}; }
-V vu8 narrow_u8(vu32 x) {
+MP_INLINE vu32 low_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(a), narrow_u16(b)}; }
+MP_INLINE vu32 high_halves(vu32 a, vu32 b) { return (vu32){narrow_u16(shr_u32(a, 16)), narrow_u16(shr_u32(b, 16))}; }
+MP_INLINE vu8 narrow_u8(vu32 x) {
     const vu16 low = narrow_u16(and_u32(x, set_u32(0xFFu)));
     return _mm_packus_epi16(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
 }
 
 /* Interleaving bytes, then halves, leaves four groups of four in each register. */
 #define MP_NATIVE_U8
-V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
+MP_INLINE vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
     const vu8 low_ab = _mm_unpacklo_epi8(a, b), high_ab = _mm_unpackhi_epi8(a, b);
     const vu8 low_cd = _mm_unpacklo_epi8(c, d), high_cd = _mm_unpackhi_epi8(c, d);
     return (vu32){_mm256_set_m128i(_mm_unpackhi_epi16(low_ab, low_cd), _mm_unpacklo_epi16(low_ab, low_cd)),
@@ -114,33 +117,36 @@ V vu32 interleave_u8(vu8 a, vu8 b, vu8 c, vu8 d) {
 MP_BOTH2(vu32, min_u16, _mm256_min_epu16)
 MP_BOTH2(vu32, min_i8, _mm256_min_epi8)
 MP_BOTH2(vu32, max_i8, _mm256_max_epi8)
-V int any_clear(vu32 x, vu32 bits) {
+MP_INLINE int any_clear(vu32 x, vu32 bits) {
     const __m256i zero = _mm256_setzero_si256();
     const vu32 kept = and_u32(x, bits);
-    return _mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi32(kept.lo, zero), _mm256_cmpeq_epi32(kept.hi, zero))) != 0;
+    return _mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi32(kept.lo, zero), _mm256_cmpeq_epi32(kept.hi, zero)))
+           != 0;
 }
-V int any_set(vu32 x, vu32 bits) { return !_mm256_testz_si256(x.lo, bits.lo) || !_mm256_testz_si256(x.hi, bits.hi); }
-V __m256i narrow_two(vu32 a, vu32 b) {
+MP_INLINE int any_set(vu32 x, vu32 bits) {
+    return !_mm256_testz_si256(x.lo, bits.lo) || !_mm256_testz_si256(x.hi, bits.hi);
+}
+MP_INLINE __m256i narrow_two(vu32 a, vu32 b) {
     const vu32 x = sar_u32(a, 16), y = sar_u32(b, 16);
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(x.lo, x.hi), _mm256_packs_epi32(y.lo, y.hi));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-V vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) { return (vu32){narrow_two(a, b), narrow_two(c, d)}; }
+MP_INLINE vu32 narrow_high_i8(vu32 a, vu32 b, vu32 c, vu32 d) { return (vu32){narrow_two(a, b), narrow_two(c, d)}; }
 
 #define MP_NATIVE_F16
-V vf32 f32_from_f16(vu16 x) {
+MP_INLINE vf32 f32_from_f16(vu16 x) {
     return (vf32){_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
 }
-V vu16 f16_from_f32(vf32 x) {
+MP_INLINE vu16 f16_from_f32(vf32 x) {
     return _mm256_set_m128i(_mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                             _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-V vu8 high_u8(vu16 x) {
+MP_INLINE vu8 high_u8(vu16 x) {
     const vu16 high = _mm256_srli_epi16(x, 8);
     return _mm_packus_epi16(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
 }
-V vmask eq_u16(vu16 a, vu16 b) {
+MP_INLINE vmask eq_u16(vu16 a, vu16 b) {
     const vu16 equal = _mm256_cmpeq_epi16(a, b);
     return (vmask){_mm256_cvtepi16_epi32(_mm256_castsi256_si128(equal)),
                    _mm256_cvtepi16_epi32(_mm256_extracti128_si256(equal, 1))};
@@ -149,53 +155,54 @@ V vmask eq_u16(vu16 a, vu16 b) {
 
 /* A NaN (its magnitude exceeds that of infinity) is made quiet by setting all bits below its sign. Then each bf16 goes
  * to the upper half of its lane. */
-V vf32 f32_from_bf16(vu16 h) {
+MP_INLINE vf32 f32_from_bf16(vu16 h) {
     const vu16 nan = _mm256_cmpgt_epi16(and_u16(h, set_u16(0x7FFF)), set_u16(0x7F80));
     const vu16 quiet = _mm256_permute4x64_epi64(or_u16(h, _mm256_srli_epi16(nan, 1)), 0xD8);
     const vu16 zero = _mm256_setzero_si256();
     return as_f32((vu32){_mm256_unpacklo_epi16(zero, quiet), _mm256_unpackhi_epi16(zero, quiet)});
 }
 
-V void transpose_eight(__m256i *r) {
+MP_INLINE void transpose_eight(__m256i *r) {
     __m256i t[8];
-    UNROLL for (int i = 0; i < 8; i += 2) {
+    MP_UNROLL_8 for (int i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
     }
-    UNROLL for (int i = 0; i < 8; i += 4)
-        UNROLL for (int j = 0; j < 2; j++) {
+    MP_UNROLL_8 for (int i = 0; i < 8; i += 4)
+        MP_UNROLL_8 for (int j = 0; j < 2; j++) {
             r[i + 2 * j] = _mm256_unpacklo_epi64(t[i + j], t[i + j + 2]);
             r[i + 2 * j + 1] = _mm256_unpackhi_epi64(t[i + j], t[i + j + 2]);
         }
-    UNROLL for (int i = 0; i < 4; i++) {
+    MP_UNROLL_8 for (int i = 0; i < 4; i++) {
         t[i] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x20);
         t[i + 4] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x31);
     }
-    UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
+    MP_UNROLL_8 for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
 /* A matrix of 16 x 16 words, transposed in place: four parts of 8 x 8. */
-V void transpose_u32(vu32 *r) {
+MP_INLINE void transpose_u32(vu32 *r) {
     __m256i part[4][8];
-    UNROLL for (int i = 0; i < 8; i++)
+    MP_UNROLL_8 for (int i = 0; i < 8; i++)
         part[0][i] = r[i].lo, part[1][i] = r[i].hi, part[2][i] = r[i + 8].lo, part[3][i] = r[i + 8].hi;
-    UNROLL for (int i = 0; i < 4; i++) transpose_eight(part[i]);
-    UNROLL for (int i = 0; i < 8; i++) r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
+    MP_UNROLL_8 for (int i = 0; i < 4; i++) transpose_eight(part[i]);
+    MP_UNROLL_8 for (int i = 0; i < 8; i++)
+        r[i] = (vu32){part[0][i], part[2][i]}, r[i + 8] = (vu32){part[1][i], part[3][i]};
 }
 
-/* 4 words of 8 columns: vector i has word i of each column. A pair of loads fills the halves of a register with columns i
- * and i + 4, which saves a shuffle of transpose_eight. */
-V void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
+/* 4 words of 8 columns: vector i has word i of each column. A pair of loads fills the halves of a register with columns
+ * i and i + 4, which saves a shuffle of transpose_eight. */
+MP_INLINE void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
     __m256i r[4], t[4];
-    UNROLL for (int i = 0; i < 4; i++) {
+    MP_UNROLL_8 for (int i = 0; i < 4; i++) {
         const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(from + i * cs)));
         r[i] = _mm256_inserti128_si256(low, _mm_loadu_si128((const void *)(from + (i + 4) * cs)), 1);
     }
-    UNROLL for (int i = 0; i < 4; i += 2) {
+    MP_UNROLL_8 for (int i = 0; i < 4; i += 2) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
     }
-    UNROLL for (int i = 0; i < 2; i++) {
+    MP_UNROLL_8 for (int i = 0; i < 2; i++) {
         word[2 * i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
         word[2 * i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
     }
@@ -203,27 +210,29 @@ V void four_words(const char *from, ptrdiff_t cs, __m256i *word) {
 
 /* Four words of 8 columns at a time need 8 registers; 16 words of 16 columns would need 32. */
 #define MP_NATIVE_TRANSPOSE
-V void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
-    UNROLL for (int i = 0; i < 2; i++)
-        UNROLL for (int j = 0; j < 4; j++) {
+MP_INLINE void transpose_words(const char *from, ptrdiff_t cs, char *to, ptrdiff_t stride) {
+    MP_UNROLL_8 for (int i = 0; i < 2; i++)
+        MP_UNROLL_8 for (int j = 0; j < 4; j++) {
             __m256i word[4];
             four_words(from + 8 * i * cs + 16 * j, cs, word);
-            UNROLL for (int p = 0; p < 4; p++) _mm256_storeu_si256((void *)(to + (4 * j + p) * stride + 32 * i), word[p]);
+            MP_UNROLL_8 for (int p = 0; p < 4; p++)
+                _mm256_storeu_si256((void *)(to + (4 * j + p) * stride + 32 * i), word[p]);
         }
 }
 
-/* The second 8 columns follow the first 8 at a distance of 128 bytes: if columns lie a multiple of a page apart, 16 lines of
- * the same words would share a set of the L1 cache, which has 8 ways. */
+/* The second 8 columns follow the first 8 at a distance of 128 bytes: if columns lie a multiple of a page apart, 16
+ * lines of the same words would share a set of the L1 cache, which has 8 ways. */
 #define MP_NATIVE_FMA_COLUMNS
-V __m256 fma_four(__m256 z, const char *a, const char *from, ptrdiff_t cs) {
+MP_INLINE __m256 fma_four(__m256 z, const char *a, const char *from, ptrdiff_t cs) {
     float factor[4];
     __m256i word[4];
     memcpy(factor, a, sizeof factor);
     four_words(from, cs, word);
-    UNROLL for (int p = 0; p < 4; p++) z = _mm256_fmadd_ps(_mm256_set1_ps(factor[p]), _mm256_castsi256_ps(word[p]), z);
+    MP_UNROLL_8 for (int p = 0; p < 4; p++)
+        z = _mm256_fmadd_ps(_mm256_set1_ps(factor[p]), _mm256_castsi256_ps(word[p]), z);
     return z;
 }
-V vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
+MP_INLINE vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdiff_t k) {
     const ptrdiff_t bytes = k * 4, whole = bytes / 16 * 16, distance = whole < 128 ? whole : 128;
     const char *const right = from + 8 * cs;
     for (ptrdiff_t p = 0; p < distance; p += 16) z.lo = fma_four(z.lo, a + p, from + p, cs);
@@ -241,22 +250,22 @@ V vf32 fma_columns(vf32 z, const char *a, const char *from, ptrdiff_t cs, ptrdif
     return z;
 }
 
-V uint32_t top_u32(vu32 x) {
+MP_INLINE uint32_t top_u32(vu32 x) {
     const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
     const __m128i m4 = _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
     const __m128i m2 = _mm_max_epu32(m4, _mm_unpackhi_epi64(m4, m4));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m2, _mm_shuffle_epi32(m2, 1)));
 }
-/* Where one of two numbers is a NaN, vmaxps gives the second. These are the lower lanes, in which all NaNs were replaced by
- * -Inf, except one in lane 0. */
-V float max_lanes(vf32 x) {
+/* Where one of two numbers is a NaN, vmaxps gives the second. These are the lower lanes, in which all NaNs were
+ * replaced by -Inf, except one in lane 0. */
+MP_INLINE float max_lanes(vf32 x) {
     const __m256 lowest = _mm256_set1_ps(-INFINITY), low = _mm256_blend_ps(_mm256_max_ps(x.lo, lowest), x.lo, 1);
     const __m256 h8 = _mm256_max_ps(_mm256_max_ps(x.hi, lowest), low);
     const __m128 h4 = _mm_max_ps(_mm256_extractf128_ps(h8, 1), _mm256_castps256_ps128(h8));
     const __m128 h2 = _mm_max_ps(_mm_movehl_ps(h4, h4), h4);
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(h2), h2));
 }
-V float sum_f32(vf32 x) {
+MP_INLINE float sum_f32(vf32 x) {
     const __m256 h8 = _mm256_add_ps(x.lo, x.hi);
     const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
     const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
@@ -264,13 +273,13 @@ V float sum_f32(vf32 x) {
 }
 
 #ifdef MP_NATIVE_VNNI /* avx2_vnni.h */
-V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
+MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     return (vu32){_mm256_dpbusd_avx_epi32(acc.lo, a.lo, b.lo), _mm256_dpbusd_avx_epi32(acc.hi, a.hi, b.hi)};
 }
 #else
 #define MP_QUADS_BY_TWO
 /* Bytes 0 and 2, then 1 and 3, widened to 16 bits: |255 * 128 * 2| fits in 32 bits, nothing saturates. */
-V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
+MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     const vu32 a_even = and_u32(a, set_u32(0x00FF00FFu)), a_odd = MP_SHIFT(_mm256_srli_epi16, a, 8);
     const vu32 b_shifted = MP_SHIFT(_mm256_slli_epi16, b, 8);
     const vu32 b_even = MP_SHIFT(_mm256_srai_epi16, b_shifted, 8), b_odd = MP_SHIFT(_mm256_srai_epi16, b, 8);
@@ -282,17 +291,18 @@ V vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-/* Without VNNI, int8 needs shifts before each vpmaddwd, and int16 does not. f32 needs no splitting, as pairs of bf16 do. */
+/* Without VNNI, int8 needs shifts before each vpmaddwd, and int16 does not. f32 needs no splitting, as pairs of bf16
+ * do. */
 #ifndef MP_NATIVE_VNNI
 #define MP_WIDENS
-V vu32 i16_from_i8(vu32 x, const int s) {
+MP_INLINE vu32 i16_from_i8(vu32 x, const int s) {
     const int first = s ? 0x03FF02FF : 0x01FF00FF, next = 0x04000400; /* each byte into the upper byte of a half */
     const __m128i four = _mm_setr_epi32(first, first + next, first + 2 * next, first + 3 * next);
     const __m256i order = _mm256_broadcastsi128_si256(four);
     return (vu32){_mm256_srai_epi16(_mm256_shuffle_epi8(x.lo, order), 8),
                   _mm256_srai_epi16(_mm256_shuffle_epi8(x.hi, order), 8)};
 }
-V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
+MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
     return (vu32){_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
                   _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
@@ -305,7 +315,9 @@ V vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #ifndef MP_NATIVE_VNNI
 #define MP_PANELS_IN_TURN 4
 #endif
-#define MP_FEW_ROWS_WIDE {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
+#define MP_FEW_ROWS_WIDE \
+    {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, \
+     [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
 #define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_RECODED_PAIRS {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15}
 #define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15}

@@ -5,6 +5,6 @@
 #include "avx512.h"
 
 #define MP_NATIVE_BF16
-V int any_subnormal(vf32 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
-V vu16 bf16_of_normal(vf32 x) { return (vu16)_mm512_cvtneps_pbh(x); }
-V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
+MP_INLINE int any_subnormal(vf32 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
+MP_INLINE vu16 bf16_of_normal(vf32 x) { return (vu16)_mm512_cvtneps_pbh(x); }
+MP_INLINE vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }

@@ -2,7 +2,7 @@
 typedef double q_f64 __attribute__((vector_size(16)));
 typedef uint64_t q_u64 __attribute__((vector_size(16)));
 
-V int any_q(q_u32 m) {
+MP_INLINE int any_q(q_u32 m) {
 #if defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)m) != 0;
 #else
@@ -11,24 +11,24 @@ V int any_q(q_u32 m) {
     return (half[0] | half[1]) != 0;
 #endif
 }
-V int any_lane(vmask m) { return any_q((m.x[0] | m.x[1]) | (m.x[2] | m.x[3])); }
+MP_INLINE int any_lane(vmask m) { return any_q((m.x[0] | m.x[1]) | (m.x[2] | m.x[3])); }
 
 #if defined(__SSE2__)
-V q_f64 q_lower(q_f32 x) { return (q_f64)_mm_cvtps_pd((__m128)x); }
-V q_f64 q_upper(q_f32 x) { return (q_f64)_mm_cvtps_pd((__m128)_mm_shuffle_epi32((__m128i)x, 0xEE)); }
-V q_f32 q_rounded(q_f64 lower, q_f64 upper) {
+MP_INLINE q_f64 q_lower(q_f32 x) { return (q_f64)_mm_cvtps_pd((__m128)x); }
+MP_INLINE q_f64 q_upper(q_f32 x) { return (q_f64)_mm_cvtps_pd((__m128)_mm_shuffle_epi32((__m128i)x, 0xEE)); }
+MP_INLINE q_f32 q_rounded(q_f64 lower, q_f64 upper) {
     return (q_f32)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)lower), _mm_cvtpd_ps((__m128d)upper));
 }
 #else
-V q_f64 q_lower(q_f32 x) { return (q_f64){x[0], x[1]}; }
-V q_f64 q_upper(q_f32 x) { return (q_f64){x[2], x[3]}; }
-V q_f32 q_rounded(q_f64 lower, q_f64 upper) {
+MP_INLINE q_f64 q_lower(q_f32 x) { return (q_f64){x[0], x[1]}; }
+MP_INLINE q_f64 q_upper(q_f32 x) { return (q_f64){x[2], x[3]}; }
+MP_INLINE q_f32 q_rounded(q_f64 lower, q_f64 upper) {
     return (q_f32){(float)lower[0], (float)lower[1], (float)upper[0], (float)upper[1]};
 }
 #endif
 
 /* The lower 32 bits of four doubles. */
-V q_u32 q_low_bits(q_f64 lower, q_f64 upper) {
+MP_INLINE q_u32 q_low_bits(q_f64 lower, q_f64 upper) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return MP_EVEN_LANES((q_u32)lower, (q_u32)upper);
 #else
@@ -38,7 +38,7 @@ V q_u32 q_low_bits(q_f64 lower, q_f64 upper) {
 
 /* p + c, rounded to odd: a sum that is inexact and whose last bit is 0 is replaced by its neighbour on the side of the
  * error, which Knuth's two-sum gives exactly. (It is NaN where the sum is not finite, and then no sum is replaced.) */
-V q_f64 q_add_to_odd(q_f64 p, q_f64 c) {
+MP_INLINE q_f64 q_add_to_odd(q_f64 p, q_f64 c) {
     const q_f64 s = p + c, t = s - p, error = (p - (s - t)) + (c - t);
     const q_u64 u = (q_u64)s, inexact = (q_u64)(error < 0.0) | (q_u64)(error > 0.0);
     const q_u64 even = (u & 1) - 1, opposite = -(((q_u64)error ^ u) >> 63); /* all ones or all zeros */
@@ -65,15 +65,15 @@ static __attribute__((noinline, cold, unused)) void fma_by_odd(const vf32 *x, co
 }
 
 /* Marks lanes, the low halves of sums, that are 2^28 modulo 2^29: halfway between two normal floats. */
-V q_u32 q_halfway(q_u32 low) { return (q_u32)(low << 3 == 0x80000000u); }
+MP_INLINE q_u32 q_halfway(q_u32 low) { return (q_u32)(low << 3 == 0x80000000u); }
 
 /* Marks 0 < |r| <= 2^-126: the sum lies where floats have fewer bits, so that other doubles are halfway. */
-V q_u32 q_tiny(q_f32 r) { return (q_u32)(((q_u32)r << 1) - 1 < 0x01000000u); }
+MP_INLINE q_u32 q_tiny(q_f32 r) { return (q_u32)(((q_u32)r << 1) - 1 < 0x01000000u); }
 
 /* Marks a lane if the same lane of x, y, z or w has 24 low bits that are zero, as every halfway point has, of normal
  * floats and of tiny ones. With SSE2 the minimum is taken byte by byte, so that a lane may be marked although no
  * single vector has 24 zero bits there. Such a false mark costs time but no correctness. */
-V q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
+MP_INLINE q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
 #if defined(__SSE2__)
     const __m128i least = _mm_min_epu8(_mm_min_epu8((__m128i)x, (__m128i)y), _mm_min_epu8((__m128i)z, (__m128i)w));
     return (q_u32)((q_u32)least << 8 == 0);
@@ -83,12 +83,14 @@ V q_u32 q_round(q_u32 x, q_u32 y, q_u32 z, q_u32 w) {
 }
 
 /* Marks a lane if the upper byte of the same lane of one of the four vectors is 0 or 1. */
-V q_u32 q_least_is_below_2(vu32 v) {
+MP_INLINE q_u32 q_least_is_below_2(vu32 v) {
 #if defined(__SSE2__)
-    const __m128i lower = _mm_min_epu8((__m128i)v.x[0], (__m128i)v.x[1]), upper = _mm_min_epu8((__m128i)v.x[2], (__m128i)v.x[3]);
+    const __m128i lower = _mm_min_epu8((__m128i)v.x[0], (__m128i)v.x[1]),
+                  upper = _mm_min_epu8((__m128i)v.x[2], (__m128i)v.x[3]);
     return (q_u32)((q_u32)_mm_min_epu8(lower, upper) >> 25 == 0);
 #else
-    return (q_u32)(v.x[0] >> 25 == 0) | (q_u32)(v.x[1] >> 25 == 0) | (q_u32)(v.x[2] >> 25 == 0) | (q_u32)(v.x[3] >> 25 == 0);
+    return (q_u32)(v.x[0] >> 25 == 0) | (q_u32)(v.x[1] >> 25 == 0) | (q_u32)(v.x[2] >> 25 == 0)
+           | (q_u32)(v.x[3] >> 25 == 0);
 #endif
 }
 
@@ -97,7 +99,7 @@ V q_u32 q_least_is_below_2(vu32 v) {
     const q_f64 upper##I = q_upper(a.x[I]) * q_upper(b.x[I]) + q_upper(c.x[I]);                        \
     const q_f32 r##I = q_rounded(lower##I, upper##I);                                                  \
     const q_u32 low##I = q_low_bits(lower##I, upper##I);
-V vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
+MP_INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
     MP_FMA(0) MP_FMA(1) MP_FMA(2) MP_FMA(3)
     vf32 r = {{r0, r1, r2, r3}};
     if (__builtin_expect(any_q(q_round(low0, low1, low2, low3)), 0)) {
@@ -113,7 +115,7 @@ V vf32 fma_f32(vf32 a, vf32 b, vf32 c) {
 #undef MP_FMA
 
 /* Subnormal lanes become zeros of the same sign where the CPU does not do that by itself (products.c tells it to). */
-V vf32 flush_lanes(vf32 x) {
+MP_INLINE vf32 flush_lanes(vf32 x) {
 #if !defined(__SSE__)
     const vu32 sign = set_u32(0x80000000u), u = as_u32(x);
     const vmask normal = gt_i32(and_u32(u, set_u32(0x7FFFFFFF)), set_u32(0x007FFFFF));
@@ -122,13 +124,14 @@ V vf32 flush_lanes(vf32 x) {
     return x;
 }
 
-/* a b + c of bf16 a and b, rounded once and flushed. A product of bf16 has 16 bits: it is exact in float if it is normal,
- * and zero if a factor is. Of products with exponent 0 or 255, only those in which no factor is zero need doubles; they
- * are rare. */
-V vf32 add_product(vf32 a, vf32 b, vf32 c) {
+/* a b + c of bf16 a and b, rounded once and flushed. A product of bf16 has 16 bits: it is exact in float if it is
+ * normal, and zero if a factor is. Of products with exponent 0 or 255, only those in which no factor is zero need
+ * doubles; they are rare. */
+MP_INLINE vf32 add_product(vf32 a, vf32 b, vf32 c) {
     a = flush_lanes(a), b = flush_lanes(b), c = flush_lanes(c);
     const vf32 p = mul_f32(a, b);
-    const vu32 next = add_u32(shl_u32(as_u32(p), 1), set_u32(0x01000000)); /* the exponent + 1, modulo 256, in bits 24 to 31 */
+    const vu32 next
+        = add_u32(shl_u32(as_u32(p), 1), set_u32(0x01000000)); /* the exponent + 1, modulo 256, in bits 24 to 31 */
     if (__builtin_expect(any_q(q_least_is_below_2(next)), 0)) {
         const vmask extreme = lt_u32(next, set_u32(0x02000000));
         const vf32 zero = set_f32(0.0f);
@@ -143,7 +146,7 @@ V vf32 add_product(vf32 a, vf32 b, vf32 c) {
 }
 
 #define MP_NATIVE_DOT
-V vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
+MP_INLINE vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
     const vu32 odd = set_u32(0xFFFF0000u);
     acc = add_product(as_f32(and_u32(a, odd)), as_f32(and_u32(b, odd)), acc);
     return add_product(as_f32(shl_u32(a, 16)), as_f32(shl_u32(b, 16)), acc);

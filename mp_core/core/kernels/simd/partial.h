@@ -2,13 +2,13 @@
 #include <string.h>
 
 #define MP_PARTIAL(T, ELEMENT, POINTER, LOADN, LOAD, STOREN, STORE) \
-    V T LOADN(POINTER p, ptrdiff_t n) {                             \
+    MP_INLINE T LOADN(POINTER p, ptrdiff_t n) {                             \
         if (n >= MP_LANES) return LOAD(p);                          \
         ELEMENT lanes[MP_LANES] = {0};                              \
         memcpy(lanes, p, (size_t)n * sizeof(ELEMENT));              \
         return LOAD(lanes);                                         \
     }                                                               \
-    V void STOREN(void *p, T x, ptrdiff_t n) {                      \
+    MP_INLINE void STOREN(void *p, T x, ptrdiff_t n) {                      \
         if (n >= MP_LANES) {                                        \
             STORE(p, x);                                            \
             return;                                                 \
@@ -23,7 +23,7 @@ MP_PARTIAL(vu32, uint32_t, const void *, loadn_u32, load_u32, storen_u32, store_
 MP_PARTIAL(vu16, uint16_t, const void *, loadn_u16, load_u16, storen_u16, store_u16)
 MP_PARTIAL(vu8, uint8_t, const void *, loadn_u8, load_u8, storen_u8, store_u8)
 
-V void storen_bytes(void *p, vu32 x, ptrdiff_t n) {
+MP_INLINE void storen_bytes(void *p, vu32 x, ptrdiff_t n) {
     uint8_t bytes[sizeof x];
     store_u32(bytes, x);
     memcpy(p, bytes, (size_t)n);

@@ -34,30 +34,31 @@ typedef struct {
 static const mp_table e4m3fn_table = MP_TABLE(MP_E4M3FN, 0), e5m2_table = MP_TABLE(MP_E5M2, 0),
                       i8_table[2] = {MP_TABLE(MP_I8_UPWARDS, 0), MP_TABLE(MP_I8_DOWNWARDS, 0)};
 
-V vu32 look_up(vu32 codes, const uint8_t *table) {
+MP_INLINE vu32 look_up(vu32 codes, const uint8_t *table) {
     return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 64));
 }
 
 /* In each 128 bits: bytes 0 and 1 of all four groups, then bytes 2 and 3. So interleave(low, high, 0) gives the bf16 of
  * the first two elements of each group, and interleave(low, high, 1) those of the others. */
-V vu32 pairs_first(vu32 word) {
+MP_INLINE vu32 pairs_first(vu32 word) {
     return _mm512_shuffle_epi8(word, _mm512_set4_epi32(0x0F0E0B0A, 0x07060302, 0x0D0C0908, 0x05040100));
 }
 
-V vu32 interleave(vu32 low, vu32 high, const int s) {
+MP_INLINE vu32 interleave(vu32 low, vu32 high, const int s) {
     return s ? _mm512_unpackhi_epi8(low, high) : _mm512_unpacklo_epi8(low, high);
 }
 
 #define MP_NATIVE_F8_PAIRS
-V vu32 pair_from_f8(vu32 word, const int s, const mp_table *table) {
+MP_INLINE vu32 pair_from_f8(vu32 word, const int s, const mp_table *table) {
     const vu32 codes = pairs_first(word), high = look_up(codes, table->high), sign = set_u32(0x80808080u);
-    return interleave(look_up(codes, table->low), _mm512_ternarylogic_epi32(high, codes, sign, 0xF8) /* a | b & c */, s);
+    return interleave(look_up(codes, table->low), _mm512_ternarylogic_epi32(high, codes, sign, 0xF8) /* a | b & c */,
+                      s);
 }
-V vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, &e4m3fn_table); }
-V vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5m2_table); }
+MP_INLINE vu32 pair_from_e4m3fn(vu32 word, const int s) { return pair_from_f8(word, s, &e4m3fn_table); }
+MP_INLINE vu32 pair_from_e5m2(vu32 word, const int s) { return pair_from_f8(word, s, &e5m2_table); }
 
 #define MP_NATIVE_I8_PAIRS
-V vu32 pair_from_i8(vu32 word, const int s) {
+MP_INLINE vu32 pair_from_i8(vu32 word, const int s) {
     const vu32 codes = pairs_first(word);
     const __mmask64 negative = _mm512_movepi8_mask(codes);
     const mp_table *up = &i8_table[0], *down = &i8_table[1];

@@ -14,8 +14,8 @@ typedef enum {
     MP_UPDATES,
 } mp_update_rule;
 
-/* Outputs overlap nothing. First g = g / divisor, g = g * factor, g between -limit and limit, w = w - w * decay; each of
- * these only if it changes something. Then the rule. */
+/* Outputs overlap nothing. First g = g / divisor, g = g * factor, g between -limit and limit, w = w - w * decay; each
+ * of these only if it changes something. Then the rule. */
 typedef struct {
     mp_update_rule rule;
     const float *w, *g;                    /* the variable and its gradient */
