@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, asarray
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config
+from mp_core.dtype_policies.lookup import Registry, own_config
 from mp_core.utilities.arguments import axis_or_axes, number, share
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "deserialize", "get", "serialize"]
@@ -183,39 +183,31 @@ class MinMaxNorm(_OfNorms):
         return {"min_value": self.min_value, "max_value": self.max_value, "rate": self.rate, "axis": self.axis}
 
 
-_CLASSES: dict[str, Any] = {found.__name__: found for found in (MaxNorm, MinMaxNorm, NonNeg, UnitNorm)}
-_SHORT: dict[str, Any] = {
-    "max_norm": MaxNorm, "min_max_norm": MinMaxNorm, "non_neg": NonNeg, "nonneg": NonNeg, "unit_norm": UnitNorm,
-}  # fmt: skip
+_REGISTRY = Registry(
+    Constraint, "constraint", "keras.constraints",
+    {found.__name__: found for found in (MaxNorm, MinMaxNorm, NonNeg, UnitNorm)}
+    | {"max_norm": MaxNorm, "min_max_norm": MinMaxNorm, "non_neg": NonNeg, "nonneg": NonNeg, "unit_norm": UnitNorm},
+)  # fmt: skip
 
 
-def serialize(constraint: Any) -> dict[str, Any]:
-    """Return the class name and the configuration of a constraint, as Keras writes them.
+def serialize(constraint: Any) -> Any:
+    """Return the class name and the configuration of a constraint, as Keras writes them; of a function its name.
 
     Raises
     ------
     TypeError
-        It is no constraint.
+        It is no constraint and no function.
 
     Examples
     --------
     >>> serialize(NonNeg())["class_name"]
     'NonNeg'
     """
-    if not isinstance(constraint, Constraint):
-        raise TypeError(f"`constraint` must be a Constraint; received {constraint!r}")
-    kind = type(constraint)
-    own = _CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.constraints" if own else None,
-        "class_name": kind.__name__,
-        "config": constraint.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return _REGISTRY.serialize(constraint)
 
 
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the constraint of a :func:`serialize` dictionary.
+    """Return the constraint of a :func:`serialize` dictionary, or the class or function of a name.
 
     Raises
     ------
@@ -227,8 +219,7 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> An
     >>> deserialize({"class_name": "MaxNorm", "config": {"max_value": 3.0}}).max_value
     3.0
     """
-    found, own = class_and_config(config, _SHORT | known_classes(Constraint, _CLASSES, custom_objects), "constraint")
-    return found.from_config(own)
+    return _REGISTRY.deserialize(config, custom_objects)
 
 
 def get(identifier: Any) -> Any:
@@ -244,10 +235,4 @@ def get(identifier: Any) -> Any:
     >>> type(get("unit_norm")).__name__
     'UnitNorm'
     """
-    if identifier is None or (callable(identifier) and not isinstance(identifier, type)):
-        return identifier
-    if isinstance(identifier, str):
-        identifier = {"class_name": identifier, "config": {}}
-    if isinstance(identifier, dict):
-        return deserialize(identifier)
-    raise ValueError(f"Could not interpret constraint identifier: {identifier!r}")
+    return _REGISTRY.get(identifier)

@@ -6,7 +6,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, asarray
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config
+from mp_core.dtype_policies.lookup import Registry, own_config
 from mp_core.utilities.arguments import number
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "deserialize", "get", "serialize"]
@@ -176,43 +176,31 @@ class OrthogonalRegularizer(Regularizer):
         return {"factor": self.factor, "mode": self.mode}
 
 
-_CLASSES: dict[str, Any] = {found.__name__: found for found in (L1, L2, L1L2, OrthogonalRegularizer)}
-_SHORT: dict[str, Any] = {
-    "l1": L1,
-    "l2": L2,
-    "l1l2": L1L2,
-    "l1_l2": L1L2,
-    "orthogonal_regularizer": OrthogonalRegularizer,
-}
+_REGISTRY = Registry(
+    Regularizer, "regularizer", "keras.regularizers",
+    {found.__name__: found for found in (L1, L2, L1L2, OrthogonalRegularizer)}
+    | {"l1": L1, "l2": L2, "l1l2": L1L2, "l1_l2": L1L2, "orthogonal_regularizer": OrthogonalRegularizer},
+)  # fmt: skip
 
 
-def serialize(regularizer: Any) -> dict[str, Any]:
-    """Return the class name and the configuration of a regularizer, as Keras writes them.
+def serialize(regularizer: Any) -> Any:
+    """Return the class name and the configuration of a regularizer, as Keras writes them; of a function its name.
 
     Raises
     ------
     TypeError
-        It is no regularizer.
+        It is no regularizer and no function.
 
     Examples
     --------
     >>> serialize(L2(0.5))["config"]
     {'l2': 0.5}
     """
-    if not isinstance(regularizer, Regularizer):
-        raise TypeError(f"`regularizer` must be a Regularizer; received {regularizer!r}")
-    kind = type(regularizer)
-    own = _CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.regularizers" if own else None,
-        "class_name": kind.__name__,
-        "config": regularizer.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return _REGISTRY.serialize(regularizer)
 
 
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the regularizer of a :func:`serialize` dictionary.
+    """Return the regularizer of a :func:`serialize` dictionary, or the class or function of a name.
 
     Raises
     ------
@@ -224,8 +212,7 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> An
     >>> deserialize({"class_name": "L2", "config": {"l2": 0.5}}).l2
     0.5
     """
-    found, own = class_and_config(config, _SHORT | known_classes(Regularizer, _CLASSES, custom_objects), "regularizer")
-    return found.from_config(own)
+    return _REGISTRY.deserialize(config, custom_objects)
 
 
 def get(identifier: Any) -> Any:
@@ -241,10 +228,4 @@ def get(identifier: Any) -> Any:
     >>> get("l1").l1
     0.01
     """
-    if identifier is None or (callable(identifier) and not isinstance(identifier, type)):
-        return identifier
-    if isinstance(identifier, str):
-        identifier = {"class_name": identifier, "config": {}}
-    if isinstance(identifier, dict):
-        return deserialize(identifier)
-    raise ValueError(f"Could not interpret regularizer identifier: {identifier!r}")
+    return _REGISTRY.get(identifier)

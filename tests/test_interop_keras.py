@@ -400,6 +400,7 @@ def _places(tree, path=()):
         yield from _places(tree[key], (*path, key))
 
 
+@pytest.mark.filterwarnings("ignore:layer .* loads without")
 @pytest.mark.parametrize("name", ["nested", "masked", "float32_attention"])
 def test_changed_configurations_load_or_are_one_error_that_names_the_file(tmp_path, folder, name):
     with zipfile.ZipFile(folder / f"{name}.keras") as archive:

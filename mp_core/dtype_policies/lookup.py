@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mp_core.core.scopes import Scope, nested
@@ -19,6 +19,7 @@ __all__ = [
     "named_function",
     "own_config",
     "register_keras_serializable",
+    "serialized",
 ]
 
 T = TypeVar("T")
@@ -83,6 +84,21 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
     if not isinstance(own, dict):
         raise ValueError(f"The `config` of a {what} must be a dictionary; received {own!r}")
     return classes[name], own
+
+
+def serialized(x: Any, classes: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """Return the class name and the configuration of an object, as Keras writes them.
+
+    One of the built-in `classes` gets Keras' `module`, any other the name under which it was registered.
+    """
+    kind = type(x)
+    own = classes.get(kind.__name__) is kind
+    return {
+        "module": module if own else kind.__module__,
+        "class_name": kind.__name__,
+        "config": x.get_config(),
+        "registered_name": None if own else get_registered_name(kind),
+    }
 
 
 def known_classes(
@@ -220,29 +236,21 @@ def _in_scope() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Registry:
-    """Objects of one kind that have names: losses, metrics. A plain function is one of them too."""
+    """Objects of one kind that have names: losses, regularizers. A plain function is one of them too."""
 
     kind: Any  # their class
     word: str  # the argument in errors
     module: str  # that of Keras
-    classes: Mapping[str, Any]
-    functions: Mapping[str, Any]
+    classes: Mapping[str, Any]  # by their own names, and by short ones
+    functions: Mapping[str, Any] = field(default_factory=dict)
 
     def serialize(self, x: Any) -> Any:
         """Return the class name and the configuration of an object, as Keras writes them; of a function its name."""
-        if not isinstance(x, self.kind):
-            name = getattr(x, "__name__", None)
-            if not callable(x) or name is None:
-                raise TypeError(f"`{self.word}` must be a {self.kind.__name__} or a function; received {x!r}")
-            return name
-        kind: Any = type(x)
-        own = self.classes.get(kind.__name__) is kind
-        return {
-            "module": self.module if own else None,
-            "class_name": kind.__name__,
-            "config": x.get_config(),
-            "registered_name": None if own else kind.__name__,
-        }
+        if isinstance(x, self.kind):
+            return serialized(x, self.classes, self.module)
+        if not callable(x) or not hasattr(x, "__name__"):
+            raise TypeError(f"`{self.word}` must be a {self.kind.__name__} or a function; received {x!r}")
+        return get_registered_name(x)
 
     def deserialize(self, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """Return the object of such a dictionary, or the class or function of a name."""

@@ -1,60 +1,303 @@
-"""Initial values of weights, by Keras' names; loaded models replace them before their first use."""
+"""Initializers: the values that weights begin with, as Keras' classes and by its names.
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+The numbers follow from the seed (Philox, see :mod:`mp_core.random`) and are the same on every CPU; they are not those
+that Keras draws from the same seed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from itertools import count
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mp_core import dtypes
 from mp_core.arrays import Array
-from mp_core.dtype_policies.lookup import named_function
-from mp_core.layers.randomness import next_key
+from mp_core.dtype_policies.lookup import Registry, named_function, own_config
+from mp_core.layers.randomness import key_of, next_key
+from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
 
-__all__ = ["checked", "get"]
+__all__ = [
+    "Constant",
+    "GlorotNormal",
+    "GlorotUniform",
+    "HeNormal",
+    "HeUniform",
+    "Identity",
+    "Initializer",
+    "LecunNormal",
+    "LecunUniform",
+    "Ones",
+    "Orthogonal",
+    "RandomNormal",
+    "RandomUniform",
+    "TruncatedNormal",
+    "VarianceScaling",
+    "Zeros",
+    "deserialize",
+    "get",
+    "serialize",
+]
 
-Initializer = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+_OF_TRUNCATION = 0.87962566103423978
+"""The standard deviation of the normal distribution without what lies beyond two deviations."""
 
 
-def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return zeros."""
-    return np.zeros(shape, dtype)
+def __dir__() -> list[str]:
+    return __all__
 
 
-def ones(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return ones."""
-    return np.ones(shape, dtype)
+class Initializer:
+    """The base of the initializers: a subclass defines ``__call__(shape, dtype)`` and ``get_config()``."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """Return an array of that shape and dtype; without one, of :func:`mp_core.config.floatx`."""
+        raise NotImplementedError(f"{type(self).__name__} must define `__call__`")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the initializer with these arguments; those that are None are left at their defaults.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `config` is no dictionary of the constructor's arguments.
+        """
+        given = {key: value for key, value in own_config(config, cls.__name__).items() if value is not None}
+        try:
+            return cls(**given)
+        except TypeError:
+            raise ValueError(f"The initializer {cls.__name__} has no such settings; received {given}") from None
+
+    def clone(self) -> Self:
+        """Return an initializer with the same arguments."""
+        return self.from_config(self.get_config())
 
 
-def uniform(shape: tuple[int, ...], dtype: np.dtype[Any], minval: float = -0.05, maxval: float = 0.05) -> Array:
-    """Return numbers drawn uniformly from [minval, maxval)."""
-    return _cast(minval + (maxval - minval) * random.uniform(next_key(), shape).astype(np.float64), dtype)
+@dataclass
+class _Stated(Initializer):
+    """An initializer whose constructor's arguments are its fields."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return config | ({"seed": given_seed(config["seed"])} if "seed" in config else {})
 
 
-def normal(shape: tuple[int, ...], dtype: np.dtype[Any], mean: float = 0.0, stddev: float = 0.05) -> Array:
-    """Return numbers of the normal distribution."""
-    return _cast(mean + stddev * random.normal(next_key(), shape).astype(np.float64), dtype)
+def _target(dtype: Any) -> np.dtype[Any]:
+    return dtypes.dtype_of(dtypes.floatx()) if dtype is None else dtypes.parse(dtype)
 
 
-def truncated_normal(shape: tuple[int, ...], dtype: np.dtype[Any], mean: float = 0.0, stddev: float = 0.05) -> Array:
+@dataclass
+class Constant(_Stated):
+    """One number everywhere.
+
+    Parameters
+    ----------
+    value : float
+
+    Examples
+    --------
+    >>> Constant(2.0)((2,))
+    array([2., 2.], dtype=float32)
+    """
+
+    value: Any = 0.0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        """Return an array of that shape and dtype."""
+        return np.full(shape, self.value, _target(dtype))
+
+
+class Zeros(Initializer):
+    """Zeros.
+
+    Examples
+    --------
+    >>> Zeros()((2,))
+    array([0., 0.], dtype=float32)
+    """
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        """Return an array of that shape and dtype."""
+        return np.zeros(shape, _target(dtype))
+
+
+class Ones(Initializer):
+    """Ones.
+
+    Examples
+    --------
+    >>> Ones()((2,))
+    array([1., 1.], dtype=float32)
+    """
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        """Return an array of that shape and dtype."""
+        return np.ones(shape, _target(dtype))
+
+
+@dataclass
+class Identity(_Stated):
+    """`gain` on the diagonal of a matrix, zeros elsewhere.
+
+    Parameters
+    ----------
+    gain : float
+
+    Raises
+    ------
+    ValueError
+        In the call: the shape is not that of a matrix.
+
+    Examples
+    --------
+    >>> Identity(2.0)((2, 2))
+    array([[2., 0.],
+           [0., 2.]], dtype=float32)
+    """
+
+    gain: float = 1.0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        """Return an array of that shape and dtype."""
+        if len(shape) != 2:
+            raise ValueError(f"`shape` must be that of a matrix; received {shape}")
+        return (self.gain * np.eye(*shape)).astype(_target(dtype))
+
+
+@dataclass
+class _Drawn(_Stated):
+    """An initializer that draws: it keeps its keys, so that every call gives the same numbers, as in Keras.
+
+    With a :class:`~mp_core.random.SeedGenerator` for a `seed` every call gives others.
+    """
+
+    _keys: list[Array] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        """Return an array of that shape and dtype."""
+        target = _target(dtype)
+        if not dtypes.is_float(target):
+            raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {target}")
+        return np.asarray(self._values(tuple(shape), self._draws())).astype(target)
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        """Return the values in float64."""
+        raise NotImplementedError
+
+    def _draws(self) -> Iterator[Array]:
+        """Yield the keys of a call."""
+        seed: Seed = vars(self)["seed"]
+        while isinstance(seed, SeedGenerator):
+            yield seed.next()
+        for draw in count():
+            if draw == len(self._keys):
+                self._keys.append(next_key() if seed is None else key_of(seed, draw))
+            yield self._keys[draw]
+
+
+def _uniform(shape: tuple[int, ...], keys: Iterator[Array], low: float, high: float) -> Array:
+    return low + (high - low) * random.uniform(next(keys), shape).astype(np.float64)
+
+
+def _normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviation: float) -> Array:
+    return mean + deviation * random.normal(next(keys), shape).astype(np.float64)
+
+
+def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float, deviation: float) -> Array:
     """Return numbers of the normal distribution, those beyond two deviations drawn again."""
-    drawn = random.normal(next_key(), shape)
+    drawn = random.normal(next(keys), shape)
     while (far := np.abs(drawn) > 2).any():
-        drawn = np.where(far, random.normal(next_key(), shape), drawn)
-    return _cast(mean + stddev * drawn.astype(np.float64), dtype)
+        drawn = np.where(far, random.normal(next(keys), shape), drawn)
+    return mean + deviation * drawn.astype(np.float64)
 
 
-def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    if not dtypes.is_float(dtype):
-        raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {dtype}")
-    return np.asarray(x).astype(dtype)
+@dataclass
+class RandomUniform(_Drawn):
+    """Numbers drawn uniformly from `minval` to below `maxval`.
+
+    Parameters
+    ----------
+    minval, maxval : float
+    seed : int or SeedGenerator, optional
+        Default: that of the process, see :func:`mp_core.random.set_seed`.
+
+    Examples
+    --------
+    >>> RandomUniform(-1.0, 1.0, seed=1)((2,)).round(3)
+    array([0.619, 0.054], dtype=float32)
+    """
+
+    minval: float = -0.05
+    maxval: float = 0.05
+    seed: Seed = None
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        return _uniform(shape, keys, self.minval, self.maxval)
 
 
-def scaled(shape: tuple[int, ...], dtype: np.dtype[Any], scale: float, mode: str, distribution: str) -> Array:
-    """Return numbers with the variance ``scale / fan``, the leading axes of a shape being a window.
+@dataclass
+class RandomNormal(_Drawn):
+    """Numbers of the normal distribution.
 
-    The fan is the number of inputs, of outputs, or the mean of both.
+    Parameters
+    ----------
+    mean, stddev : float
+    seed : int or SeedGenerator, optional
+        As of :class:`RandomUniform`.
+
+    Examples
+    --------
+    >>> RandomNormal(stddev=2.0, seed=1)((2,)).round(3)
+    array([0.067, 3.928], dtype=float32)
+    """
+
+    mean: float = 0.0
+    stddev: float = 0.05
+    seed: Seed = None
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        return _normal(shape, keys, self.mean, self.stddev)
+
+
+@dataclass
+class TruncatedNormal(_Drawn):
+    """Numbers of the normal distribution, those beyond two deviations drawn again.
+
+    Parameters
+    ----------
+    mean, stddev : float
+    seed : int or SeedGenerator, optional
+        As of :class:`RandomUniform`.
+
+    Examples
+    --------
+    >>> bool(abs(TruncatedNormal(stddev=1.0)((1000,))).max() <= 2)
+    True
+    """
+
+    mean: float = 0.0
+    stddev: float = 0.05
+    seed: Seed = None
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        return _truncated_normal(shape, keys, self.mean, self.stddev)
+
+
+_MODES = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
+
+
+def _scaled(shape: tuple[int, ...], keys: Iterator[Array], scale: float, mode: str, distribution: str) -> Array:
+    """Return numbers of variance ``scale / fan``: the number of inputs, of outputs, or the mean of both.
+
+    The leading axes of a shape are a window, which counts as often as it has places.
     """
     window = int(np.prod(shape[:-2]))
     fan_in, fan_out = (window * n for n in shape[-2:]) if len(shape) > 1 else (int(np.prod(shape)),) * 2
@@ -62,61 +305,228 @@ def scaled(shape: tuple[int, ...], dtype: np.dtype[Any], scale: float, mode: str
     deviation = float(np.sqrt(scale / max(1.0, fan)))
     if distribution == "uniform":
         limit = float(np.sqrt(3.0)) * deviation
-        return uniform(shape, dtype, -limit, limit)
-    return truncated_normal(shape, dtype, 0.0, deviation / 0.87962566103423978)  # what the truncation takes away
+        return _uniform(shape, keys, -limit, limit)
+    if distribution == "untruncated_normal":
+        return _normal(shape, keys, 0.0, deviation)
+    return _truncated_normal(shape, keys, 0.0, deviation / _OF_TRUNCATION)
 
 
-_VARIANCES = {
-    "glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in"),
+@dataclass
+class VarianceScaling(_Drawn):
+    """Numbers of variance ``scale / fan``.
+
+    Parameters
+    ----------
+    scale : float
+        Above 0.
+    mode : {"fan_in", "fan_out", "fan_avg"}
+        The fan: the number of inputs, of outputs, or the mean of both; a window counts as often as it has places.
+    distribution : {"truncated_normal", "untruncated_normal", "uniform"}
+    seed : int or SeedGenerator, optional
+        As of :class:`RandomUniform`.
+
+    Raises
+    ------
+    ValueError
+        An argument is not as above.
+
+    References
+    ----------
+    Glorot, X. and Bengio, Y.: Understanding the difficulty of training deep feedforward neural networks, 2010.
+    He, K. et al.: Delving deep into rectifiers, 2015.
+
+    Examples
+    --------
+    >>> VarianceScaling(2.0, "fan_avg", "uniform", seed=1)((2, 2)).round(3)
+    array([[ 1.073,  0.093],
+           [ 0.059, -0.59 ]], dtype=float32)
+    """
+
+    scale: float = 1.0
+    mode: str = "fan_in"
+    distribution: str = "truncated_normal"
+    seed: Seed = None
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"`scale` must be above 0; received {self.scale!r}")
+        if self.mode not in _MODES:
+            raise ValueError(f"`mode` must be one of {_MODES}; received {self.mode!r}")
+        if self.distribution not in _DISTRIBUTIONS:
+            raise ValueError(f"`distribution` must be one of {_DISTRIBUTIONS}; received {self.distribution!r}")
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        return _scaled(shape, keys, self.scale, self.mode, self.distribution)
+
+
+@dataclass
+class _OfVariance(_Drawn):
+    """A :class:`VarianceScaling` that has a name."""
+
+    variance: ClassVar[tuple[float, str, str]]
+    seed: Seed = None
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        return _scaled(shape, keys, *self.variance)
+
+
+class GlorotUniform(_OfVariance):
+    """``VarianceScaling(1.0, "fan_avg", "uniform", seed)``."""
+
+    variance = 1.0, "fan_avg", "uniform"
+
+
+class GlorotNormal(_OfVariance):
+    """``VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)``."""
+
+    variance = 1.0, "fan_avg", "truncated_normal"
+
+
+class HeUniform(_OfVariance):
+    """``VarianceScaling(2.0, "fan_in", "uniform", seed)``."""
+
+    variance = 2.0, "fan_in", "uniform"
+
+
+class HeNormal(_OfVariance):
+    """``VarianceScaling(2.0, "fan_in", "truncated_normal", seed)``."""
+
+    variance = 2.0, "fan_in", "truncated_normal"
+
+
+class LecunUniform(_OfVariance):
+    """``VarianceScaling(1.0, "fan_in", "uniform", seed)``."""
+
+    variance = 1.0, "fan_in", "uniform"
+
+
+class LecunNormal(_OfVariance):
+    """``VarianceScaling(1.0, "fan_in", "truncated_normal", seed)``."""
+
+    variance = 1.0, "fan_in", "truncated_normal"
+
+
+@dataclass
+class Orthogonal(_Drawn):
+    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; leading axes count as rows.
+
+    It is that of the QR decomposition of normal numbers whose R has a positive diagonal (Saxe et al., 2013), by the
+    modified Gram-Schmidt process in float64.
+
+    Parameters
+    ----------
+    gain : float
+    seed : int or SeedGenerator, optional
+        As of :class:`RandomUniform`.
+
+    Raises
+    ------
+    ValueError
+        In the call: the shape has fewer than two axes.
+
+    Examples
+    --------
+    >>> q = Orthogonal(seed=1)((3, 2))
+    >>> (q.T @ q).round(6) + 0.0
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+
+    gain: float = 1.0
+    seed: Seed = None
+
+    def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
+        if len(shape) < 2:
+            raise ValueError(f"`shape` must have at least two axes; received {shape}")
+        rows, columns = int(np.prod(shape[:-1])), shape[-1]
+        drawn = _normal((max(rows, columns), min(rows, columns)), keys, 0.0, 1.0)
+        q = _orthonormal(drawn.T)
+        return self.gain * (q.T if rows >= columns else q).reshape(shape)
+
+
+def _orthonormal(vectors: Array) -> Array:
+    """Return the vectors, which are rows, made orthonormal one after the other.
+
+    Sums go from the first element to the last, so that their bits do not depend on NumPy's vectors.
+    """
+    q = vectors.copy()
+    for i in range(len(q)):
+        q[i] /= np.sqrt(np.add.accumulate(q[i] * q[i])[-1])
+        along = np.add.accumulate(q[i + 1 :] * q[i], axis=1)[:, -1:]
+        q[i + 1 :] -= along * q[i]
+    return q
+
+
+_CLASSES: dict[str, Any] = {
+    found.__name__: found
+    for found in (
+        Constant, GlorotNormal, GlorotUniform, HeNormal, HeUniform, Identity, LecunNormal, LecunUniform, Ones,
+        Orthogonal, RandomNormal, RandomUniform, TruncatedNormal, VarianceScaling, Zeros,
+    )
 }  # fmt: skip
-_SETTINGS: dict[Any, tuple[str, ...]] = {
-    uniform: ("minval", "maxval"), normal: ("mean", "stddev"), truncated_normal: ("mean", "stddev"),
+_SHORT: dict[str, Any] = {
+    "constant": Constant, "glorot_normal": GlorotNormal, "glorot_uniform": GlorotUniform, "he_normal": HeNormal,
+    "he_uniform": HeUniform, "identity": Identity, "IdentityInitializer": Identity, "lecun_normal": LecunNormal,
+    "LeCunNormal": LecunNormal, "lecun_uniform": LecunUniform, "LeCunUniform": LecunUniform, "normal": RandomNormal,
+    "ones": Ones, "orthogonal": Orthogonal, "OrthogonalInitializer": Orthogonal, "random_normal": RandomNormal,
+    "random_uniform": RandomUniform, "truncated_normal": TruncatedNormal, "uniform": RandomUniform,
+    "variance_scaling": VarianceScaling, "zeros": Zeros,
 }  # fmt: skip
-"""Initializer -> the settings that a configuration may have."""
-_INITIALIZERS: dict[str, Initializer] = {
-    "zeros": zeros,
-    "Zeros": zeros,
-    "ones": ones,
-    "Ones": ones,
-    "uniform": uniform,
-    "random_uniform": uniform,
-    "RandomUniform": uniform,
-    "normal": normal,
-    "random_normal": normal,
-    "RandomNormal": normal,
-    "truncated_normal": truncated_normal,
-    "TruncatedNormal": truncated_normal,
-}
-for _name, (_scale, _mode) in _VARIANCES.items():
-    for _distribution in ("uniform", "normal"):
-        _made = partial(scaled, scale=_scale, mode=_mode, distribution=_distribution)
-        _INITIALIZERS[f"{_name}_{_distribution}"] = _made
-        _INITIALIZERS[f"{_name.title()}{_distribution.title()}"] = _made
-_INITIALIZERS |= {"LeCunUniform": _INITIALIZERS["lecun_uniform"], "LeCunNormal": _INITIALIZERS["lecun_normal"]}
+_REGISTRY = Registry(Initializer, "initializer", "keras.initializers", _CLASSES | _SHORT)
 
 
-def get(identifier: Any) -> Initializer:
-    """Return the initializer of a name, of Keras' dictionary of one or of a function, or a callable itself.
+def serialize(initializer: Any) -> Any:
+    """Return the class name and the configuration of an initializer, as Keras writes them; of a function its name.
+
+    Raises
+    ------
+    TypeError
+        It is no initializer and no function.
+
+    Examples
+    --------
+    >>> serialize(Constant(2.0))["config"]
+    {'value': 2.0}
+    """
+    return _REGISTRY.serialize(initializer)
+
+
+def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
+    """Return the initializer of a :func:`serialize` dictionary, or the class or function of a name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It names no initializer; its arguments are not those of the class.
+
+    Examples
+    --------
+    >>> deserialize({"class_name": "Constant", "config": {"value": 3.0}}).value
+    3.0
+    """
+    return _REGISTRY.deserialize(config, custom_objects)
+
+
+def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
+    """Return the initializer of a name such as ``"he_normal"``, of a dictionary or a class, or a callable itself.
 
     Raises
     ------
     ValueError
         `identifier` is none of these, or its ``config`` has settings that the initializer does not have.
+
+    Examples
+    --------
+    >>> get("he_normal").variance
+    (2.0, 'fan_in', 'truncated_normal')
     """
-    identifier = named_function(identifier)
-    if callable(identifier):
-        return identifier  # type: ignore[no-any-return]
-    name, config = (identifier.get("class_name"), identifier.get("config")) if isinstance(identifier, dict) else (
-        identifier, None)  # fmt: skip
-    if not isinstance(name, str) or name not in _INITIALIZERS:
+    found = named_function(identifier)
+    found = found() if isinstance(found, type) else found
+    if found is None or (isinstance(found, str) and found not in _CLASSES | _SHORT):
         raise ValueError(
-            f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_INITIALIZERS)}"
+            f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_SHORT)}"
         )
-    initializer = _INITIALIZERS[name]
-    settings = {key: value for key, value in (config or {}).items() if value is not None}
-    if not settings.keys() <= set(_SETTINGS.get(initializer, ())):
-        raise ValueError(f"The initializer {name} has no such settings; received {settings}")
-    return partial(initializer, **settings) if settings else initializer
+    return _REGISTRY.get(found)  # type: ignore[no-any-return]
 
 
 def checked(identifier: Any) -> Any:

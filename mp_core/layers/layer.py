@@ -25,7 +25,7 @@ from mp_core.dtype_policies.lookup import check_depth
 from mp_core.dtype_policies.map import policy_at, unquantized
 from mp_core.dtype_policies.quantized import parse_quantized
 from mp_core.forms import Form
-from mp_core.layers import activations
+from mp_core.layers import activations, initializers
 from mp_core.layers.building import (
     added_losses,
     build_for,
@@ -571,7 +571,9 @@ class Layer(VariableOwner):
         config = {"name": self.name, "trainable": self.trainable, "dtype": dtype_policies.serialize(self._dtype_policy)}
         for option in self._options:
             value = getattr(self, option)
-            config[option] = activations.serialize(value) if callable(value) else value
+            if callable(value):
+                value = (initializers if isinstance(value, initializers.Initializer) else activations).serialize(value)
+            config[option] = value
         config |= serialized(self._penalties)
         layers = [part for part in self.flatten() if isinstance(part, Layer)]
         given = [self._policy() if part is self else policy_at(self._dtype_policy, part.path) for part in layers]

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.utilities.arguments import integer
 
-__all__ = ["next_key", "next_seed", "set_seed"]
+__all__ = ["key_of", "next_key", "next_seed", "set_seed"]
 
 _process = SimpleNamespace(seed=None, draws=count())
 
@@ -52,7 +52,12 @@ def next_key() -> Array:
     """Return the key of the next draw of the process, as uint32."""
     if _process.seed is None:
         return np.random.SeedSequence().generate_state(2)
-    return np.array([_process.seed, 2**32 - 1 - next(_process.draws)], np.uint32)
+    return key_of(_process.seed, next(_process.draws))
+
+
+def key_of(seed: int, draw: int) -> Array:
+    """Return the key of draw number `draw` of a seed, as uint32; the keys of its generators begin at the other end."""
+    return np.array([seed, 2**32 - 1 - draw], np.uint32)
 
 
 def next_seed() -> int:

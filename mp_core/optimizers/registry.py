@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mp_core.dtype_policies.lookup import class_and_config, known_classes
+from mp_core.dtype_policies.lookup import class_and_config, known_classes, serialized
 from mp_core.optimizers.adafactor import Adafactor
 from mp_core.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from mp_core.optimizers.base import Optimizer
@@ -33,14 +33,7 @@ def serialize(optimizer: AnyOptimizer) -> dict[str, Any]:
     'SGD'
     """
     check_optimizer(optimizer, "optimizer")
-    kind = type(optimizer)
-    own = CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.optimizers" if own else None,
-        "class_name": kind.__name__,
-        "config": optimizer.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return serialized(optimizer, CLASSES, "keras.optimizers")
 
 
 def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | None = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config
+from mp_core.dtype_policies.lookup import class_and_config, known_classes, own_config, serialized
 from mp_core.utilities.arguments import boolean, number, positive
 
 __all__ = [
@@ -388,14 +388,7 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     """
     if not isinstance(learning_rate_schedule, LearningRateSchedule):
         raise TypeError(f"`learning_rate_schedule` must be a LearningRateSchedule; received {learning_rate_schedule!r}")
-    kind = type(learning_rate_schedule)
-    own = _CLASSES.get(kind.__name__) is kind
-    return {
-        "module": "keras.optimizers.schedules" if own else None,
-        "class_name": kind.__name__,
-        "config": learning_rate_schedule.get_config(),
-        "registered_name": None if own else kind.__name__,
-    }
+    return serialized(learning_rate_schedule, _CLASSES, "keras.optimizers.schedules")
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> LearningRateSchedule:

@@ -1,15 +1,18 @@
 """Keras' configurations of models as layers of mp_core, built but without weights: one table for models and files."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mp_core.core.scopes import called_in
-from mp_core.dtype_policies.lookup import check_depth, class_and_config, known_classes
-from mp_core.layers import Layer
+from mp_core.dtype_policies.lookup import check_depth, class_and_config, custom_object_scope, known_classes
+from mp_core.layers import Layer, initializers
 from mp_core.layers.building import enclosing_path, takes
+from mp_core.layers.configuration import arguments_of
 from mp_core.layers.graph import Node, Source, graph_of
 from mp_core.layers.operation import OPERATIONS, Operation
+from mp_core.layers.penalties import module_of
 from mp_core.layers.sequential import layer_classes
 from mp_core.training import Functional, Sequential
 
@@ -18,8 +21,10 @@ __all__ = ["Part", "build", "translated"]
 _MODELS = ("Sequential", "Functional")
 _OPERATIONS = "keras.src.ops."
 _HOMES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional", "keras.src.models.sequential")
-_WITHOUT_USE = ("_regularizer", "_constraint", "seed", "noise_shape", "lora_rank", "lora_alpha")
-"""How the arguments of Keras' layers end that matter in training only: saved kernels contain what LoRA adds."""
+_OF_LORA = ("lora_rank", "lora_alpha")
+"""Arguments that are left out: saved kernels contain what LoRA adds."""
+_OF_DRAWS = ("seed", "noise_shape")
+"""Arguments of training that some of Keras' layers have and the same ones here have not."""
 _ERRORS = (TypeError, ValueError, NotImplementedError, KeyError, AttributeError, OverflowError)
 
 
@@ -30,6 +35,8 @@ class Part:
     layer: Layer
     entry: Mapping[str, Any]
     parts: list["Part"] = field(default_factory=list)
+    initializers: Mapping[str, Any] = field(default_factory=dict)
+    """Argument -> initializer: built are zeros, since weights come from elsewhere."""
 
     def flatten(self) -> Iterator["Part"]:
         """Yield this part and all parts in it."""
@@ -59,7 +66,8 @@ def translated(entry: Any, custom_objects: Mapping[str, Any] | None = None) -> P
     if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
         raise ValueError(f"a serialized model must be a dictionary with a `class_name`; received {entry!r:.200}")
     translation = _Translation(custom_objects or {})
-    part = translation.part(entry)
+    with custom_object_scope(custom_objects):
+        part = translation.part(entry)
     if translation.refused:
         raise NotImplementedError(
             f"mp_core cannot run {len(translation.refused)} of the layers:\n" + "\n".join(translation.refused)
@@ -107,10 +115,13 @@ class _Translation:
             found, config = class_and_config(entry, {**users, **classes}, "layer")
         except ValueError:
             raise NotImplementedError(f"there is no such layer in mp_core (module {module})") from None
-        layer = found.from_config(_cleaned(config) if is_keras else config)
+        if is_keras:
+            config = _cleaned(config, arguments_of(found, Layer)[0])
+        starts = {key: value for key, value in config.items() if is_keras and key.endswith("_initializer")}
+        layer = found.from_config(config | dict.fromkeys(starts, "zeros"))
         for call in entry.get("inbound_nodes") or ():
             _check_call(layer, call)
-        return Part(layer, entry)
+        return Part(layer, entry, initializers=starts)
 
     def _model(self, entry: dict[str, Any]) -> Part:
         """Return a Sequential or functional model."""
@@ -141,10 +152,32 @@ def _entries(config: dict[str, Any]) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _cleaned(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what matters in training only; weights come from elsewhere, so they start as 0."""
-    kept = {key: value for key, value in config.items() if not key.endswith(_WITHOUT_USE)}
-    return {key: "zeros" if key.endswith("_initializer") else value for key, value in kept.items()}
+def _cleaned(config: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """Return a configuration of Keras without the arguments that have no use here: `known` are those of the layer."""
+    kept = {}
+    for key, value in config.items():
+        kind = key.rpartition("_")[2]
+        unused = key in _OF_LORA or (key in _OF_DRAWS and key not in known)
+        if unused or (kind == "initializer" and not _is_known(kind, value)):  # weights come from elsewhere
+            continue
+        if kind in ("regularizer", "constraint") and not _is_known(kind, value):
+            warnings.warn(
+                f"layer '{config.get('name')}' loads without its {key} {value!r:.200}: name it in `custom_objects`, or "
+                "register it, before you train the model",
+                stacklevel=2,
+            )
+            continue
+        kept[key] = value
+    return kept
+
+
+def _is_known(kind: str, value: Any) -> bool:
+    """Whether there is the initializer, regularizer or constraint of a configuration."""
+    try:
+        (initializers if kind == "initializer" else module_of(kind)).get(value)
+    except _ERRORS:
+        return False
+    return True
 
 
 def _check_call(layer: Layer, call: Any) -> None:
@@ -205,6 +238,8 @@ def build(part: Part) -> None:
             layer.build(_shape(shapes.get("input_shape")))
     except (*_ERRORS, MemoryError, IndexError) as error:
         raise ValueError(f"layer '{layer.name}' cannot be built for {shapes}: {error}") from error
+    for argument, initializer in part.initializers.items():
+        setattr(layer, argument, initializer)
 
 
 def _build_parts(part: Part) -> None:
