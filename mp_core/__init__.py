@@ -11,7 +11,8 @@ Public names. ``dir(mp)`` lists them too; modules that are not among them may ch
     rows, elements     add, multiply, sum, mean, softmax, layer_norm, rms_norm, gelu, relu, relu6, sigmoid, silu, tanh
     plans, gradients   compile, value_and_grad, grad, custom_gradient
     training           Input, Sequential, Functional, Model, KerasTensor, optimizers, losses, metrics, callbacks,
-                       regularizers, constraints, random, load_model, utils
+                       regularizers, constraints, initializers, activations, random, load_model, utils, and the base
+                       classes Layer, Loss, Metric, Optimizer, Regularizer, Initializer
     models             layers, models, calibrate, choose_policy, sensitivity, checkpoint, saving, forms
     policies           DTypePolicy, FloatDTypePolicy, dtype_policies, mixed_precision, loss_scale, tf_keras
     variables, scopes  AutoCastVariable, autocast
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         regularizers,
         saving,
         tf_keras,
+        utils,
     )
     from mp_core import benchmark as benchmark
     from mp_core import core as core
@@ -62,6 +64,10 @@ if TYPE_CHECKING:
     from mp_core.fitting import calibrate, choose_policy, sensitivity
     from mp_core.gradients.custom import custom_gradient
     from mp_core.interop.keras import load_model
+    from mp_core.layers import Layer, activations, initializers
+    from mp_core.layers.initializers import Initializer
+    from mp_core.losses import Loss
+    from mp_core.metrics import Metric
     from mp_core.ops import (
         PackedMatrix,
         add,
@@ -85,10 +91,12 @@ if TYPE_CHECKING:
         tanh,
     )
     from mp_core.ops.contraction import einsum
+    from mp_core.optimizers import Optimizer
     from mp_core.plans import compile
     from mp_core.plans.backward import grad, value_and_grad
     from mp_core.quantization import QuantizedArray, dequantize, quantize
-    from mp_core.training import Functional, Input, KerasTensor, Model, Sequential, utils
+    from mp_core.regularizers import Regularizer
+    from mp_core.training import Functional, Input, KerasTensor, Model, Sequential
 
 if sys.platform == "win32":  # has no paths in modules that lead to the library they link (install_rpath in meson.build)
     os.add_dll_directory(os.path.join(os.path.dirname(__file__), "core"))
@@ -122,8 +130,14 @@ _MODULES = (
     "saving",
     "tf_keras",
     "training",
+    "utils",
 )
-_MOVED = {"mp_core.forward": "mp_core.plans", "mp_core.selection": "mp_core.fitting"}
+_MOVED = {
+    "mp_core.activations": "mp_core.layers.activations",
+    "mp_core.forward": "mp_core.plans",
+    "mp_core.initializers": "mp_core.layers.initializers",
+    "mp_core.selection": "mp_core.fitting",
+}
 _HOMES = {
     "__version__": "core.cpu",
     "add": "ops",
@@ -142,19 +156,25 @@ _HOMES = {
     "Functional": "training",
     "gelu": "ops",
     "grad": "plans.backward",
+    "Initializer": "layers.initializers",
     "Input": "training",
     "KerasTensor": "training",
+    "Layer": "layers",
     "layer_norm": "ops",
     "load_model": "interop.keras",
+    "Loss": "losses",
     "matmul": "ops",
     "mean": "ops",
+    "Metric": "metrics",
     "Model": "training",
     "multiply": "ops",
+    "Optimizer": "optimizers",
     "pack": "ops",
     "PackedMatrix": "ops",
     "qlinear_matmul": "ops",
     "quantize": "quantization",
     "QuantizedArray": "quantization",
+    "Regularizer": "regularizers",
     "relu": "ops",
     "relu6": "ops",
     "rms_norm": "ops",
@@ -165,7 +185,6 @@ _HOMES = {
     "softmax": "ops",
     "sum": "ops",
     "tanh": "ops",
-    "utils": "training",
     "value_and_grad": "plans.backward",
 }
 
@@ -174,13 +193,20 @@ __all__ = [
     "DTypePolicy",
     "FloatDTypePolicy",
     "Functional",
+    "Initializer",
     "Input",
     "KerasTensor",
+    "Layer",
+    "Loss",
+    "Metric",
     "Model",
+    "Optimizer",
     "PackedMatrix",
     "QuantizedArray",
+    "Regularizer",
     "Sequential",
     "__version__",
+    "activations",
     "add",
     "autocast",
     "calibrate",
@@ -202,6 +228,7 @@ __all__ = [
     "gelu",
     "get_include",
     "grad",
+    "initializers",
     "interop",
     "layer_norm",
     "layers",
@@ -251,10 +278,13 @@ def get_include() -> str:
 
 
 class _Moved(ModuleType):
-    """A module under the name that it had before: what it defines comes from where it is now."""
+    """A module under the name that it has in Keras, or had before: what it defines comes from where it is."""
+
+    def __dir__(self) -> list[str]:
+        return dir(importlib.import_module(_MOVED[self.__name__]))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # who asks all modules for these, such as `inspect`, imports nothing
+        if name.startswith("__") and name != "__all__":  # `inspect` asks all modules for these, which imports nothing
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_MOVED[self.__name__]), name)
 

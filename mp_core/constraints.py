@@ -183,10 +183,13 @@ class MinMaxNorm(_OfNorms):
         return {"min_value": self.min_value, "max_value": self.max_value, "rate": self.rate, "axis": self.axis}
 
 
+max_norm, min_max_norm, non_neg, unit_norm = MaxNorm, MinMaxNorm, NonNeg, UnitNorm  # Keras' other names
+
 _REGISTRY = Registry(
     Constraint, "constraint", "keras.constraints",
     {found.__name__: found for found in (MaxNorm, MinMaxNorm, NonNeg, UnitNorm)}
-    | {"max_norm": MaxNorm, "min_max_norm": MinMaxNorm, "non_neg": NonNeg, "nonneg": NonNeg, "unit_norm": UnitNorm},
+    | {"max_norm": max_norm, "min_max_norm": min_max_norm, "non_neg": non_neg, "nonneg": NonNeg,
+       "unit_norm": unit_norm},
 )  # fmt: skip
 
 

@@ -176,10 +176,12 @@ class OrthogonalRegularizer(Regularizer):
         return {"factor": self.factor, "mode": self.mode}
 
 
+l1, l2, l1_l2, orthogonal_regularizer = L1, L2, L1L2, OrthogonalRegularizer  # Keras' other names
+
 _REGISTRY = Registry(
     Regularizer, "regularizer", "keras.regularizers",
     {found.__name__: found for found in (L1, L2, L1L2, OrthogonalRegularizer)}
-    | {"l1": L1, "l2": L2, "l1l2": L1L2, "l1_l2": L1L2, "orthogonal_regularizer": OrthogonalRegularizer},
+    | {"l1": l1, "l2": l2, "l1l2": L1L2, "l1_l2": l1_l2, "orthogonal_regularizer": orthogonal_regularizer},
 )  # fmt: skip
 
 

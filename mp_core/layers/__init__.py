@@ -99,6 +99,14 @@ from mp_core.layers.scaling import Normalization, Rescaling, UnitNormalization
 from mp_core.layers.sequential import Sequential
 from mp_core.layers.symbolic import Input
 
+# Keras' other names of the same classes.
+AvgPool1D, AvgPool2D, AvgPool3D = AveragePooling1D, AveragePooling2D, AveragePooling3D
+MaxPool1D, MaxPool2D, MaxPool3D = MaxPooling1D, MaxPooling2D, MaxPooling3D
+GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D = (
+    GlobalAveragePooling1D, GlobalAveragePooling2D, GlobalAveragePooling3D)  # fmt: skip
+GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D = GlobalMaxPooling1D, GlobalMaxPooling2D, GlobalMaxPooling3D
+Convolution1D, Convolution2D = Conv1D, Conv2D
+
 __all__ = [
     "ELU",
     "Activation",

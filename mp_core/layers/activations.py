@@ -8,12 +8,12 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.core.names import Activation
-from mp_core.dtype_policies.lookup import named_function
+from mp_core.dtype_policies.lookup import custom_object_scope, named_function
 from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
 from mp_core.products.operands import ACTIVATIONS
 
-__all__ = ["FUSED", "get", "serialize"]
+__all__ = ["FUSED", "deserialize", "get", "serialize"]
 
 Function = Callable[[Any], Any]
 
@@ -195,16 +195,20 @@ FUSED: dict[Function, Activation] = {
 FUSED |= {Named(name): name for name in cast("list[Activation]", list(ACTIVATIONS)[1:]) if name not in FUSED.values()}
 """Function -> the name under which :func:`mp_core.ops.matmul` applies it before it rounds."""
 
+# Keras' names of functions that are in :mod:`mp_core.ops`, and its other names.
+gelu, relu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
+swish, hard_swish = silu, hard_silu
+
 _FUNCTIONS: dict[str, Function] = {
     "linear": linear,
-    "swish": ops.silu,
+    "swish": swish,
     "softmax": softmax,
     "selu": selu,
     "leaky_relu": leaky_relu,
     "softsign": softsign,
     "hard_sigmoid": hard_sigmoid,
     "hard_silu": hard_silu,
-    "hard_swish": hard_silu,
+    "hard_swish": hard_swish,
     "celu": celu,
     "glu": glu,
     "hard_shrink": hard_shrink,
@@ -242,6 +246,18 @@ def get(identifier: Any) -> Function:
             "mp_core.saving.register_keras_serializable registered"
         )
     return _FUNCTIONS[identifier]
+
+
+def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Function:
+    """Return what :func:`get` returns, also of the names of `custom_objects`.
+
+    Raises
+    ------
+    ValueError
+        `config` is none of these.
+    """
+    with custom_object_scope(custom_objects):
+        return get(config)
 
 
 def serialize(function: Function) -> Any:

@@ -52,6 +52,12 @@ def unique_name(class_name: str) -> str:
     return f"{name}_{count}" if count else name
 
 
+def forget_names() -> None:
+    """Begin to number the names of layers anew."""
+    with _counting:
+        _names.clear()
+
+
 def placed(build: Callable[..., None]) -> Callable[..., None]:
     """Give a layer its path, and so its policy, before `build` runs; the layers built meanwhile are below that path.
 

@@ -457,22 +457,21 @@ def _orthonormal(vectors: Array) -> Array:
     return q
 
 
-_CLASSES: dict[str, Any] = {
-    found.__name__: found
-    for found in (
-        Constant, GlorotNormal, GlorotUniform, HeNormal, HeUniform, Identity, LecunNormal, LecunUniform, Ones,
-        Orthogonal, RandomNormal, RandomUniform, TruncatedNormal, VarianceScaling, Zeros,
-    )
+# Keras' other names.
+constant, zeros, ones, identity, orthogonal = Constant, Zeros, Ones, Identity, Orthogonal
+random_normal, random_uniform, truncated_normal = RandomNormal, RandomUniform, TruncatedNormal
+glorot_normal, glorot_uniform, variance_scaling = GlorotNormal, GlorotUniform, VarianceScaling
+he_normal, he_uniform, lecun_normal, lecun_uniform = HeNormal, HeUniform, LecunNormal, LecunUniform
+
+_NAMES: dict[str, Any] = {
+    name: found
+    for name, found in globals().items()
+    if isinstance(found, type) and issubclass(found, Initializer) and found is not Initializer and name[0] != "_"
+} | {
+    "IdentityInitializer": Identity, "LeCunNormal": LecunNormal, "LeCunUniform": LecunUniform, "normal": RandomNormal,
+    "OrthogonalInitializer": Orthogonal, "uniform": RandomUniform,
 }  # fmt: skip
-_SHORT: dict[str, Any] = {
-    "constant": Constant, "glorot_normal": GlorotNormal, "glorot_uniform": GlorotUniform, "he_normal": HeNormal,
-    "he_uniform": HeUniform, "identity": Identity, "IdentityInitializer": Identity, "lecun_normal": LecunNormal,
-    "LeCunNormal": LecunNormal, "lecun_uniform": LecunUniform, "LeCunUniform": LecunUniform, "normal": RandomNormal,
-    "ones": Ones, "orthogonal": Orthogonal, "OrthogonalInitializer": Orthogonal, "random_normal": RandomNormal,
-    "random_uniform": RandomUniform, "truncated_normal": TruncatedNormal, "uniform": RandomUniform,
-    "variance_scaling": VarianceScaling, "zeros": Zeros,
-}  # fmt: skip
-_REGISTRY = Registry(Initializer, "initializer", "keras.initializers", _CLASSES | _SHORT)
+_REGISTRY = Registry(Initializer, "initializer", "keras.initializers", _NAMES)
 
 
 def serialize(initializer: Any) -> Any:
@@ -522,9 +521,9 @@ def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
     """
     found = named_function(identifier)
     found = found() if isinstance(found, type) else found
-    if found is None or (isinstance(found, str) and found not in _CLASSES | _SHORT):
+    if found is None or (isinstance(found, str) and found not in _NAMES):
         raise ValueError(
-            f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_SHORT)}"
+            f"Could not interpret initializer: {identifier!r}. Expected a callable or one of {', '.join(_NAMES)}"
         )
     return _REGISTRY.get(found)  # type: ignore[no-any-return]
 

@@ -1,0 +1,227 @@
+"""Keras' ``utils`` that training needs, and those of its names that are in :mod:`mp_core.saving`."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from mp_core.arrays import Array, asarray
+from mp_core.dtypes import is_float
+from mp_core.layers.building import forget_names
+from mp_core.layers.randomness import set_seed
+from mp_core.saving import (
+    CustomObjectScope,
+    custom_object_scope,
+    deserialize_keras_object,
+    get_custom_objects,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+    serialize_keras_object,
+)
+from mp_core.utilities.arguments import positive_integer
+
+__all__ = [
+    "CustomObjectScope",
+    "PyDataset",
+    "clear_session",
+    "custom_object_scope",
+    "deserialize_keras_object",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "normalize",
+    "pad_sequences",
+    "register_keras_serializable",
+    "serialize_keras_object",
+    "set_random_seed",
+    "to_categorical",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def set_random_seed(seed: int) -> None:
+    """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, as Keras does."""
+    set_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def clear_session(free_memory: bool = True) -> None:
+    """Begin to number the names of layers anew.
+
+    Parameters
+    ----------
+    free_memory : bool
+        Keras', without effect: what nobody refers to is freed anyway.
+    """
+    forget_names()
+
+
+def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
+    """Return rows of zeros with a 1 at the number of each class, in float32.
+
+    Parameters
+    ----------
+    x : array-like of int
+        Numbers of classes from 0; an axis of length 1 at the end is left out.
+    num_classes : int, optional
+        Default: the greatest number, and 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `x` has no integers, or one that is no class.
+
+    Examples
+    --------
+    >>> to_categorical([1, 0], 3)
+    array([[0., 1., 0.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    classes = np.asarray(x)
+    if classes.dtype.kind == "f" and not np.any(classes % 1):
+        classes = classes.astype(np.int64)
+    if classes.dtype.kind not in "iu":
+        raise TypeError(f"`x` must be integers; received {classes.dtype}")
+    if classes.ndim > 1 and classes.shape[-1] == 1:
+        classes = classes.reshape(classes.shape[:-1])
+    least, most = (int(classes.min()), int(classes.max())) if classes.size else (0, -1)
+    count = most + 1 if num_classes is None else positive_integer(num_classes, "num_classes")
+    if least < 0 or most >= count:
+        raise ValueError(f"`x` must be numbers of classes from 0 to {count - 1}; received {least} to {most}")
+    found = np.zeros((*classes.shape, count), np.float32)
+    np.put_along_axis(found, classes[..., np.newaxis].astype(np.int64), 1, axis=-1)
+    return found
+
+
+def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
+    """Return vectors divided by their norms; those of zeros stay zeros.
+
+    Parameters
+    ----------
+    x : array-like
+    axis : int
+        Along which the vectors lie.
+    order : int
+        Of the norm: 2 is the Euclidean one.
+
+    Returns
+    -------
+    ndarray
+        Of the dtype of `x` where that is floating-point, else float64.
+
+    Raises
+    ------
+    ValueError
+        `order` is not positive.
+
+    Examples
+    --------
+    >>> normalize([[3.0, 4.0], [0.0, 0.0]])
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    array = np.atleast_1d(asarray(x, "x"))
+    norms = np.linalg.norm(array.astype(np.float64), positive_integer(order, "order"), axis, keepdims=True)
+    found: Array = array / np.where(norms == 0, 1, norms)
+    return found.astype(array.dtype) if is_float(array.dtype) else found
+
+
+def pad_sequences(
+    sequences: Sequence[Sequence[Any]],
+    maxlen: int | None = None,
+    dtype: DTypeLike = "int32",
+    padding: str = "pre",
+    truncating: str = "pre",
+    value: float | str = 0.0,
+) -> Array:
+    """Return sequences of different lengths as the rows of one array.
+
+    Parameters
+    ----------
+    sequences : sequence of sequences
+    maxlen : int, optional
+        The length of the rows; default: that of the longest sequence.
+    dtype : dtype
+        Of the array.
+    padding, truncating : {"pre", "post"}
+        Whether the beginning or the end of a row is filled up, or of a sequence cut off.
+    value : number or str
+        What fills rows up.
+
+    Returns
+    -------
+    ndarray
+        Shape (sequences, maxlen, ...), the further axes being those of the items.
+
+    Raises
+    ------
+    ValueError
+        `padding` or `truncating` is something else; the items differ in shape; `sequences` are none.
+
+    Examples
+    --------
+    >>> pad_sequences([[1], [2, 3, 4]], maxlen=2)
+    array([[0, 1],
+           [3, 4]], dtype=int32)
+    """
+    for name, given in {"padding": padding, "truncating": truncating}.items():
+        if given not in ("pre", "post"):
+            raise ValueError(f"`{name}` must be 'pre' or 'post'; received {given!r}")
+    if not all(hasattr(sequence, "__len__") for sequence in sequences):
+        raise ValueError("`sequences` must be a sequence of sequences")
+    rows = [np.asarray(sequence) for sequence in sequences]
+    shape = next((row.shape[1:] for row in rows if len(row)), ())
+    length = max(map(len, rows), default=0) if maxlen is None else positive_integer(maxlen, "maxlen")
+    found = np.full((len(rows), length, *shape), value, dtype=dtype)
+    for out, row in zip(found, rows, strict=True):
+        kept = row[-length:] if truncating == "pre" else row[:length]
+        if len(kept) == 0:
+            continue
+        if kept.shape[1:] != shape:
+            raise ValueError(f"The items of `sequences` must have one shape; received {kept.shape[1:]} beside {shape}")
+        out[slice(-len(kept), None) if padding == "pre" else slice(len(kept))] = kept
+    return found
+
+
+class PyDataset:
+    """Batches by their number: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
+
+    Parameters
+    ----------
+    workers, use_multiprocessing, max_queue_size
+        Keras', without effect.
+
+    Examples
+    --------
+    >>> class Squares(PyDataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...
+    ...     def __getitem__(self, index):
+    ...         x = np.full((2, 1), index, np.float32)
+    ...         return x, x * x
+    >>> len(Squares())
+    3
+    """
+
+    def __init__(self, workers: int = 1, use_multiprocessing: bool = False, max_queue_size: int = 10) -> None:
+        self.workers, self.use_multiprocessing, self.max_queue_size = workers, use_multiprocessing, max_queue_size
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a batch: subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`")
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches there are."""
+        return len(self)  # type: ignore[arg-type]
+
+    def on_epoch_end(self) -> None:
+        """Do nothing: called after an epoch."""
