@@ -100,3 +100,12 @@ def test_gradients_of_layers_are_what_difference_quotients_are(make, shape):
         return mp.matmul(layer(inputs.numpy()).reshape(1, -1), weights)
 
     check_variables(value, [inputs, *layer.trainable_variables])
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5)])
+def test_one_element_of_an_array_hands_its_gradient_on(shape):
+    variable = mp.AutoCastVariable(np.arange(5, dtype=np.float32).reshape(shape))
+    step = mp.value_and_grad(lambda: -(variable.read_value() * 3.0)[(0,) * (len(shape) - 1) + (1,)], [variable])
+    value, (gradient,) = step()
+    assert value == -3
+    np.testing.assert_array_equal(gradient.reshape(-1), [0, -3, 0, 0, 0])

@@ -144,6 +144,8 @@ class _Walk:
 
     def _add_window(self, x: Recorded, begin: int, gradient: Any) -> None:
         """Add a gradient of a part of a buffer."""
+        if not x.ndim:  # one element: steps copy arrays that have an axis
+            x, gradient = x.reshape(1), gradient.reshape(1)
         number = self.recording.place(x)[0]
         buffer, total = self.recording.tape.buffers[number], self.sums.get(number)
         if repeats(x._array):

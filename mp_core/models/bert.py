@@ -1,10 +1,10 @@
 """Sentence encoders, from a folder as the sentence-transformers library writes it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -286,6 +286,93 @@ class BertEncoder(SentenceTransformerNames, TextModel):
             if len(row) > longest:
                 tokens = f"at most {longest} tokens; the model's tokenizer gives it {len(row)}"
                 raise TextError(position, f"must have {tokens}")
+
+    def fit(
+        self,
+        data: Any,
+        loss: Any = "multiple_negatives",
+        epochs: int = 1,
+        batch_size: int = 32,
+        *,
+        learning_rate: float = 5e-5,
+        warmup: float = 0.1,
+        weight_decay: float = 0.0,
+        max_norm: float | None = 1.0,
+        optimizer: Any = None,
+        dropout: float | None = None,
+        chunk: int | None = None,
+        prompts: str | Mapping[str, str] | None = None,
+        shuffle: bool = True,
+        seed: int | None = None,
+        validation_data: Any = None,
+        callbacks: Any = None,
+        verbose: Any = "auto",
+    ) -> Any:
+        """Train the network on texts, and return the History of the loss; :meth:`save` writes what it has learned.
+
+        No padding is computed. Trained are the weights of the network that are trainable; those of modules behind the
+        pooling stay as they are.
+
+        Parameters
+        ----------
+        data : iterable of rows, mapping of columns, or path of a .jsonl, .csv or .tsv file
+            Pairs, triplets and so on: a row is a sequence of texts, maybe with a label behind them, or a mapping. A
+            column named ``label``, ``labels``, ``score`` or ``scores`` has labels.
+        loss : TextLoss or str
+            One of :mod:`mp_core.models.tuning`, or the name of one with its defaults: ``"multiple_negatives"``,
+            ``"multiple_negatives_symmetric"``, ``"cosine"``, ``"cosent"``, ``"triplet"``, ``"mse"``, ``"margin_mse"``.
+        epochs : int
+        batch_size : int
+            Examples in a step.
+        learning_rate, warmup, weight_decay, max_norm : float
+            AdamW, whose rate rises to `learning_rate` in the first steps, a share of all below 1 or else their number,
+            and then falls to 0 along a line; the decay spares biases and norms. Gradients whose norm, all together, is
+            above `max_norm` are scaled down to it.
+        optimizer : Optimizer or str, optional
+            Instead of the one that these four describe.
+        dropout : float, optional
+            The rate of dropout, instead of the rates of the configuration. Weights of attention are not dropped.
+        chunk : int, optional
+            Embed so many examples at a time, by cached gradients: the memory of a step is that of a chunk.
+        prompts : str or mapping of str to str, optional
+            What is put before each text, or those of each column. Default: as :meth:`encode`.
+        shuffle : bool
+            Whether each epoch has an order of its own.
+        seed : int, optional
+            Of the order and the dropout. Default: the next ones of the process, see :func:`mp_core.random.set_seed`.
+        validation_data : as `data`, optional
+            Its loss is computed after each epoch: ``val_loss``.
+        callbacks : list of Callback, optional
+            Those of :mod:`mp_core.callbacks`; :class:`~mp_core.callbacks.BackupAndRestore` resumes a run.
+        verbose : {"auto", 0, 1, 2}
+            Whether stderr says how far it is.
+
+        Returns
+        -------
+        History
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        TypeError, ValueError
+            An argument is not as above, or `data` are damaged or do not fit the loss: the message names the row. Or a
+            layer holds codes, or the architecture has no gradients. No weight has changed.
+
+        Examples
+        --------
+        >>> encoder = BertEncoder.from_folder("all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> pairs = [("How tall is it?", "It is 8 m high."), ("Who built it?", "A firm in Ghent did.")]
+        >>> encoder.fit(pairs, epochs=3).history["loss"]  # doctest: +SKIP
+        [0.041, 0.022, 0.013]
+        """
+        from mp_core.models.tuning.fitting import Recipe, fit_encoder
+
+        recipe = Recipe(
+            epochs, batch_size, learning_rate, warmup, weight_decay, max_norm, optimizer, dropout, shuffle, seed,
+            callbacks, verbose,
+        )  # fmt: skip
+        return fit_encoder(self, data, loss, recipe, chunk=chunk, validation_data=validation_data, prompts=prompts)
 
     @property
     def max_seq_length(self) -> int:

@@ -1,7 +1,8 @@
 """The parts of a transformer: embeddings, attention, blocks of attention and perceptron, and a stack of blocks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,35 @@ from mp_core.layers import Dense, Embedding, Layer, LayerNormalization
 from mp_core.layers.side_by_side import side_by_side
 from mp_core.models.settings import Settings
 
-__all__ = ["Attention", "Block", "Embeddings", "Encoder", "Part", "PositionBias", "Positions", "attend", "by_distance"]
+__all__ = [
+    "Attention",
+    "Block",
+    "Embeddings",
+    "Encoder",
+    "Part",
+    "PositionBias",
+    "Positions",
+    "attend",
+    "by_distance",
+    "dropped",
+    "dropping",
+]
 
 Shape = tuple[int | None, ...]
 
 _FARTHEST = 128  # tokens: all pairs that are at least so far apart share a bucket
+
+
+dropping: ContextVar[Mapping[str, Callable[[Array], Array]] | None] = ContextVar(
+    "mp_core.models.dropping", default=None
+)
+"""In training: the dropout of ``"embeddings"``, of ``"attention"`` and of ``"output"``, where there is one."""
+
+
+def dropped(hidden: Array, place: str) -> Array:
+    """Return vectors after the dropout of a place: as they are outside of training."""
+    drops = dropping.get()
+    return hidden if drops is None or place not in drops else drops[place](hidden)
 
 
 class Part(Layer):
@@ -167,7 +192,7 @@ class Embeddings(Part):
         words = self.word(ids)
         added = ops.cast(self.position(ids, types=types, places=places), words.dtype)
         outputs: Array = self.norm(words, residual=np.broadcast_to(added, words.shape))
-        return outputs
+        return dropped(outputs, "embeddings")
 
 
 def attend(
@@ -245,9 +270,10 @@ class Block(Part):
         self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
     ) -> Array:
         """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
-        attended = self.attention(hidden, keep=keep, bias=bias, offsets=offsets)
+        attended = dropped(self.attention(hidden, keep=keep, bias=bias, offsets=offsets), "attention")
         hidden = self.attention_norm(attended, residual=hidden)
-        outputs: Array = self.output_norm(self.output(self.intermediate(hidden)), residual=hidden)
+        added = dropped(self.output(self.intermediate(hidden)), "output")
+        outputs: Array = self.output_norm(added, residual=hidden)
         return outputs
 
 

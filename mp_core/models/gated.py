@@ -16,7 +16,7 @@ from mp_core import dtypes, ops
 from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import constant
 from mp_core.layers.side_by_side import side_by_side
-from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance
+from mp_core.models.blocks import Embeddings, Encoder, Part, PositionBias, Shape, attend, by_distance, dropped
 from mp_core.models.rope import Rope, angles
 from mp_core.models.settings import Count, Settings
 
@@ -220,12 +220,12 @@ class GatedEmbeddings(Embeddings, GatedPart):
         if s.layout.scaled_embeddings:
             words = ops.multiply(words, s.hidden_size**0.5)
         if self.token_type is None:
-            return words if self.norm is None else self.norm(words)
+            return dropped(words if self.norm is None else self.norm(words), "embeddings")
         kinds = types if places is None else places
         added = self.token_type(np.zeros((1,) * ids.ndim, np.int32) if kinds is None else kinds)
         added = np.broadcast_to(ops.cast(added, words.dtype), words.shape)
         outputs: Array = self.norm(words, residual=added) if self.norm is not None else ops.add(words, added)
-        return outputs
+        return dropped(outputs, "embeddings")
 
 
 class RotaryAttention(GatedPart):
@@ -318,16 +318,16 @@ class GatedBlock(GatedPart):
     ) -> Array:
         """Return as many vectors as there are in `hidden`; `keep`, `bias` and `offsets` are those of :func:`attend`."""
         if not self.settings.layout.normed_inputs:
-            attended = self.attention(hidden, keep=keep, bias=bias, offsets=offsets)
+            attended = dropped(self.attention(hidden, keep=keep, bias=bias, offsets=offsets), "attention")
             hidden = self.attention_norm(attended, residual=hidden)
-            outputs: Array = self.output_norm(self._perceptron(hidden), residual=hidden)
+            outputs: Array = self.output_norm(dropped(self._perceptron(hidden), "output"), residual=hidden)
             return outputs
         normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
-        attended = self.attention(normed, keep=keep, bias=bias, offsets=offsets)
+        attended = dropped(self.attention(normed, keep=keep, bias=bias, offsets=offsets), "attention")
         if self.after_attention_norm is not None:
             attended = self.after_attention_norm(attended)
         hidden = ops.add(hidden, attended)
-        added = self._perceptron(self.intermediate_norm(hidden))
+        added = dropped(self._perceptron(self.intermediate_norm(hidden)), "output")
         return ops.add(hidden, added if self.output_norm is None else self.output_norm(added))
 
     def _perceptron(self, hidden: Array) -> Array:

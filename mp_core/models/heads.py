@@ -8,7 +8,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, as_mask
-from mp_core.models.blocks import Part, Shape
+from mp_core.models.blocks import Part, Shape, dropped
 from mp_core.models.model import Model
 from mp_core.models.pooling import pool
 from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
@@ -107,7 +107,7 @@ class Scores(Part):
     def call(self, pooled: Array) -> Array:
         """Return the scores, shape (n, labels), of vectors of shape (n, width)."""
         hidden = self.inner(pooled)
-        outputs: Array = self.output(hidden if self.norm is None else self.norm(hidden))
+        outputs: Array = self.output(dropped(hidden if self.norm is None else self.norm(hidden), "head"))
         return outputs
 
 

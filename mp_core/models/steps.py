@@ -20,7 +20,7 @@ from mp_core.models.settings import KINDS, choices, unexpected
 from mp_core.ops import PackedMatrix, pack
 from mp_core.quantization import QuantizedArray, dequantize
 
-__all__ = ["KINDS_OF_STEPS", "Step", "applied", "read_steps"]
+__all__ = ["KINDS_OF_STEPS", "Step", "applied", "in_training", "read_steps"]
 
 _SENTENCE = ("module_input_name", "module_output_name")
 _ACTIVATIONS: dict[str, Any] = {
@@ -89,6 +89,13 @@ def applied(steps: Sequence[Step], vectors: Array, normalize: bool | None) -> Ar
     for place, step in enumerate(steps):
         if step.kind != "Normalize" or place != last or normalize is None:
             vectors = step.run(vectors)
+    return vectors
+
+
+def in_training(steps: Sequence[Step], vectors: Array) -> Array:
+    """Return what the steps make of vectors, by operations, which have gradients."""
+    for step in steps:
+        vectors = ops.normalize(vectors) if step.kind == "Normalize" else step.run(vectors)
     return vectors
 
 

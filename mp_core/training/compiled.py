@@ -17,7 +17,7 @@ from mp_core.training.objectives import Losses, LossTracker, Metrics, targets_of
 from mp_core.utilities.arguments import boolean, positive_integer
 from mp_core.utilities.tree import map_leaves
 
-__all__ = ["Compiled", "compiled"]
+__all__ = ["Compiled", "compiled", "scale_of"]
 
 
 def compiled(
@@ -69,11 +69,15 @@ class Compiled:
         batch = Batch(*data)
         step = self._step or self._made_step(batch)
         y = self._losses.fed(batch.y, *self._outputs) if self.given["loss"] is not None else batch.y
-        (_, (loss, parts, outputs)), gradients = step(batch.x, y, batch.weights, _scale_of(self.optimizer))
+        (_, (loss, parts, outputs)), gradients = step(batch.x, y, batch.weights, scale_of(self.optimizer))
+        self.move(gradients, step.variables)
+        self._note(batch, outputs, loss, parts)
+
+    def move(self, gradients: Sequence[Any], variables: Sequence[AutoCastVariable]) -> None:
+        """Move variables by gradients, which have the loss scale in them."""
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
-        self.optimizer.apply_gradients(zip(gradients, step.variables, strict=True))
-        self._note(batch, outputs, loss, parts)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def test(self, data: Sequence[Any]) -> None:
         """Take the loss and the metrics of a batch into their means."""
@@ -178,7 +182,7 @@ class Compiled:
         return vars(self) | {"_step": None}  # plans are made anew
 
 
-def _scale_of(optimizer: Any) -> Any:
+def scale_of(optimizer: Any) -> Any:
     """Return the number that multiplies the loss, as an array; None for an optimizer that scales none."""
     if hasattr(optimizer, "get_scaled_loss"):
         return np.array([optimizer.get_scaled_loss(np.float32(1))], np.float32)

@@ -1,0 +1,18 @@
+"""Fine-tuning of encoders and rerankers: examples of texts, losses of vectors, and the training of a folder's model."""
+
+from mp_core.models.tuning.losses import (
+    MSE,
+    CoSENT,
+    CosineSimilarity,
+    MarginMSE,
+    Matryoshka,
+    MultipleNegatives,
+    Triplet,
+    get,
+)
+
+__all__ = ["MSE", "CoSENT", "CosineSimilarity", "MarginMSE", "Matryoshka", "MultipleNegatives", "Triplet", "get"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,93 @@
+"""Batches of texts for training: their tokens one behind the other, without padding."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core.arrays import Array
+from mp_core.models.model import Model
+from mp_core.models.texts import Tokens
+from mp_core.training.batches import Batch
+
+__all__ = ["TextBatches", "laid_out"]
+
+_SHARE = 6  # bits: lengths of batches are rounded up by at most 1/32, so that a fit needs some plans only
+_LEAST_UNIT = 16  # tokens
+
+
+def laid_out(model: Model, tokens: Tokens) -> dict[str, Array]:
+    """Return texts as a network takes them: their tokens, their places, and where each text begins.
+
+    One more text is behind them, whose vector nobody reads: it makes the number of tokens a multiple of some number, so
+    that batches of similar lengths have one plan. What it adds to sums is zero.
+
+    Parameters
+    ----------
+    model : Model
+    tokens : Tokens
+
+    Returns
+    -------
+    dict of str to ndarray of int32
+        ``lengths`` of the texts without the last one, ``ids``, ``places`` and ``offsets``.
+    """
+    lengths = np.array([len(row) for row in tokens.rows], np.int32)
+    filled = _rounded(int(lengths.sum()), tokens.skipped, model.settings.max_length)
+    rest = np.zeros(filled - int(lengths.sum()), np.int32)
+    ids = np.concatenate([*tokens.rows, rest]).astype(np.int32)
+    types = None if tokens.types is None else np.concatenate([*tokens.types, rest]).astype(np.int32)
+    offsets = np.zeros(len(lengths) + 2, np.int32)
+    np.cumsum([*lengths, len(rest)], out=offsets[1:])
+    return {
+        "lengths": lengths, "ids": ids, "places": model.embeddings.places(ids, offsets, types), "offsets": offsets,
+    }  # fmt: skip
+
+
+def _rounded(tokens: int, skipped: int, longest: int) -> int:
+    """Return the number of tokens with those of the last text: at least one beyond the `skipped` ones."""
+    unit = min(max(_LEAST_UNIT, 1 << max(tokens.bit_length() - _SHARE, 0)), longest - skipped)
+    return -(-(tokens + skipped + 1) // unit) * unit if unit > skipped else tokens + skipped + 1
+
+
+class TextBatches:
+    """The examples of a fit, batch by batch.
+
+    Parameters
+    ----------
+    model : Model
+    columns : sequence of Tokens
+        One for each text of an example.
+    labels : ndarray, optional
+    size : int
+        How many examples a batch has.
+    order : callable, optional
+        As for :func:`mp_core.training.batches.batches_of`.
+    chunk : int, optional
+        If given, a batch comes as a list of parts of so many examples.
+    """
+
+    def __init__(
+        self, model: Model, columns: Sequence[Tokens], labels: Array | None, size: int,
+        order: Callable[[int, int], Array] | None = None, chunk: int | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.columns, self.labels, self.size = model, columns, labels, size
+        self.order, self.chunk = order, chunk
+        self.steps: int | None = -(-len(columns[0]) // size)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Yield the batches of one pass over the examples."""
+        count = len(self.columns[0])
+        order = np.arange(count) if self.order is None else self.order(count, number)
+        for start in range(0, count, self.size):
+            chosen = order[start : start + self.size]
+            yield Batch(self._inputs(chosen), None if self.labels is None else self.labels[chosen])
+
+    def _inputs(self, chosen: Array) -> Any:
+        if self.chunk is None:
+            return self._texts(chosen)
+        return [self._texts(chosen[start : start + self.chunk]) for start in range(0, len(chosen), self.chunk)]
+
+    def _texts(self, chosen: Array) -> dict[str, Array]:
+        """Return the texts of some examples: those of the first column, then those of the second, and so on."""
+        return laid_out(self.model, Tokens.joined([column.taken(chosen.tolist()) for column in self.columns]))

@@ -1,0 +1,188 @@
+"""What ``fit`` of encoders is given, made into batches, an optimizer and a run of the loop."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mp_core import optimizers
+from mp_core.arrays import Array
+from mp_core.layers import Layer
+from mp_core.models.texts import Tokens
+from mp_core.models.tuning.batches import TextBatches
+from mp_core.models.tuning.dropout import rates_of
+from mp_core.models.tuning.examples import Examples, read_examples
+from mp_core.models.tuning.losses import CoSENT, TextLoss, get
+from mp_core.models.tuning.schedule import WarmupLinear
+from mp_core.models.tuning.training import TunedEncoder, TunedModel
+from mp_core.training.loop import Fit, evaluated, fitted
+from mp_core.training.order import order_of
+from mp_core.utilities.arguments import boolean, integer, number, positive_integer, share
+
+__all__ = ["Recipe", "check_trainable", "fit_encoder", "run"]
+
+
+class Recipe(NamedTuple):
+    """How a network is trained: the arguments of ``fit`` that are the same for encoders and rerankers."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    max_norm: float | None
+    optimizer: Any
+    dropout: float | None
+    shuffle: bool
+    seed: int | None
+    callbacks: Any
+    verbose: Any
+
+
+def fit_encoder(
+    encoder: Any, data: Any, loss: Any, recipe: Recipe, *, chunk: int | None, validation_data: Any,
+    prompts: str | Mapping[str, str] | None,
+) -> Any:  # fmt: skip
+    """Train an encoder: see :meth:`mp_core.models.BertEncoder.fit`."""
+    check_trainable(encoder.model)
+    text_loss = get(loss)
+    size = positive_integer(recipe.batch_size, "batch_size")
+    if chunk is not None and positive_integer(chunk, "chunk") >= size:
+        chunk = None
+    columns, labels = _read(encoder, data, text_loss, prompts, "data")
+    if min(size, len(columns[0])) < text_loss.least_examples:
+        raise ValueError(
+            f"`data` and `batch_size` must have at least {text_loss.least_examples} examples for {text_loss!r}; "
+            f"received {len(columns[0])} and {size}"
+        )
+    tuned = TunedEncoder(
+        encoder.model, rates(encoder.model, recipe.dropout), recipe.seed, poolings=encoder.poolings,
+        steps=encoder._modules.steps, skipped=columns[0].skipped, columns=len(columns), text_loss=text_loss,
+    )  # fmt: skip
+    held = None
+    if validation_data is not None:
+        held_columns, held_labels = _read(encoder, validation_data, text_loss, prompts, "validation_data")
+        if len(held_columns) != len(columns):
+            raise ValueError(f"`validation_data` must have {len(columns)} texts a row; received {len(held_columns)}")
+        held = TextBatches(encoder.model, held_columns, held_labels, size)
+    return run(tuned, TextBatches(encoder.model, columns, labels, size, chunk=chunk), held, recipe)
+
+
+def run(tuned: TunedModel, batches: TextBatches, held: TextBatches | None, recipe: Recipe) -> Any:
+    """Run the loop, and return its History."""
+    epochs = positive_integer(recipe.epochs, "epochs")
+    tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
+    compiled = tuned._compiled
+    if recipe.seed is not None:
+        compiled.seed = integer(recipe.seed, "seed")
+
+    def order(samples: int, epoch: int) -> Array:
+        return order_of(compiled.seed)(samples, epoch)  # the seed may be that of a training that goes on
+
+    batches.order = order if boolean(recipe.shuffle, "shuffle") else None
+    validate = None if held is None else lambda callbacks: evaluated(tuned, held, 0, None, callbacks)
+    return fitted(tuned, batches, Fit(epochs, recipe.verbose, recipe.callbacks, 0, None, validate, 1))
+
+
+def _optimizer(recipe: Recipe, steps: int) -> Any:
+    """Return the optimizer that is given, or AdamW as sentence-transformers has it: no decay of norms and biases."""
+    if recipe.optimizer is not None:
+        return optimizers.get(recipe.optimizer)
+    warmup = number(recipe.warmup, "warmup")
+    warmup = round(share(warmup, "warmup") * steps) if warmup < 1 else min(integer(recipe.warmup, "warmup"), steps)
+    found = optimizers.AdamW(
+        WarmupLinear(recipe.learning_rate, steps, warmup), weight_decay=number(recipe.weight_decay, "weight_decay"),
+        epsilon=1e-8, global_clipnorm=recipe.max_norm,
+    )  # fmt: skip
+    found.exclude_from_weight_decay(var_names=["bias", "norm", "gamma", "beta"])
+    return found
+
+
+def rates(network: Any, dropout: float | None) -> dict[str, float]:
+    """Return the rate of dropout of each place: that of the configuration, or the one that is given."""
+    found = rates_of(network.config)
+    if dropout is None:
+        return found
+    rate = share(dropout, "dropout")
+    return dict.fromkeys(("embeddings", "attention", "output"), rate) if rate else {}
+
+
+def check_trainable(network: Any) -> None:
+    """Raise ValueError unless a network can be trained: its weights are floats, and operations have gradients."""
+    if network.config.get("model_type", "").startswith("deberta"):
+        raise ValueError("DeBERTa cannot be trained: its attention looks up distances by NumPy, without gradients")
+    layers = [layer for layer in network.flatten() if isinstance(layer, Layer)]
+    codes = [str(layer.path) for layer in layers if layer.quantized and not getattr(layer, "lora_enabled", False)]
+    if codes:
+        raise ValueError(
+            f"{len(codes)} layers hold codes, which have no gradients, such as {codes[0]!r}: load the folder under "
+            "policy='float32' or 'mixed_bfloat16', or call `enable_lora`"
+        )
+
+
+# ---- examples
+
+
+def _read(
+    encoder: Any, data: Any, loss: TextLoss, prompts: str | Mapping[str, str] | None, argument: str
+) -> tuple[list[Tokens], Array | None]:
+    """Return the tokens of each column of texts, and the labels."""
+    examples = read_examples(data, argument)
+    least, most = loss.texts
+    if not least <= len(examples.texts) <= (most or len(examples.texts)):
+        allowed = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(
+            f"`{argument}` must have {allowed} texts a row for {loss!r}; received the columns "
+            f"{', '.join(map(repr, examples.names))}"
+        )
+    labels = _labels(examples, loss, encoder._pooled_dim, argument)
+    columns = [
+        _tokens(encoder, texts, prefix, examples, argument)
+        for texts, prefix in zip(examples.texts, _prefixes(prompts, examples.names), strict=True)
+    ]
+    if len({column.skipped for column in columns}) > 1:
+        raise ValueError(
+            "`prompts` must be of one length: this encoder does not pool them, and pools one batch at once"
+        )
+    return columns, labels
+
+
+def _labels(examples: Examples, loss: TextLoss, width: int, argument: str) -> Array | None:
+    """Return the labels as the loss takes them."""
+    allowed = loss.label_shapes(len(examples.texts), width)
+    if loss.label is None:
+        if examples.labels is not None:
+            raise ValueError(f"`{argument}` must have no labels for {loss!r}, which are texts alone")
+        return None
+    if examples.labels is None:
+        raise ValueError(f"`{argument}` must have a column 'label' or 'score' for {loss!r}: {loss.label}")
+    labels = examples.numbers(argument)
+    if labels.shape[1:] not in allowed:
+        sizes = " or ".join(str(shape[0]) if shape else "1" for shape in sorted(allowed))
+        raise ValueError(
+            f"labels of `{argument}` must be {loss.label}; expected numbers: {sizes}; received {labels[0].size}"
+        )
+    if isinstance(getattr(loss, "loss", loss), CoSENT) and (labels == labels[0]).all():
+        raise ValueError(f"`{argument}` must have labels that differ: they are ordered; all are {labels[0]}")
+    return labels
+
+
+def _prefixes(prompts: str | Mapping[str, str] | None, names: Sequence[str]) -> list[str | None]:
+    """Return what is put before the texts of each column; None: the default of the encoder."""
+    if prompts is None or isinstance(prompts, str):
+        return [prompts] * len(names)
+    unknown = [name for name in prompts if name not in names]
+    if unknown:
+        raise ValueError(
+            f"`prompts` must have names of columns, {', '.join(map(repr, names))}; received {unknown[0]!r}"
+        )
+    return [prompts.get(name) for name in names]
+
+
+def _tokens(encoder: Any, texts: list[str], prompt: str | None, examples: Examples, argument: str) -> Tokens:
+    """Return the tokens of a column; an error names the row."""
+    from mp_core.models.bert import TextError
+
+    try:
+        found: Tokens = encoder.tokenize(texts, prompt=prompt)
+    except TextError as error:
+        raise ValueError(f"a text of {examples.where(error.position)} of `{argument}` {error.reason}") from None
+    return found

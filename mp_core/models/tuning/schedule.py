@@ -1,0 +1,53 @@
+"""The learning rate of fine-tuning: up along a line, then down to 0 along another."""
+
+from typing import Any
+
+import numpy as np
+
+from mp_core.optimizers.schedules import LearningRateSchedule
+from mp_core.utilities.arguments import number, positive, positive_integer
+
+__all__ = ["WarmupLinear"]
+
+
+class WarmupLinear(LearningRateSchedule):
+    """``peak * step / warmup`` for the first steps, then ``peak * (steps - step) / (steps - warmup)``.
+
+    The ``"linear"`` schedule of transformers and sentence-transformers.
+
+    Parameters
+    ----------
+    peak : float
+    steps : int
+        How many steps training has.
+    warmup : int
+        After how many of them the rate is `peak`.
+
+    Raises
+    ------
+    ValueError
+        `peak` is not above 0, `steps` no positive integer, or `warmup` not from 0 to `steps`.
+
+    Examples
+    --------
+    >>> schedule = WarmupLinear(1.0, steps=6, warmup=2)
+    >>> [float(schedule(step)) for step in range(7)]
+    [0.0, 0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+
+    def __init__(self, peak: float, steps: int, warmup: int = 0) -> None:
+        self.peak, self.steps = positive(peak, "peak"), positive_integer(steps, "steps")
+        if not 0 <= number(warmup, "warmup") <= steps:
+            raise ValueError(f"`warmup` must be from 0 to {steps}, the number of steps; received {warmup!r}")
+        self.warmup = int(warmup)
+
+    def __call__(self, step: Any) -> np.float32:
+        """Return the learning rate of a step; the first one is 0."""
+        place = min(float(step), float(self.steps))
+        if place < self.warmup:
+            return np.float32(self.peak * place / self.warmup)
+        return np.float32(self.peak * (self.steps - place) / max(self.steps - self.warmup, 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"peak": self.peak, "steps": self.steps, "warmup": self.warmup}

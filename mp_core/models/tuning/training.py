@@ -1,0 +1,161 @@
+"""The training of an encoder: its network as a model of the loop of mp_core.training, and its cached gradients."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
+from mp_core.autocast import AutoCastVariable
+from mp_core.core.scopes import called_in
+from mp_core.layers.seeds import SeedGenerator
+from mp_core.models.blocks import dropping
+from mp_core.models.model import Model as Network
+from mp_core.models.steps import Step, in_training
+from mp_core.models.tuning.dropout import drops_of
+from mp_core.models.tuning.losses import TextLoss
+from mp_core.plans.backward import ValueAndGrad
+from mp_core.training.compiled import scale_of
+from mp_core.training.models import Model
+
+__all__ = ["TunedEncoder", "TunedModel"]
+
+
+class TunedModel(Model):
+    """A network of texts that is trained.
+
+    Parameters
+    ----------
+    network : Model
+        Of :mod:`mp_core.models`.
+    rates : mapping of str to float
+        The rate of dropout of each place.
+    seed : int, optional
+        Of the dropout.
+    """
+
+    def __init__(self, network: Network, rates: Mapping[str, float], seed: int | None) -> None:
+        super().__init__(name="tuned", dtype=network.dtype_policy, autocast=False)
+        self.network, self.seeds = network, SeedGenerator(seed)
+        self._drops = drops_of(rates, self.seeds)
+        self.build(())
+
+    def call(self, x: Any, training: bool | None = False) -> Any:
+        """Return the outputs for the texts of a batch."""
+        return called_in(dropping, self._drops if training else None, self.outputs_of, (x,))
+
+    def outputs_of(self, x: dict[str, Array]) -> Array:
+        """Return the outputs for ragged texts, without that of the last one, which only fills up."""
+        raise NotImplementedError
+
+
+class TunedEncoder(TunedModel):
+    """The network of an encoder, with what makes vectors of texts of its outputs.
+
+    Parameters
+    ----------
+    network, rates, seed
+        Those of :class:`TunedModel`.
+    poolings : sequence of str
+    steps : sequence of Step
+        What is done with the pooled vectors. Their weights are not trained.
+    skipped : int
+        How many tokens of a prompt are not pooled.
+    columns : int
+        How many texts an example has.
+    text_loss : TextLoss
+    """
+
+    def __init__(
+        self, network: Network, rates: Mapping[str, float], seed: int | None, *, poolings: Sequence[str],
+        steps: Sequence[Step], skipped: int, columns: int, text_loss: TextLoss,
+    ) -> None:  # fmt: skip
+        super().__init__(network, rates, seed)
+        self.poolings, self.steps, self.skipped = tuple(poolings), tuple(steps), skipped
+        self.columns, self.text_loss = columns, text_loss
+        self._of_vectors: dict[Any, ValueAndGrad] = {}
+        self._of_chunk: ValueAndGrad | None = None
+
+    def outputs_of(self, x: dict[str, Array]) -> Array:
+        """Return the vectors of ragged texts, float32."""
+        hidden = self.network(x["ids"], places=x["places"], offsets=x["offsets"])
+        longest = self.network.settings.max_length
+        pooled = ops.ragged_pool(hidden, x["offsets"], self.poolings, self.skipped, longest)
+        return in_training(self.steps, pooled[: len(x["lengths"])])
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
+        """Return the loss of the vectors of a batch, and what regularizers add."""
+        return self._compiled.loss_of(None, y_pred, None, [self.text_loss(self._by_column(y_pred), y), *self.losses])
+
+    def _by_column(self, vectors: Array) -> list[Array]:
+        size = len(vectors) // self.columns
+        return [vectors[place * size : (place + 1) * size] for place in range(self.columns)]
+
+    # ---- cached gradients
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Train with one batch, and return the means so far; a batch in chunks by cached gradients [1]_.
+
+        All chunks are embedded, the loss and its gradients with respect to the vectors are computed, and each chunk is
+        embedded again, with the same dropout, to lead these gradients on to the weights. So the memory is that of one
+        chunk, and the vectors and the loss have the bits of the whole batch.
+
+        References
+        ----------
+        .. [1] L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
+           Setup", RepL4NLP 2021.
+        """
+        if not isinstance(data[0], list):
+            return super().train_step(data)
+        chunks, y = data[0], data[1] if len(data) > 1 else None
+        variables = self._compiled.prepare()
+        loss, gradients = self._gradients(chunks, y, variables)
+        self._compiled.move(gradients, variables)
+        self._compiled.losses[0].update_state(loss, sum(len(chunk["lengths"]) for chunk in chunks))
+        return self._compiled.logs()
+
+    def _gradients(
+        self, chunks: list[dict[str, Array]], y: Any, variables: list[AutoCastVariable]
+    ) -> tuple[Array, list[Array]]:
+        """Return the loss, and the gradients of variables, with the loss scale in them."""
+        keys, parts = [], []
+        for chunk in chunks:
+            keys.append(self.seeds.state.numpy())
+            parts.append(self._by_column(self(chunk, training=True)))
+        loss, of_vectors = self._loss_of(list(map(np.concatenate, zip(*parts, strict=True))), y)
+        if self._of_chunk is None or self._of_chunk.variables != variables:
+            self._of_chunk = ValueAndGrad(self._led_on, variables, has_aux=False)
+        total: list[Array] = []
+        start = 0
+        for chunk, key, part in zip(chunks, keys, parts, strict=True):
+            self.seeds.state.assign(key)
+            rows = slice(start, start + len(part[0]))
+            _, found = self._of_chunk(chunk, np.concatenate([d[rows] for d in of_vectors]))
+            total = [ops.add(x, d) for x, d in zip(total, found, strict=True)] if total else found
+            start = rows.stop
+        return loss, total
+
+    def _led_on(self, chunk: dict[str, Array], d: Array) -> Any:
+        """Return a number whose gradients are those of the loss, of which `d` are those of the vectors."""
+        return ops.sum(ops.multiply(self(chunk, training=True), d))
+
+    def _loss_of(self, vectors: list[Array], y: Any) -> tuple[Array, list[Array]]:
+        """Return the loss of vectors, and its gradients with respect to them, with the loss scale in these."""
+        shape = vectors[0].shape
+        step = self._of_vectors.get(shape)
+        if step is None:
+            variables = [AutoCastVariable(np.zeros(shape, F32), name=f"vectors_{i}") for i in range(len(vectors))]
+            function = partial(self._scaled_loss, variables)
+            step = self._of_vectors[shape] = ValueAndGrad(function, variables, has_aux=True)
+        for variable, rows in zip(step.variables, vectors, strict=True):
+            variable.assign(rows)
+        (_, loss), found = step(y, scale_of(self._compiled.optimizer))
+        return loss, found
+
+    def _scaled_loss(self, variables: list[AutoCastVariable], y: Any, scale: Any) -> Any:
+        loss = self.text_loss([variable.read_value() for variable in variables], y)
+        return loss if scale is None else loss * scale, loss

