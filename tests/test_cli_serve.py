@@ -20,7 +20,7 @@ def test_models_go_by_the_name_of_their_folder_or_by_a_given_one(tmp_path, monke
     (tmp_path / "a=b").mkdir()
     monkeypatch.chdir(tmp_path)
     words = ["encoder/", "some/folder", "org/name=some/folder", "a=b", "x=y=folder", "../."]
-    found = serve._folders(words)
+    found = serve._folders(words, "MODEL")
     assert list(found) == ["encoder", "folder", "org/name", "a=b", "x=y", tmp_path.parent.name]
     assert [str(path) for path in found.values()] == ["encoder", "some/folder", "some/folder", "a=b", "folder", ".."]
 
@@ -39,6 +39,9 @@ def test_models_go_by_the_name_of_their_folder_or_by_a_given_one(tmp_path, monke
         (["a", "--log-format", "xml"], "--log-format"),
         (["a", "--host", "192.0.2.1"], "argument --port: 192.0.2.1:8000: Cannot assign requested address"),
         (["a", "--unix-socket", "absent/s"], "argument --unix-socket: absent/s: No such file"),
+        (["a", "b", "--adapter", "c=d"], "argument --adapter: needs one MODEL; received 2"),
+        (["a", "--adapter", "a=d"], "argument --adapter: a is the name of the model"),
+        (["a", "--adapter", "c=d", "--adapter", "c=e"], "argument --adapter: two have the name c"),
         ([], "MODEL"),
     ],
 )

@@ -37,11 +37,18 @@ _LIMITS = {
 
 def add_command(commands: Any) -> None:
     """Add the command to the program's."""
-    examples = "serve MODEL", "serve MODEL --policy int8 --port 8080 --threads 4", "serve small=MODEL large=OTHER"
+    examples = (
+        "serve MODEL", "serve MODEL --policy int8 --port 8080 --threads 4", "serve small=MODEL large=OTHER",
+        "serve MODEL --adapter legal=FOLDER --adapter news=OTHER",
+    )  # fmt: skip
     serve = new_command(commands, "serve", _serve, "answer requests for embeddings and scores over HTTP", examples)
     serve.add_argument(
         "models", nargs="+", metavar="MODEL", help="folder of a model, which goes by its name, or NAME=FOLDER"
     )
+    serve.add_argument(
+        "--adapter", action="append", default=[], metavar="NAME=FOLDER",
+        help="the only MODEL with an adapter of peft, by another name; several share its memory",
+    )  # fmt: skip
     options.add(serve, "policy", help="of all models (default: as each folder holds its weights)")
     options.add(serve, "threads")
     serve.add_argument("--host", metavar="HOST", help="name or address to listen on (default: 127.0.0.1)")
@@ -71,14 +78,16 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mp_core.serving.logs import Log
     from mp_core.serving.models import open_models
 
-    folders = _folders(arguments.models)
+    folders = _folders(arguments.models, "MODEL")
+    adapters = _folders(arguments.adapter, "--adapter")
+    _check_adapters(adapters, folders)
     keys = _keys(arguments.api_key_file)
     place = _Place.of(arguments)
     if arguments.threads:
         config.set_num_threads(arguments.threads)
     log = Log(arguments.log_format, quiet=arguments.quiet)
     with place.bound() as listener:
-        models = open_models(folders, arguments.policy)
+        models = open_models(folders, arguments.policy, adapters)
         for served in models:
             log.write("info", f"serving {served.name}", **served.describe())
         if not keys and not place.local:
@@ -102,18 +111,27 @@ def _port(word: str) -> int:
     return int(word)
 
 
-def _folders(words: list[str]) -> dict[str, Path]:
-    """Return the name of each model and its folder."""
+def _folders(words: list[str], argument: str) -> dict[str, Path]:
+    """Return the name of each model or adapter and its folder."""
     found: dict[str, Path] = {}
     for word in words:
         name, equals, folder = ("", "", word) if Path(word).is_dir() else word.rpartition("=")
         name = name if equals else Path(os.path.abspath(folder)).name
         if not (name and folder and name.isprintable()):
-            raise argparse.ArgumentError(None, f"argument MODEL: {refusal(word, 'must be FOLDER or NAME=FOLDER')}")
+            raise argparse.ArgumentError(None, f"argument {argument}: {refusal(word, 'must be FOLDER or NAME=FOLDER')}")
         if name in found:
-            raise argparse.ArgumentError(None, f"argument MODEL: two have the name {name}; NAME=FOLDER gives another")
+            twice = f"two have the name {name}; NAME=FOLDER gives another"
+            raise argparse.ArgumentError(None, f"argument {argument}: {twice}")
         found[name] = Path(folder)
     return found
+
+
+def _check_adapters(adapters: dict[str, Path], folders: dict[str, Path]) -> None:
+    if adapters and len(folders) > 1:
+        raise argparse.ArgumentError(None, f"argument --adapter: needs one MODEL; received {len(folders)}")
+    both = sorted(adapters.keys() & folders.keys())
+    if both:
+        raise argparse.ArgumentError(None, f"argument --adapter: {both[0]} is the name of the model")
 
 
 def _keys(path: str | None) -> list[str]:

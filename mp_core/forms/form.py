@@ -219,10 +219,9 @@ class Form:
         """
         values = self._with_added(delta, dtype)
         form = type(self)(self.geometry, self.policy, self.config())
-        form.variables = {
-            name: AutoCastVariable(values.get(name, variable.numpy()), dtype=variable.true_dtype)
-            for name, variable in self.variables.items()
-        }
+        form.variables = {name: variable.stored_as() for name, variable in self.variables.items()}
+        for name, value in values.items():
+            form.variables[name].assign(value)
         return form
 
     def _with_added(self, delta: Array, dtype: str) -> dict[str, Array]:

@@ -7,7 +7,6 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array, cast
 from mp_core.autocast import AutoCastVariable
-from mp_core.autocast.variable import assign_each
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.forms import Form
 from mp_core.layers.contents import contents_of
@@ -133,9 +132,9 @@ class AdaptableLayer(MatrixLayer):
         undone_if_it_fails(contents_of([self]), self._adapt, *numbers, a_initializer, b_initializer)
 
     def merge_lora(self) -> None:
-        """Add what LoRA has learned to the matrix, in its own form, and drop the variables of LoRA.
+        """Replace the matrix by a new one to which what LoRA has learned is added, in its own form.
 
-        Floats are trainable again; codes are made anew, as they are for a file.
+        Floats are trainable again; codes are made anew, as they are for a file. The layer has new variables then.
 
         Raises
         ------
@@ -147,12 +146,17 @@ class AdaptableLayer(MatrixLayer):
         undone_if_it_fails(contents_of([self]), self._merge, self._lora)
 
     def _merge(self, lora: LoRA) -> None:
-        merged = self._stored()
-        for name in (lora.a.name, lora.b.name, "_lora"):
-            delattr(self, name)
-        names, variables = zip(*self.form.variables.items(), strict=True)
-        assign_each(variables, [merged.variables[name].numpy() for name in names])
+        before, self.form = self.form, self.form.merged(lora.delta(), self.variable_dtype)
+        made = {id(variable): self.form.variables[name] for name, variable in before.variables.items()}
+        self._variables[:] = [made.get(id(variable), variable) for variable in self._variables]
+        self._drop_lora()
         self._set_trainable(self.form.is_float)
+        self._apply_policy()
+
+    def _drop_lora(self) -> None:
+        """Have LoRA no more; the matrix stays what it is."""
+        for name in (*(variable.name for variable in self._thin), *(["_lora"] if self.lora_enabled else [])):
+            delattr(self, name)
 
     def _adapt(self, rank: int, alpha: float, a_initializer: Any, b_initializer: Any) -> None:
         self._check_lora(self.form)

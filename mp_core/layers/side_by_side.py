@@ -24,14 +24,15 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
 
     That needs Dense layers without activation that compute in the type of the inputs and hold floats, or int8 codes
     without zero points whose inputs are quantized as they come, or by the same fixed scales: once for all layers. And
-    none that is trained here: its kernel is another one at every step.
+    none whose kernel is trained here: it is another one at every step. What LoRA adds is added to each view.
     """
     product = _kept(layers, inputs) if all(_is_plain(layer, inputs) for layer in layers) else None
     if product is None:
         return [layer(inputs) for layer in layers]
     outputs, parts, end = product(inputs), [], 0
     for layer in layers:
-        parts.append(outputs[..., end : end + layer.units])
+        part = outputs[..., end : end + layer.units]
+        parts.append(part if layer._lora is None else layer._adapted(part, layer._lora, inputs))
         end += layer.units
     return parts
 

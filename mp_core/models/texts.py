@@ -13,6 +13,7 @@ from mp_core.arrays import Array
 from mp_core.checkpoint import save_folder
 from mp_core.dtype_policies import DTypePolicy, policy_of
 from mp_core.layers import Dense, Layer
+from mp_core.models.adapters import AdaptedModel
 from mp_core.models.model import Model
 from mp_core.models.modules import Modules
 from mp_core.models.ragged import Plans
@@ -82,7 +83,7 @@ class Tokens:
         return Tokens(rows, cut, types or None, parts[0].skipped)
 
 
-class TextModel:
+class TextModel(AdaptedModel):
     """A network with its tokenizer, from a folder.
 
     Parameters
@@ -114,7 +115,7 @@ class TextModel:
         self._read_weights(None if policy is None else _float_policy(policy))
 
     def with_policy(self, policy: str | DTypePolicy) -> Self:
-        """Return the same under another policy, with the weights read from the folder once more.
+        """Return the same under another policy, with the weights read from the folder once more; LoRA goes along.
 
         Parameters
         ----------
@@ -134,6 +135,7 @@ class TextModel:
         """
         other = copy(self)
         other._read_weights(_float_policy(policy))
+        other._take_lora(self)
         return other
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:

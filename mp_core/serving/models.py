@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mp_core.arrays import Array
@@ -128,7 +129,11 @@ class Scorer(Served):
         return super().describe() | {"labels": self.labels}
 
 
-def open_models(folders: Mapping[str, str | Path], policy: str | DTypePolicy | None = None) -> list[Served]:
+def open_models(
+    folders: Mapping[str, str | Path],
+    policy: str | DTypePolicy | None = None,
+    adapters: Mapping[str, str | Path] = MappingProxyType({}),
+) -> list[Served]:
     """Open folders of models, and run each once, so that its weights are packed.
 
     Parameters
@@ -137,26 +142,29 @@ def open_models(folders: Mapping[str, str | Path], policy: str | DTypePolicy | N
         Name -> folder of an encoder, a cross-encoder or a classifier.
     policy : str or DTypePolicy, optional
         Of all models. Default: that under which each is stored.
+    adapters : mapping of str to path
+        Name -> folder of an adapter. Each makes another model of the first one, and shares its weights.
 
     Raises
     ------
     OSError, ValueError, ImportError
-        As :meth:`mp_core.models.BertEncoder.from_folder`.
+        As :meth:`mp_core.models.BertEncoder.from_folder` and :meth:`mp_core.models.BertEncoder.with_adapter`.
     """
-    found: list[Served] = []
+    models: dict[str, tuple[BertEncoder | Reranker, Path]] = {}
     for name, folder in folders.items():
-        path = Path(folder)
-        encoder = _is_encoder(path)
-        created = int(path.stat().st_mtime)
-        served = (
-            Encoder(name, BertEncoder.from_folder(path, policy), created)
-            if encoder
-            else Scorer(name, Reranker.from_folder(path, policy), created)
-        )
-        with suppress(ValueError):  # where the tokenizer has no token for it, the first request packs the weights
-            served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
-        found.append(served)
-    return found
+        kind = BertEncoder if _is_encoder(Path(folder)) else Reranker
+        models[name] = kind.from_folder(folder, policy), Path(folder)
+    base = next(iter(models.values()))[0]
+    models |= {name: (base.with_adapter(folder), Path(folder)) for name, folder in adapters.items()}
+    return [_served(name, model, int(path.stat().st_mtime)) for name, (model, path) in models.items()]
+
+
+def _served(name: str, model: BertEncoder | Reranker, created: int) -> Served:
+    """Return a model under a name, after a first run."""
+    served = Encoder(name, model, created) if isinstance(model, BertEncoder) else Scorer(name, model, created)
+    with suppress(ValueError):  # where the tokenizer has no token for it, the first request packs the weights
+        served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
+    return served
 
 
 def _is_encoder(folder: Path) -> bool:

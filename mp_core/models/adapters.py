@@ -1,0 +1,315 @@
+"""Adapters: what LoRA has learned of a network, in a folder of its own, as the peft library writes it."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mp_core import dtypes, ops
+from mp_core.arrays import Array
+from mp_core.checkpoint import open_tensors
+from mp_core.checkpoint.output import check_free, replace, temporary_beside
+from mp_core.checkpoint.saving import save_tensors
+from mp_core.core.changes import undone_if_it_fails
+from mp_core.layers import Dense, Embedding
+from mp_core.layers.contents import contents_of
+from mp_core.layers.filters import chooser
+from mp_core.layers.lora import AdaptableLayer
+from mp_core.models.folder import read_object
+from mp_core.models.model import Model
+from mp_core.models.modules import Rule, check, only
+from mp_core.models.ragged import Plans
+from mp_core.utilities.arguments import is_number, path_of
+
+__all__ = ["AdaptedModel"]
+
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_START = "base_model.model."
+_PARTS: dict[type, tuple[str, str]] = {
+    Dense: ("lora_A.weight", "lora_B.weight"),
+    Embedding: ("lora_embedding_A", "lora_embedding_B"),
+}
+"""Kind of layer -> how the names of its two tensors end. Both are transposed: (rank, inputs) and (outputs, rank)."""
+_TARGETS = "^(query|value|qkv)$"
+"""The projections that get LoRA by default, as in peft: one that makes queries, keys and values counts as a whole."""
+
+_ANY: Rule = lambda _: True, "anything"
+_POSITIVE: Rule = lambda value: is_number(value) and 0 < value < math.inf, "a number above 0"
+_RULES: dict[str, Rule] = {
+    "peft_type": only("LORA"),
+    "lora_alpha": _POSITIVE,
+    "use_rslora": only(True, False, None),
+    "bias": only("none", None),
+    **dict.fromkeys(
+        (
+            "auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config",
+            "exclude_modules", "inference_mode", "init_lora_weights", "loftq_config", "lora_dropout", "megatron_core",
+            "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
+            "task_type",
+        ),
+        _ANY,
+    ),
+}  # fmt: skip
+"""Setting of a configuration -> its values. Every other one must be off."""
+
+
+class AdaptedModel:
+    """The part of a text model that adapts its network by LoRA."""
+
+    model: Model
+    _plans: Plans
+
+    def enable_lora(self, rank: int, lora_alpha: float | None = None, targets: Any = None) -> None:
+        """Freeze the network, and let training change two thin matrices beside some of its matrices.
+
+        Parameters
+        ----------
+        rank, lora_alpha
+            Those of :meth:`mp_core.layers.Dense.enable_lora`.
+        targets : str, sequence of str or callable, optional
+            The layers that get LoRA, chosen as by the `filters` of :meth:`~mp_core.layers.Layer.quantize` among Dense
+            layers and the table of words. Default: the projections to queries and values, as in peft; where one makes
+            queries, keys and values, that one.
+
+        Raises
+        ------
+        ValueError
+            `targets` choose no layer, a layer has LoRA already, or a number is not positive. Nothing has changed.
+        NotImplementedError
+            A chosen layer computes by delayed float8 scaling.
+
+        Examples
+        --------
+        >>> encoder.enable_lora(8)  # doctest: +SKIP
+        >>> encoder.enable_lora(8, 16, targets=["query", "key", "value", "intermediate"])  # doctest: +SKIP
+        """
+        chosen, layers = chooser(_TARGETS if targets is None else targets, "targets"), _adaptable(self.model)
+        found = [layer for layer in layers.values() if chosen(layer)]
+        if not found:
+            names = sorted({layer.name for layer in layers.values()})
+            raise ValueError(f"`targets` must choose some of the layers {names}; received {targets!r}")
+
+        def enable() -> None:
+            for layer in found:
+                layer.enable_lora(rank, lora_alpha)
+
+        undone_if_it_fails(contents_of(found), enable)
+        self._freeze()
+
+    def merge_lora(self) -> None:
+        """Add what LoRA has learned to the matrices: see :meth:`mp_core.layers.Dense.merge_lora`.
+
+        Raises
+        ------
+        ValueError
+            No layer has LoRA.
+        """
+        for layer in self._adapted().values():
+            layer.merge_lora()
+
+    def save_adapter(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write what LoRA has learned as a folder that peft and :meth:`load_adapter` read.
+
+        It holds ``adapter_config.json`` and ``adapter_model.safetensors``, float32. :meth:`save` writes the whole
+        network instead, with the sums.
+
+        Parameters
+        ----------
+        path : path
+        force : bool
+            Whether to replace a folder that is there, if this would write every file in it.
+
+        Raises
+        ------
+        OSError
+            A file cannot be written, or the folder exists (:class:`FileExistsError`).
+        ValueError
+            No layer has LoRA.
+        """
+        adapted, names, target = self._adapted(), self._module_names(), path_of(path, "path").absolute()
+        tensors = {
+            f"{_START}{names[place]}.{part}": np.ascontiguousarray(variable.numpy().T)
+            for place, layer in adapted.items()
+            for part, variable in zip(_PARTS[type(layer)], layer._thin, strict=True)
+        }
+        config = json.dumps(_config([names[place] for place in adapted], [*adapted.values()]), indent=2)
+        files = {_CONFIG, _WEIGHTS}
+        check_free(target, files, [], force=force)
+        with temporary_beside(target) as temporary:
+            temporary.mkdir(parents=True)
+            (temporary / _CONFIG).write_text(f"{config}\n")
+            save_tensors(temporary / _WEIGHTS, tensors, policy="float32")
+            replace(temporary, target, files, [], force=force)
+
+    def load_adapter(self, path: str | PathLike[str]) -> None:
+        """Adapt the network as a folder of :meth:`save_adapter` or of peft says, in place of what LoRA it has.
+
+        Parameters
+        ----------
+        path : path
+            With ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+        Raises
+        ------
+        OSError
+            A file is missing or unreadable.
+        ValueError
+            A file is damaged, of another network, or says something that mp_core does not compute, such as weights
+            that are decomposed (DoRA) or biases. Nothing has changed.
+        """
+        folder, layers = path_of(path, "path"), _adaptable(self.model)
+        found = _read(folder, {name: layers[place] for place, name in self._module_names().items() if place in layers})
+
+        def adapt() -> None:
+            for layer in layers.values():
+                layer._drop_lora()
+            for layer, alpha, a, b in found:
+                layer._adapt(a.shape[1], alpha, _giving(a), _giving(b))
+
+        undone_if_it_fails(contents_of(layers.values()), adapt)
+        self._freeze()
+
+    def with_adapter(self, path: str | PathLike[str]) -> Self:
+        """Return the same model with the adapter in a folder; both share the weights of the network, and their memory.
+
+        So a server holds one network, and any number of adapters of a megabyte each. What is shared is frozen.
+
+        Parameters
+        ----------
+        path : path
+            As for :meth:`load_adapter`.
+
+        Returns
+        -------
+        object of the same class
+
+        Raises
+        ------
+        OSError, ValueError
+            As :meth:`load_adapter`.
+        """
+        other = copy(self)
+        other.model, other._plans = deepcopy(self.model, {id(v): v for v in self.model.weights}), Plans()
+        other.load_adapter(path)
+        return other
+
+    def _adapted(self) -> dict[str, AdaptableLayer]:
+        """Return the path of each layer with LoRA, and the layer; raise ValueError if there is none."""
+        found = {path: layer for path, layer in _adaptable(self.model).items() if layer.lora_enabled}
+        if not found:
+            raise ValueError("the model has no LoRA: call `enable_lora` or `load_adapter` first")
+        return found
+
+    def _module_names(self) -> dict[str, str]:
+        """Return the path of each layer -> what `transformers` calls its module in a model of this kind."""
+        return self.model.names("" if type(self.model) is Model else self.model.architecture.prefix)
+
+    def _freeze(self) -> None:
+        """Let training change LoRA and nothing else."""
+        thin = {id(variable) for layer in _adaptable(self.model).values() for variable in layer._thin}
+        for variable in self.model.weights:
+            variable.trainable = id(variable) in thin
+
+    def _take_lora(self, other: "AdaptedModel") -> None:
+        """Adapt the network as another one of the same kind is."""
+        layers = _adaptable(self.model)
+        for path, layer in _adaptable(other.model).items():
+            if layer._lora is not None:
+                rank, alpha, a, b = layer._lora
+                layers[path]._adapt(rank, alpha, _giving(a.numpy()), _giving(b.numpy()))
+                self._freeze()
+
+
+def _adaptable(model: Model) -> dict[str, AdaptableLayer]:
+    """Return the path of each layer that can have LoRA, and the layer."""
+    layers = (layer for layer in model.flatten() if isinstance(layer, AdaptableLayer))
+    return {str(layer.path): layer for layer in layers if type(layer) in _PARTS}
+
+
+def _giving(array: Array) -> Callable[..., Array]:
+    return lambda *_: array
+
+
+def _config(names: list[str], layers: list[AdaptableLayer]) -> dict[str, Any]:
+    """Return what ``adapter_config.json`` says: one alpha and one rank, and patterns for those that differ."""
+    numbers = {name: (layer.lora_rank, layer.lora_alpha) for name, layer in zip(names, layers, strict=True)}
+    rank, alpha = numbers[names[0]]
+    return {
+        "peft_type": "LORA",
+        "task_type": None,
+        "base_model_name_or_path": None,
+        "r": rank,
+        "lora_alpha": alpha,
+        "rank_pattern": {name: each[0] for name, each in numbers.items() if each[0] != rank},
+        "alpha_pattern": {name: each[1] for name, each in numbers.items() if each[1] != alpha},
+        "target_modules": names,
+        "bias": "none",
+        "lora_dropout": 0.0,
+        "use_rslora": False,
+        "inference_mode": True,
+    }
+
+
+def _read(folder: Path, layers: Mapping[str, AdaptableLayer]) -> list[tuple[AdaptableLayer, float, Array, Array]]:
+    """Return the layers of an adapter, each with its alpha and its two matrices.
+
+    Parameters
+    ----------
+    folder : Path
+    layers : mapping of str to AdaptableLayer
+        What a module is called -> the layer.
+    """
+    path = folder / _CONFIG
+    config = read_object(path)
+    on = {name: value for name, value in config.items() if name in _RULES or (value and name != "alpha_pattern")}
+    check(path, on, _RULES)
+    alphas = config.get("alpha_pattern") or {}
+    if (
+        not isinstance(alphas, dict)
+        or not alphas.keys() <= layers.keys()
+        or not all(map(_POSITIVE[0], alphas.values()))
+    ):
+        raise ValueError(f"{path}: alpha_pattern is {alphas!r}; expected whole names of modules and numbers above 0")
+    pairs = _pairs(folder / _WEIGHTS, layers)
+    found = []
+    for name, (a, b) in pairs.items():
+        alpha = float(alphas.get(name, config.get("lora_alpha", 8)))
+        found.append((layers[name], alpha * math.sqrt(a.shape[1]) if config.get("use_rslora") else alpha, a, b))
+    return found
+
+
+def _pairs(path: Path, layers: Mapping[str, AdaptableLayer]) -> dict[str, tuple[Array, Array]]:
+    """Return the name of a module -> the two matrices that the file has of it, as layers hold them."""
+    tensors = open_tensors(path)
+    places = {
+        f"{name}.{part}": (name, index)
+        for name, layer in layers.items()
+        for index, part in enumerate(_PARTS[type(layer)])
+    }
+    found: dict[str, dict[int, Array]] = {}
+    for full, tensor in tensors.items():
+        place = places.get(full.removeprefix(_START))
+        if place is None:
+            raise ValueError(f"{path}: tensor {full} belongs to no layer of this network that can have LoRA")
+        if not isinstance(tensor, np.ndarray) or tensor.ndim != 2 or not dtypes.is_float(tensor.dtype):
+            raise ValueError(f"{path}: tensor {full} must be a matrix of floats")
+        found.setdefault(place[0], {})[place[1]] = ops.cast(tensor.T, "float32")
+    if not found:
+        raise ValueError(f"{path} holds no tensors")
+    for name, parts in found.items():
+        shape = layers[name].form.geometry.shape
+        a, b = (parts.get(index, np.zeros((0, 0), np.float32)) for index in (0, 1))
+        rank = a.shape[1]
+        if rank == 0 or (a.shape, b.shape) != ((shape[0], rank), (rank, shape[1])):
+            raise ValueError(
+                f"{path}: the matrices of {name} have shapes {a.T.shape} and {b.T.shape}; expected (rank, {shape[0]}) "
+                f"and ({shape[1]}, rank)"
+            )
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            raise ValueError(f"{path}: the matrices of {name} have Inf or NaN")
+    return {name: (parts[0], parts[1]) for name, parts in found.items()}
