@@ -11,7 +11,7 @@ from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core.pointwise import gelu_float64
 from mp_core.dtypes import is_float, result_type
 from mp_core.gradients.registry import gradient_of
-from mp_core.ops import elementwise, functions, pairs
+from mp_core.ops import arrangement, elementwise, functions, pairs
 from mp_core.ops.activations import activate
 from mp_core.ops.elementwise import compared, computed
 
@@ -278,3 +278,8 @@ def _(d: Array, out: Array, condition: Any, x: Any, y: Any) -> dict[str, Any]:
 @gradient_of(activate)
 def _(d: Array, y: Array, name: str, x: Any, out: None = None) -> dict[str, Any]:
     return {"x": lambda dtype: activation_gradient(name, d, y if name in FROM_RESULT else _operand(x, y), dtype)}
+
+
+@gradient_of(arrangement.stop_gradient)
+def _(d: Array, out: Array, x: Any) -> dict[str, Any]:
+    return {}

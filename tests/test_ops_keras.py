@@ -1,0 +1,117 @@
+"""Operations by Keras' names: their results and gradients beside Keras on JAX, and in plans."""
+
+import os
+
+import numpy as np
+import pytest
+
+import mp_core as mp
+from mp_core import ops
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+keras = pytest.importorskip("keras")
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+Y = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+
+# Name -> calls of it, of the operations of a library.
+CALLS = {
+    "reshape": lambda o, x, y: o.reshape(x, (-1, 2)),
+    "ravel": lambda o, x, y: o.ravel(x),
+    "transpose": lambda o, x, y: o.transpose(x),
+    "transpose axes": lambda o, x, y: o.transpose(o.expand_dims(x, 0), (2, 0, 1)),
+    "swapaxes": lambda o, x, y: o.swapaxes(x, 0, 1),
+    "moveaxis": lambda o, x, y: o.moveaxis(x, 0, -1),
+    "expand_dims": lambda o, x, y: o.expand_dims(x, (0, 2)),
+    "squeeze": lambda o, x, y: o.squeeze(o.expand_dims(x, 1), 1),
+    "flip": lambda o, x, y: o.flip(x, 1),
+    "broadcast_to": lambda o, x, y: o.broadcast_to(x, (2, 3, 4)),
+    "split": lambda o, x, y: o.split(x, 2, axis=1)[1],
+    "split at": lambda o, x, y: o.split(x, [1, 3], axis=1)[1],
+    "concatenate": lambda o, x, y: o.concatenate([x, y], axis=1),
+    "stack": lambda o, x, y: o.stack([x, y], axis=-1),
+    "zeros_like": lambda o, x, y: o.add(x, o.zeros_like(x)),
+    "ones_like": lambda o, x, y: o.add(x, o.ones_like(x)),
+    "abs": lambda o, x, y: o.abs(x),
+    "var": lambda o, x, y: o.var(x, axis=1),
+    "var of all": lambda o, x, y: o.var(x),
+    "std": lambda o, x, y: o.std(x, axis=0, keepdims=True),
+    "logsumexp": lambda o, x, y: o.logsumexp(x, axis=-1),
+    "logsumexp of all": lambda o, x, y: o.logsumexp(x),
+    "rsqrt": lambda o, x, y: o.rsqrt(o.add(o.abs(x), 1.0)),
+    "reciprocal": lambda o, x, y: o.reciprocal(o.add(o.abs(x), 1.0)),
+    "stop_gradient": lambda o, x, y: o.multiply(x, o.stop_gradient(x)),
+    **{
+        name: (lambda o, x, y, name=name: o.where(getattr(o, name)(x, y), x, o.square(y)))
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+}
+
+
+def of_keras(call, x, y):
+    """Return the result of Keras and the gradients of the sum of its squares."""
+    import jax
+
+    def loss(x, y):
+        return keras.ops.sum(keras.ops.square(call(keras.ops, x, y))) + keras.ops.sum(y)
+
+    return np.asarray(call(keras.ops, x, y)), jax.grad(loss, (0, 1))(x, y)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_and_gradients_are_those_of_keras(name):
+    call = CALLS[name]
+    expected, gradients = of_keras(call, X, Y)
+    got = call(ops, X, Y)
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-6)
+    variables = [mp.AutoCastVariable(X), mp.AutoCastVariable(Y)]
+
+    def loss(zero):
+        x, y = (ops.add(v, zero) for v in variables)
+        return ops.sum(ops.ravel(ops.square(call(ops, x, y)))) + ops.sum(y)
+
+    value, found = mp.value_and_grad(loss, variables)(np.float32([0.0]))
+    np.testing.assert_allclose(value, np.square(expected.astype(np.float64)).sum() + Y.sum(), rtol=1e-5)
+    for gradient, wanted in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_statistics_round_once_to_the_type_of_their_arguments(dtype):
+    x = mp.cast(X * 300, dtype)  # whose squares overflow in float16
+    wide = x.astype(np.float64)
+    for call, expected in (
+        (lambda: ops.std(x, axis=1), wide.std(axis=1)),
+        (lambda: ops.logsumexp(x, axis=1), np.logaddexp.reduce(wide, axis=1)),
+        (lambda: ops.rsqrt(ops.abs(x)), 1 / np.sqrt(abs(wide))),
+    ):
+        got = call()
+        assert got.dtype.name == dtype
+        bound = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 1e-14}[dtype]
+        np.testing.assert_allclose(got.astype(np.float64), expected, rtol=bound)
+
+
+def test_logarithms_of_sums_of_infinities():
+    x = np.float32([[-np.inf, -np.inf], [np.inf, 1], [-np.inf, 3]])
+    np.testing.assert_array_equal(ops.logsumexp(x, axis=1), np.float32([-np.inf, np.inf, 3]))
+
+
+def test_integers_are_compared_exactly():
+    assert not ops.equal(np.int64(2**60), np.int64(2**60 + 1))
+    assert ops.less(np.array([1, 2]), np.array([2, 2])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ops.concatenate([]), "`xs` must be arrays"),
+        (lambda: ops.concatenate([X, X[:, :2]], axis=0), "`xs` must have the same shape but for axis 0"),
+        (lambda: ops.stack([X, X[:2]]), "`x` must be arrays of one shape"),
+        (lambda: ops.stack([]), "`x` must be arrays of one shape"),
+        (lambda: ops.reshape(X, (5, -1)), "reshape"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
