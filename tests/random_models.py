@@ -69,6 +69,7 @@ ARCHITECTURES = {
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "pad_token_id": 1}),
     "llama": ("Llama", {"num_key_value_heads": 1, "mlp_bias": True, "attention_bias": True, "pad_token_id": 1}),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "sliding_window": 8, "pad_token_id": 1}),
+    "gemma": ("Gemma", {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 1}),
     "gemma3_text": ("Gemma3Text", _GEMMA),
     "embeddinggemma": ("Gemma3Text", _GEMMA | {"use_bidirectional_attention": True}),
 }
@@ -76,9 +77,8 @@ ARCHITECTURES = {
 
 PLANNED = [name for name in ARCHITECTURES if not name.startswith("deberta")]
 """Those that have plans."""
-SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start in {
-    "Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "ModernBert", "Electra", "DebertaV2",
-}]  # fmt: skip
+UNSCORED = ("EuroBert", "NomicBert", "JinaEmbeddingsV3", "T5", "MT5")
+SCORED = [name for name, (start, _) in ARCHITECTURES.items() if start not in UNSCORED]
 """Those whose heads for scores mp_core has."""
 
 

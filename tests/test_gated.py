@@ -79,9 +79,9 @@ def test_an_older_file_says_how_vectors_turn_in_other_words():
 
 def test_a_reranker_of_a_network_whose_scores_are_not_known_is_refused():
     with pytest.raises(
-        ValueError, match="`config`: model_type is 'qwen3', whose scores mp_core lacks; expected 'bert'"
+        ValueError, match="`config`: model_type is 'nomic_bert', whose scores mp_core lacks; expected 'bert'"
     ):
-        Classifier(random_models.made("qwen3").config.to_dict())
+        Classifier(random_models.made("nomic_bert").config.to_dict())
 
 
 def test_a_folder_of_nomic_from_before_transformers_had_it_is_read(tmp_path):

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import mp_core as mp
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import Reranker
+from mp_core.models.architectures import ARCHITECTURES
 from mp_core.plans import eager
 
 WORDS = random_models.WORDS
@@ -245,7 +246,7 @@ def test_more_types_of_tokens_than_the_network_has_are_refused(tmp_path):
 @pytest.mark.parametrize("name", random_models.SCORED)
 def test_a_folder_without_a_head_is_refused_by_the_name_of_its_tensor(tmp_path, name):
     network = written(tmp_path, name)
-    path, start = tmp_path / "model.safetensors", f"{network.base_model_prefix}."
+    path, start = tmp_path / "model.safetensors", ARCHITECTURES[network.config.model_type].prefix
     tensors = load_file(path)
     save_file({key: value for key, value in tensors.items() if key.startswith(start)}, path)
     head = {key for key in tensors if not key.startswith(start) and key.endswith("weight")}

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array, as_mask
+from mp_core.arrays import F32, Array, as_mask
 from mp_core.models.blocks import Part, Shape, dropped
 from mp_core.models.model import Model
 from mp_core.models.pooling import pool
 from mp_core.models.settings import ACTIVATIONS, KINDS, Settings, choices, unexpected
 
-__all__ = ["SCORED", "Classifier"]
+__all__ = ["SCORED", "Answer", "Classifier", "Head"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,11 @@ class Head:
         The activation after the first product.
     pooling : str
         The name of the pooling that makes one vector of those of the tokens.
-    dense_bias, norm_bias : bool
-        Whether the first product and the normalization after it add a vector.
+    dense_bias, norm_bias, output_bias : bool
+        Whether the first product, the normalization after it and the last product add a vector.
+    words : bool
+        Whether the score is the logit of one token, maybe less that of another: ``true_token_id`` and
+        ``false_token_id`` of the configuration.
     entries : mapping of str to tuple of (str, mapping)
         Attribute of this class -> the entry of ``config.json`` that says it, and a mapping of the values that the entry
         may have to those of the attribute. The first value is the default.
@@ -40,6 +43,8 @@ class Head:
     pooling: str = "cls"
     dense_bias: bool = True
     norm_bias: bool = False
+    output_bias: bool = True
+    words: bool = False
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
     @classmethod
@@ -48,7 +53,9 @@ class Head:
         kind = config["model_type"]
         if kind not in _HEADS:
             raise ValueError(f"{path}: model_type is {kind!r}, whose scores mp_core lacks; expected {choices(_HEADS)}")
-        head = _HEADS[kind]
+        names = config.get("architectures")
+        is_asked = kind in _DECODERS and isinstance(names, list) and any("ForCausalLM" in str(name) for name in names)
+        head = _ANSWER if is_asked else _HEADS[kind]
         said = {}
         for attribute, (entry, meanings) in head.entries.items():
             value = config.get(entry, next(iter(meanings)))
@@ -60,6 +67,10 @@ class Head:
 
 _SWITCH = {False: False, True: True}
 _AFTER = {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"}
+_DECODERS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")
+_TIED = ("gemma", "gemma3_text")  # where config.json says nothing
+_ANSWER = Head(tensors={"head": "lm_head"}, pooling="lasttoken", words=True)
+_SCORE = Head(tensors={"head/output": "score"}, pooling="lasttoken", output_bias=False)
 _HEADS = {
     "bert": Head(tensors={"head/dense": "bert.pooler.dense", "head/output": "classifier"}),
     "roberta": Head(tensors=_AFTER),
@@ -81,6 +92,12 @@ _HEADS = {
             "norm_bias": ("norm_bias", _SWITCH),
         },
     ),
+    "albert": Head(tensors={"head/dense": "albert.pooler", "head/output": "classifier"}),
+    **{
+        kind: Head(tensors={"head/dense": f"{kind}.pooler.dense", "head/output": "classifier"})
+        for kind in ("gte", "new")
+    },
+    **dict.fromkeys(_DECODERS, _SCORE),
 }
 """``model_type`` in ``config.json`` -> the head of its sequence classification."""
 
@@ -90,7 +107,7 @@ SCORED = tuple(_HEADS)
 
 
 class Scores(Part):
-    """A perceptron of two layers, maybe with a normalization between them."""
+    """A perceptron of two layers, maybe with a normalization between them; or the second layer alone."""
 
     def __init__(self, settings: Settings, head: Head, labels: int, **kwargs: Any) -> None:
         super().__init__(settings, **kwargs)
@@ -100,14 +117,50 @@ class Scores(Part):
     def build(self, input_shape: Shape) -> None:
         """Create the layers."""
         head, width = self.head, self.settings.hidden_size
-        self.inner = self.dense("dense", width, width, head.activation, head.dense_bias)
+        self.inner = None
+        if "head/dense" in head.tensors:
+            self.inner = self.dense("dense", width, width, head.activation, head.dense_bias)
         self.norm = self.normalization("norm", head.norm_bias) if "head/norm" in head.tensors else None
-        self.output = self.dense("output", self.labels, width)
+        self.output = self.dense("output", self.labels, width, bias=head.output_bias)
 
     def call(self, pooled: Array) -> Array:
         """Return the scores, shape (n, labels), of vectors of shape (n, width)."""
-        hidden = self.inner(pooled)
+        hidden = pooled if self.inner is None else self.inner(pooled)
         outputs: Array = self.output(dropped(hidden if self.norm is None else self.norm(hidden), "head"))
+        return outputs
+
+
+class Answer(Part):
+    """The logit of one token, maybe less that of another, in float32 under every policy.
+
+    Parameters
+    ----------
+    settings : Settings
+    words : tuple of int
+        The token, and the other one if there is one.
+    tied : bool
+        Whether the matrix of the logits is the table of the vocabulary.
+    **kwargs
+        Those of :class:`Layer`.
+
+    Attributes
+    ----------
+    table : AutoCastVariable, shape (1, width)
+        The row of the first token in the matrix of the logits, less that of the second.
+    """
+
+    def __init__(self, settings: Settings, words: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
+        super().__init__(settings, **kwargs)
+        self.words, self.tied = words, tied
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table."""
+        self.table = self.add_weight((1, self.settings.hidden_size), "zeros", autocast=False, name="table")
+
+    def call(self, pooled: Array) -> Array:
+        """Return the scores, shape (n, 1), of vectors of shape (n, width)."""
+        column = self.table.derived("column", lambda stored: ops.pack(ops.cast(stored, F32).T))
+        outputs: Array = ops.matmul(ops.cast(pooled, F32), column)
         return outputs
 
 
@@ -130,18 +183,32 @@ class Classifier(Model):
     def __init__(self, config: Mapping[str, Any], types: int = 2, **kwargs: Any) -> None:
         super().__init__(config, types, **kwargs)
         self.types = min(self.types, max(1, self.settings.type_vocab_size))
-        self.labels = _labels(self.config, "`config`")
         self._head = Head.of(self.config, "`config`")
+        self.labels = 1 if self._head.words else _labels(self.config, "`config`")
 
     @staticmethod
     def check(config: Mapping[str, Any], path: Any) -> None:
         """Raise ValueError, with the path, if mp_core does not compute the head that ``config.json`` says."""
-        _labels(config, path)
-        Head.of(config, path)
+        if not Head.of(config, path).words:
+            _labels(config, path)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The tokens whose logits make the score of a decoder: the first less the second, if there is one."""
+        ids = [self.config.get(name) for name in ("true_token_id", "false_token_id")]
+        given = tuple(number for number in ids if number is not None)
+        if ids[0] is None or not all(type(n) is int and 0 <= n < self.settings.vocab_size for n in given):
+            raise unexpected("`config`", "true_token_id, false_token_id", ids, "tokens of the vocabulary")
+        return given
 
     def _build_parts(self, input_shape: Shape) -> None:
         super()._build_parts(input_shape)
-        self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
+        self.head: Any
+        if self._head.words:
+            tied = self.config.get("tie_word_embeddings", self.config["model_type"] in _TIED) is True
+            self.head = Answer(self.settings, self.words, tied, name="head", dtype=self.dtype_policy)
+        else:
+            self.head = Scores(self.settings, self._head, self.labels, name="head", dtype=self.dtype_policy)
         self.head.build((None, self.settings.hidden_size))
 
     def names(self, prefix: str) -> dict[str, str]:
@@ -150,6 +217,8 @@ class Classifier(Model):
 
     def shapes(self) -> dict[str, dict[str, int]]:
         """Return what :meth:`Model.shapes` does, and the weights that hold the number of labels."""
+        if self._head.words:
+            return super().shapes()
         entry = "id2label" if self.config.get("id2label") is not None else "num_labels"
         return super().shapes() | {"head/output": {entry: self.labels, "hidden_size": self.settings.hidden_size}}
 

@@ -83,6 +83,25 @@ _CROSS_TRANSFORMER: dict[str, Rule] = _SENTENCE_BERT | {
     "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
     "module_output_name": only("scores"),
 }
+_LOGITS = {"method": "forward", "method_output_name": "logits"}
+_ANSWERING_TRANSFORMER: dict[str, Rule] = _SENTENCE_BERT | {
+    "transformer_task": only("text-generation"),
+    "modality_config": (
+        lambda value: (
+            isinstance(value, dict)
+            and value.get("text") == _LOGITS
+            and value.get("message", _LOGITS) in [_LOGITS | extra for extra in ({}, {"format": "flat"})]
+            and value.keys() <= {"text", "message"}
+        ),
+        f"text and message of {_LOGITS}",
+    ),
+    "module_output_name": only("causal_logits"),
+}
+_ANSWER: dict[str, Rule] = {
+    "true_token_id": _ANY,  # checked with the vocabulary
+    "false_token_id": _ANY,
+    "module_input_name": only("causal_logits"),
+}
 _CROSS: dict[str, Rule] = {
     "__version__": _ANY,
     "model_type": only("CrossEncoder"),
@@ -221,12 +240,16 @@ def _read_transformer(folder: Path) -> Modules:
 
 def read_cross(folder: Path) -> tuple[Modules, Any]:
     """Return the settings of a cross-encoder, and the name that they give the activation of its scores, if any."""
-    listed = _listed(folder, (("Transformer",),), ())
+    listed = _listed(folder, (("Transformer",), ("LogitScore",)), ())
     network = listed[0][1] if listed else folder
     path = network / "config.json"
     config = read_object(path)
     settings = architecture_of(config, path).read(config, path)
-    transformer = _read(network / "sentence_bert_config.json", _CROSS_TRANSFORMER)
+    answers = len(listed) > 1
+    if answers:
+        config |= _read(listed[1][1] / "config.json", _ANSWER)
+    rules = _ANSWERING_TRANSFORMER if answers else _CROSS_TRANSFORMER
+    transformer = _read(network / "sentence_bert_config.json", rules)
     said = _read(folder / "config_sentence_transformers.json", _CROSS).get("activation_fn")
     if said is None:
         library = config.get("sentence_transformers") or {}

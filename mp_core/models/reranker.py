@@ -1,6 +1,7 @@
 """Cross-encoders: pairs of texts in, scores out, from a folder as sentence-transformers or transformers writes it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.dtype_policies import DTypePolicy
 from mp_core.layers import activations
-from mp_core.models.heads import Classifier
+from mp_core.models.heads import Classifier, Head
 from mp_core.models.modules import Modules, read_cross
 from mp_core.models.settings import choices, unexpected
+from mp_core.models.templates import Template, template_of
 from mp_core.models.texts import Text, TextModel, Tokens, batches, in_order, is_one, list_of_texts, one_text, pad
 from mp_core.utilities.arguments import path_of, positive_integer
 
@@ -39,6 +41,8 @@ class Reranker(TextModel):
         The name of what :meth:`predict` applies to the scores by default.
     max_length : int
         The most tokens a pair may have, its special tokens included.
+    template : Template or None
+        How a decoder is asked about a pair; None where pairs are joined by the tokenizer.
     tensor_names, kernel_names : dict of str to str
         As those of :class:`BertEncoder`.
 
@@ -52,8 +56,20 @@ class Reranker(TextModel):
     kind = Classifier
     model: Classifier
 
-    def __init__(self, folder: Path, modules: Modules, said: Any, policy: str | DTypePolicy | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        modules: Modules,
+        said: Any,
+        policy: str | DTypePolicy | None,
+        template: str | Template | None = None,
+    ) -> None:
         Classifier.check(modules.config, modules.network / "config.json")
+        self.template = None
+        if template is not None or Head.of(modules.config, modules.network / "config.json").words:
+            self.template = template_of(template, modules.config["model_type"])
+        if template is None and self.template is not None and "true_token_id" in modules.config:
+            self.template.check_words(modules.network / "chat_template.jinja")
         super().__init__(folder, modules, policy)
         given, known = self._tokenizer.types, min(modules.settings.type_vocab_size, 2)
         if known and given > known:  # of more than two types, no network was trained on a third
@@ -64,12 +80,33 @@ class Reranker(TextModel):
             raise unexpected(folder, "the activation of the scores", said, choices(_ACTIVATIONS))
         self.activation = _ACTIVATIONS[said] if said is not None else "sigmoid" if self.model.labels == 1 else "linear"
 
+    def _read_weights(self, policy: DTypePolicy | None) -> None:
+        config, template = self._modules.config, self.template
+        if template is not None and "true_token_id" not in config:
+            words = {"true_token_id": template.true, "false_token_id": template.false}
+            found = {name: None if word is None else self._word(word) for name, word in words.items()}
+            self._modules = replace(self._modules, config=config | found)
+        super()._read_weights(policy)
+
+    def _word(self, word: str) -> int:
+        """Return the one token of an answer."""
+        rows, _ = self._tokenizer([word], special=False)
+        if len(rows[0]) != 1:
+            path = self._modules.network / "tokenizer.json"
+            raise unexpected(path, f"the number of tokens of the answer {word!r}", len(rows[0]), "1")
+        return int(rows[0][0])
+
     def __repr__(self) -> str:
         size, policy = f"{self.model.weight_bytes / 1e6:.1f} MB", self.model.dtype_policy.name
         return f"<Reranker {str(self._folder)!r}: labels={self.model.labels}, policy={policy}, {size} of weights>"
 
     @classmethod
-    def from_folder(cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None) -> "Reranker":
+    def from_folder(
+        cls,
+        path: str | PathLike[str],
+        policy: str | DTypePolicy | None = None,
+        template: str | Template | None = None,
+    ) -> "Reranker":
         """Load a model.
 
         Parameters
@@ -81,18 +118,26 @@ class Reranker(TextModel):
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.BertEncoder.from_folder`. The layers of the head are at ``head/dense``,
             ``head/norm`` and ``head/output``.
+        template : str or Template, optional
+            How a decoder is asked about a pair: ``"qwen3"`` (Qwen3-Reranker), ``"mxbai"`` (mxbai-rerank v2),
+            ``"gemma"`` (bge-reranker-v2-gemma) or a :class:`~mp_core.models.templates.Template`. The score is the logit
+            of its answer, less that of the other one. By default that of the network's ``model_type``, where
+            `architectures` names a causal language model. Chat templates in the folder are programs, and are not run:
+            the one of the folder must have the words of this one. With a decoder whose head gives scores, pairs are
+            written so too.
 
         Raises
         ------
         OSError
             A file is missing or unreadable.
         ValueError
-            A file holds something else than expected, or a setting that mp_core does not know.
+            A file holds something else than expected, or a setting that mp_core does not know; there is no such
+            template.
         ImportError
             The tokenizers package is missing.
         """
         folder = path_of(path, "path")
-        return cls(folder, *read_cross(folder), policy)
+        return cls(folder, *read_cross(folder), policy, template)
 
     def __call__(self, pairs: Iterable[Sequence[str]]) -> Array:
         """Return :meth:`predict` of `pairs`."""
@@ -200,10 +245,14 @@ class Reranker(TextModel):
         return size, activations.get(self.activation if activation is None else activation)
 
     def _pairs(self, pairs: list[tuple[str, str]]) -> Tokens:
+        if self.template is not None:
+            return Tokens(*self.template.tokens(self._tokenizer, pairs))
         rows, types, cut = self._tokenizer.pairs(pairs)
         return self._typed(rows, types, cut, "pairs")
 
     def _singles(self, texts: list[str]) -> Tokens:
+        if texts and self.template is not None:
+            raise ValueError("`inputs` must be pairs of texts for a model that is asked about them; received a text")
         rows, cut = self._tokenizer(texts)
         return self._typed(rows, [np.zeros(len(row), int) for row in rows], cut, "inputs")
 

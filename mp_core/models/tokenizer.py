@@ -111,11 +111,11 @@ class Tokenizer:
         self._tokenizer.enable_truncation(self.max_length)
         self._shorten = _shortening(self._tokenizer, self.max_length)
 
-    def __call__(self, texts: Sequence[str]) -> tuple[list[Array], list[int]]:
-        """Return the vocabulary indices of each text, and which texts were cut."""
+    def __call__(self, texts: Sequence[str], special: bool = True) -> tuple[list[Array], list[int]]:
+        """Return the vocabulary indices of each text, and which texts were cut; maybe without special tokens."""
         rows: list[Array] = []
         cut: list[int] = []
-        for encoding in self._encoded(texts, self._special):
+        for encoding in self._encoded(texts, special and self._special):
             if encoding.overflowing:
                 cut.append(len(rows))
             rows.append(np.array(encoding.ids, np.int32))

@@ -21,6 +21,7 @@ from mp_core.models.architectures.deberta import DistanceEmbeddings
 from mp_core.models.blocks import PositionBias, Positions
 from mp_core.models.files import tensors_in
 from mp_core.models.gated import RootMeanSquare, TokenTypes
+from mp_core.models.heads import Answer
 from mp_core.models.model import Model
 from mp_core.models.settings import Settings
 from mp_core.quantization import QuantizedArray, dequantize
@@ -269,6 +270,14 @@ def _token_types(weights: Weights, layer: TokenTypes, name: str) -> None:
     layer.table.assign(weights.take(f"{name}.weight", s.type_vocab_size, s.hidden_size)[: layer.types])
 
 
+def _answer(weights: Weights, layer: Answer, name: str) -> None:
+    s = layer.settings
+    start = weights.prefix + weights.architecture.tensors["embeddings/word"] if layer.tied else name
+    table, _ = weights.find(f"{start}.weight", s.vocab_size, s.hidden_size)
+    rows = ops.take_rows(table, np.array(layer.words), F32)
+    layer.table.assign(rows[:1] - rows[1:] if len(rows) > 1 else rows)
+
+
 _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     Dense: _dense,
     Embedding: _embedding,
@@ -278,6 +287,7 @@ _GIVERS: dict[type[Layer], Callable[[Weights, Any, str], None]] = {
     DistanceEmbeddings: _position_bias,
     RootMeanSquare: _root_mean_square,
     TokenTypes: _token_types,
+    Answer: _answer,
 }
 
 
@@ -386,6 +396,11 @@ def _of_token_types(weights: Weights, layer: TokenTypes, name: str) -> dict[str,
     return {weights.name(f"{name}.weight"): np.concatenate([table, ops.cast(rest, table.dtype)])}
 
 
+def _of_answer(weights: Weights, layer: Answer, name: str) -> dict[str, Tensor]:
+    """Return nothing: the rows come from a matrix of the checkpoint, which is kept."""
+    return {}
+
+
 _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     Dense: _of_matrix,
     Embedding: _of_matrix,
@@ -395,4 +410,5 @@ _MAKERS: dict[type[Layer], Callable[[Weights, Any, str], dict[str, Tensor]]] = {
     DistanceEmbeddings: _of_position_bias,
     RootMeanSquare: _of_root_mean_square,
     TokenTypes: _of_token_types,
+    Answer: _of_answer,
 }

@@ -1,4 +1,4 @@
-"""Gemma 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in five blocks of six.
+"""Gemma; Gemma 3 [1]_ and EmbeddingGemma: norms before and after each layer, near attention in five blocks of six.
 
 .. [1] Gemma Team, "Gemma 3 Technical Report", 2025, arXiv:2503.19786.
 """
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from mp_core.models.architectures.gated import FULL, NEAR, GatedArchitecture
-from mp_core.models.architectures.qwen import QWEN3
+from mp_core.models.architectures.qwen import QWEN2, QWEN3
 from mp_core.models.gated import Layout
-from mp_core.models.settings import unexpected
+from mp_core.models.settings import Settings, unexpected
 
-__all__ = ["GEMMA3"]
+__all__ = ["GEMMA", "GEMMA3"]
 
 
 def _kinds(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
@@ -57,4 +57,38 @@ GEMMA3 = GatedArchitecture(
     thetas={FULL: ("rope_theta", 1_000_000.0), NEAR: ("rope_local_base_freq", 10_000.0)},
     head_dim=256,
     score_entry="query_pre_attn_scalar",
+)
+
+
+class GemmaArchitecture(GatedArchitecture):
+    """Gemma of the first generation as ``transformers`` writes it."""
+
+    __slots__ = ()
+
+    def read(self, config: Mapping[str, Any], path: Any) -> Settings:
+        """Return the settings of a ``config.json``; ``gelu`` of its first files means the approximation by tanh."""
+        meant = {"hidden_act": "gelu_pytorch_tanh"} if config.get("hidden_act") == "gelu" else {}
+        return GatedArchitecture.read(self, {**config, **meant}, path)
+
+
+GEMMA = GemmaArchitecture(
+    model_types=("gemma",),
+    prefix="model.",
+    tensors=QWEN2.tensors,
+    entries=QWEN3.entries,
+    defaults=dict(QWEN3.defaults)
+    | {
+        "vocab_size": 256000,
+        "hidden_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "intermediate_size": 24576,
+        "max_position_embeddings": 8192,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+    fixed=dict(QWEN3.fixed) | {"layout": Layout(norm_offset=1.0, scaled_embeddings=True)},
+    allowed={"is_causal": (True,), "use_bidirectional_attention": (False, True, None)},
+    is_causal=True,
+    head_dim=256,
 )

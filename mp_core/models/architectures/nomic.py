@@ -65,7 +65,7 @@ NOMIC_BERT = GatedArchitecture(
 )
 GTE = GatedArchitecture(
     model_types=("gte",),
-    prefix="new.",
+    prefix="gte.",
     tensors={
         "embeddings/word": "embeddings.word_embeddings",
         "embeddings/token_type": "embeddings.token_type_embeddings",
@@ -99,6 +99,7 @@ GTE = GatedArchitecture(
 GTE_OWN = replace(
     GTE,
     model_types=("new",),
+    prefix="new.",
     defaults=dict(GTE.defaults) | {"vocab_size": 30528, "max_position_embeddings": 2048},
     allowed={
         "position_embedding_type": ("rope",),
