@@ -21,5 +21,6 @@ def randomize(
     x: _Array | None = None,
     rate: float = 0.0,
     shared: tuple[int, ...] = (),
+    rows_before: _Array | None = None,
 ) -> None: ...
 def turn(fmt: int, x: _Array, angles: _Array, out: _Array, length: int, offsets: _Array | None = None) -> None: ...

@@ -78,13 +78,14 @@ def add_windows(int fmt, cnp.ndarray x not None, cnp.ndarray to not None):
 
 
 def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray out not None, cnp.ndarray x=None,
-              double rate=0.0, tuple shared=()):
+              double rate=0.0, tuple shared=(), cnp.ndarray rows_before=None):
     """out = random numbers of a kind of :data:`RANDOM` (library/random.h).
 
     `key` is uint32, (seed, draw), C-contiguous; it is read when the operation runs. `out`, C-contiguous, has at least
     one axis and no length of 0. It is float32, or uint32 and of the shape of `key` for the next key. For dropout, `x`
     and `out` have one shape and format `fmt`, `x` is C-contiguous, and a share `rate` of its elements, below 1, is
-    dropped; axes in `shared` are dropped as a whole.
+    dropped; axes in `shared` are dropped as a whole. `rows_before`, int32 of one element, is read when the operation
+    runs: the numbers are those behind as many indices of the first axis.
     """
     cdef mp_random r
     cdef int axis
@@ -92,6 +93,8 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
     memset(&r, 0, sizeof(r))
     r.kind, r.format, r.size = RANDOM[kind], fmt, <int>cnp.PyArray_ITEMSIZE(out)
     r.key, r.out = <const uint32_t *>cnp.PyArray_DATA(key), cnp.PyArray_BYTES(out)
+    if rows_before is not None:
+        r.rows_before = <const int32_t *>cnp.PyArray_DATA(rows_before)
     if x is not None:
         r.x, r.factor = cnp.PyArray_BYTES(x), 1 / (1 - rate)
         r.least = <uint64_t>ceil(rate * 2.0**53)

@@ -30,6 +30,7 @@ cdef extern from "library/random.h" nogil:
     ctypedef struct mp_random:
         mp_random_kind kind
         const uint32_t *key
+        const int32_t *rows_before
         const char *x
         char *out
         int format, size

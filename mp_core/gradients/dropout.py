@@ -10,5 +10,7 @@ __all__: list[str] = []
 
 
 @gradient_of(dropout)
-def _(d: Array, out: Array, x: Any, key: Any, rate: Any, noise_shape: Any = None) -> dict[str, Any]:
-    return {"x": lambda dtype: cast(dropout(d, key, rate, noise_shape), dtype)}
+def _(
+    d: Array, out: Array, x: Any, key: Any, rate: Any, noise_shape: Any = None, rows_before: Any = None
+) -> dict[str, Any]:
+    return {"x": lambda dtype: cast(dropout(d, key, rate, noise_shape, rows_before), dtype)}

@@ -7,8 +7,10 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import sum_by_index
-from mp_core.gradients.registry import gradient_of
+from mp_core.gradients.registry import Summed, gradient_of
+from mp_core.gradients.sums import BLOCK, blocks_of
 from mp_core.ops.lookup import take_rows
+from mp_core.ops.pairs import add
 
 __all__ = ["sum_taken_rows"]
 
@@ -56,4 +58,14 @@ def sum_taken_rows(x: Array, indices: Array, rows: int, dtype: Any = F32) -> Arr
 
 @gradient_of(take_rows)
 def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str, Any]:
-    return {"table": lambda dtype: sum_taken_rows(d, indices, len(table), dtype)}
+    rows, wide = indices.size, F64 if d.dtype == F64 else F32
+
+    def after(before: Any) -> Any:
+        if before is None:
+            return sum_taken_rows(d, indices, len(table), wide)
+        given, places = d.reshape(rows, d.shape[-1]), indices.reshape(-1)
+        for part in blocks_of(rows, BLOCK):
+            before = add(before, sum_taken_rows(given[part], places[part], len(table), wide))
+        return before
+
+    return {"table": Summed(rows, BLOCK, after)}

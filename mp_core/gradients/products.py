@@ -17,8 +17,8 @@ from mp_core.core.convert import copied
 from mp_core.dtypes import is_float, result_type
 from mp_core.dtypes import parse as parse_dtype
 from mp_core.gradients.elementwise import FROM_RESULT, activation_gradient
-from mp_core.gradients.registry import Added, gradient_of
-from mp_core.gradients.sums import sum_rows
+from mp_core.gradients.registry import Added, Summed, gradient_of
+from mp_core.gradients.sums import BLOCK, blocks_of, summed_rows
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
 from mp_core.ops.contraction import einsum, parse
@@ -85,8 +85,8 @@ def _inner(d: Any, result: Any, activation: Any) -> Any:
     return d if activation is None else activation_gradient(activation, d, result, d.dtype)
 
 
-def _bias(d: Any) -> Any:
-    return lambda dtype: sum_rows(d, dtype=dtype)
+def _bias(d: Any) -> Summed | None:
+    return summed_rows(d, d.shape[-1:]) if d.shape else None  # two vectors have a product without columns
 
 
 def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
@@ -104,23 +104,46 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
     def of_left(dtype: Any, other: Any) -> Any:
         return matmul(rows(), _transposed(b, rows().dtype), out_dtype=dtype, residual=other)
 
+    @functools.cache
+    def both() -> Any:
+        return (left, rows()) if len(b.shape) > 2 else (a.reshape(-1, a.shape[-1]), rows().reshape(-1, columns))
+
     def of_right(dtype: Any, other: Any) -> Any:
-        x, y = (left, rows()) if len(b.shape) > 2 else (a.reshape(-1, a.shape[-1]), rows().reshape(-1, columns))
+        x, y = both()
         return matmul(x.swapaxes(-1, -2), y, out_dtype=dtype, residual=other)
 
     right_shape = (b.shape[0], 1) if len(b.shape) == 1 else b.shape
     has_rows_of_both = len(b.shape) <= 2 or b.shape[:-2] == batch
     return {
         "a": _as_operand(of_left, a, left.shape, left.shape[:-2] == batch),
-        "b": _as_operand(of_right, b, right_shape, has_rows_of_both),
+        "b": _as_operand(of_right, b, right_shape, has_rows_of_both, lambda: _sum_of_products(both(), b.shape)),
     }
 
 
-def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool) -> Any:
+def _sum_of_products(operands: tuple[Any, Any], shape: tuple[int, ...]) -> Summed:
+    """Return ``x^T y`` in a shape as a sum over rows: what is added to it is the residual of the product of a block."""
+    x, y = operands
+    is_in_pairs = x.dtype.name == "bfloat16" and y.dtype.name not in ("float32", "float16")
+    block = 2 * BLOCK if is_in_pairs or "float8" in x.dtype.name else BLOCK
+
+    def after(before: Any) -> Any:
+        if before is None:
+            return matmul(x.swapaxes(-1, -2), y, out_dtype=F64 if x.dtype == F64 else F32).reshape(shape)
+        total = before.reshape(*x.shape[:-2], x.shape[-1], y.shape[-1])
+        for part in blocks_of(x.shape[-2], block):
+            total = matmul(x[..., part, :].swapaxes(-1, -2), y[..., part, :], out_dtype=F32, residual=total)
+        return total.reshape(shape)
+
+    return Summed(x.shape[-2], block, after)
+
+
+def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summed: Any = None) -> Any:
     """Return the gradient of an operand that multiplies as a matrix of a shape: made whole, or for each of a batch."""
     if not is_whole:
         return lambda dtype: make(dtype, None) if len(x.shape) > 1 else make(dtype, None).reshape(-1, *x.shape)
-    return Added(lambda dtype, other: make(dtype, None if other is None else other.reshape(shape)).reshape(x.shape))
+    return Added(
+        lambda dtype, other: make(dtype, None if other is None else other.reshape(shape)).reshape(x.shape), summed
+    )
 
 
 def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:

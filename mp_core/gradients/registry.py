@@ -5,7 +5,7 @@ then with the arguments exactly as the operation was called, so its own paramete
 defaults of the operation's. It returns a dictionary: name of a parameter -> gradient. What is absent, or None, has no
 gradient. The gradient of a parameter that takes several arrays (``*operands``) is a tuple.
 
-A gradient is one of three things:
+A gradient is one of four things:
 
 - an array. It has the shape of the argument, or one against which the argument was broadcast: the walk sums it over the
   axes along which the argument was stretched.
@@ -15,6 +15,8 @@ A gradient is one of three things:
   another dtype than the wanted one is cast, so it would have been rounded already.)
 - an :class:`Added`: a function of a dtype and of an array or None, which it adds to its result, in one step and with
   one rounding. It is for results that have the shape of the argument.
+- a :class:`Summed`: a sum over rows in K blocks, which can go on from the sum of earlier rows, so that a batch can be
+  computed in several passes (:mod:`mp_core.gradients.passes`). An :class:`Added` that is such a sum has one.
 
 `d` has the shape and dtype of `out`. Arrays are those of the recording, or plain ndarrays: constants, and all of them
 where float64 runs call by call. What an argument was given as (a list, a number) is what the rule gets.
@@ -32,7 +34,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MODULES", "RULES", "Added", "Rule", "UngradedError", "gradient_of", "rule_of"]
+from mp_core.arrays import cast
+
+__all__ = ["MODULES", "RULES", "Added", "Rule", "Summed", "UngradedError", "gradient_of", "rule_of"]
 
 Rule = Callable[..., dict[str, Any]]
 
@@ -58,6 +62,32 @@ class UngradedError(TypeError):
 
 
 @dataclass(frozen=True)
+class Summed:
+    """A gradient that is a sum over rows, in K blocks that are added in order.
+
+    Attributes
+    ----------
+    rows : int
+        How many rows are summed.
+    block : int
+        The rows of a K block.
+    after : callable
+        ``after(before)`` returns `before`, the float32 sum of earlier rows, and these: the blocks are added to it in
+        order. Of None it returns the sum of these rows. Both are float32 (float64 where the rows are) and have the
+        shape of the argument.
+    """
+
+    rows: int
+    block: int
+    after: Callable[[Any], Any]
+
+    def __call__(self, dtype: Any) -> Any:
+        """Return the sum of these rows, rounded to a dtype."""
+        total = self.after(None)
+        return total if total.dtype == dtype else cast(total, dtype)
+
+
+@dataclass(frozen=True)
 class Added:
     """A gradient that something else is added to without a step of its own.
 
@@ -66,9 +96,12 @@ class Added:
     make : callable
         ``make(dtype, other)`` returns the gradient in `dtype`; `other` is added to it before the one rounding, if it
         is not None. It has the shape of the gradient and any float type.
+    sum : callable or None
+        It returns the sum over rows that the gradient is, a :class:`Summed`, if it is one.
     """
 
     make: Callable[[Any, Any], Any]
+    sum: Callable[[], Summed] | None = None
 
 
 def gradient_of(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:

@@ -27,7 +27,7 @@ from mp_core.gradients.sums import sum_rows
 from mp_core.gradients.windows import added_windows, repeats
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["gradients"]
+__all__ = ["Walk", "gradients", "recorded_in"]
 
 _KEEP_VALUES = {cast_any, cast_any.__wrapped__, copied}  # type: ignore[attr-defined]
 """The operations whose results are their arguments in another type or order."""
@@ -59,7 +59,7 @@ def gradients(
     UngradedError
         An operation between them has no rule.
     """
-    walk = _Walk(recording)
+    walk = Walk(recording)
     walk.follow(noted, wanted)
     for target, d in targets:
         walk.add(target, d)
@@ -77,11 +77,20 @@ class _Sum:
 
 
 @dataclass
-class _Walk:
-    """What is known during a walk."""
+class Walk:
+    """What is known during a walk.
+
+    Attributes
+    ----------
+    recording : Recording
+    reached : dict of int and dtype
+        The buffers whose gradient is wanted, and the dtype of that.
+    sums : dict of int and sum
+        The gradients of buffers, as far as they have been added up.
+    """
 
     recording: Recording
-    reached: dict[int, np.dtype[Any]] = field(default_factory=dict)  # buffers whose gradient is wanted, and its dtype
+    reached: dict[int, np.dtype[Any]] = field(default_factory=dict)
     sums: dict[int, _Sum] = field(default_factory=dict)
 
     def follow(self, noted: Iterable[Noted], wanted: Iterable[Recorded]) -> None:
@@ -89,11 +98,11 @@ class _Walk:
         variables = {self.recording.place(x)[0] for x in wanted}
         self.reached = {number: self.recording.tape.buffers[number].dtype for number in variables}
         for note in noted:
-            sources = {self.recording.place(x)[0] for x in _recorded((note.args, note.kwargs))}
+            sources = {self.recording.place(x)[0] for x in recorded_in((note.args, note.kwargs))}
             if not sources & self.reached.keys():
                 continue
             keeps = note.function in _KEEP_VALUES and sources <= variables
-            for x in _recorded(note.result):
+            for x in recorded_in(note.result):
                 number = self.recording.place(x)[0]
                 if is_float(x.dtype):
                     self.reached[number] = _wide(x.dtype) if keeps else x.dtype
@@ -104,7 +113,7 @@ class _Walk:
         d = map_leaves(lambda x: self.gradient_of(x) if type(x) is Recorded else None, note.result)
         if all(x is None for x in leaves(d)):
             return
-        if not any(self.place(x) is not None for x in _recorded((note.args, note.kwargs))):
+        if not any(self.place(x) is not None for x in recorded_in((note.args, note.kwargs))):
             return
         rule = note.rule or rule_of(note.function)
         args, kwargs = _without_out(note)
@@ -183,7 +192,8 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype is F64 else F32
 
 
-def _recorded(tree: Any) -> Iterator[Recorded]:
+def recorded_in(tree: Any) -> Iterator[Recorded]:
+    """Return the recorded arrays among arguments or results."""
     return (x for x in leaves(tree) if type(x) is Recorded)
 
 

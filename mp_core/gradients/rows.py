@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_vector, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import pointwise as _pointwise
-from mp_core.gradients.registry import gradient_of
-from mp_core.gradients.sums import rows_behind, sum_rows
+from mp_core.gradients.registry import Summed, gradient_of
+from mp_core.gradients.sums import BLOCK, rows_behind, summed_rows
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 
 __all__ = ["norm_gradient", "softmax_gradient"]
@@ -154,8 +155,10 @@ def _norm_rule(is_centred: bool, d: Array, x: Any, gamma: Any, axis: Any, epsilo
     return {
         "x": of_input,
         "residual": of_input,
-        "gamma": lambda dtype: sum_rows(parts()[1], dtype=dtype).reshape(lengths),
-        "beta": lambda dtype: sum_rows(d, axes, dtype=dtype),
+        "gamma": Summed(
+            x.size // max(prod(lengths), 1), BLOCK, lambda before: summed_rows(parts()[1], lengths).after(before)
+        ),
+        "beta": summed_rows(d, lengths, axes),
     }
 
 

@@ -8,11 +8,14 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core import sums as _sums
-from mp_core.gradients.registry import gradient_of
+from mp_core.gradients.registry import Summed, gradient_of
 from mp_core.ops.elementwise import computed
 from mp_core.ops.sums import mean, sum
 
-__all__ = ["rows_behind", "sum_rows"]
+__all__ = ["BLOCK", "blocks_of", "rows_behind", "sum_rows", "summed_rows"]
+
+BLOCK = 1024
+"""The rows of a K block of products in float32, and of :func:`sum_rows`."""
 
 
 def rows_behind(x: Array, axes: tuple[int, ...]) -> Array:
@@ -63,6 +66,23 @@ def sum_rows(x: Array, axes: tuple[int, ...] | None = None, *, dtype: Any = F32,
     elif before is not None:
         out = cast(before, wide)
     return out if out.dtype == dtype else cast(out, dtype)
+
+
+def summed_rows(x: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> Summed:
+    """Return :func:`sum_rows` of an array as a gradient of a shape."""
+    kept = (x.ndim - 1,) if axes is None else axes
+    lengths, wide = tuple(x.shape[axis] for axis in kept), F64 if x.dtype == F64 else F32
+
+    def after(before: Any) -> Any:
+        other = None if before is None else before.reshape(lengths)
+        return sum_rows(x, kept, dtype=wide, before=other).reshape(shape)
+
+    return Summed(x.size // max(prod(lengths), 1), BLOCK, after)
+
+
+def blocks_of(rows: int, block: int) -> list[slice]:
+    """Return the K blocks of so many rows."""
+    return [slice(begin, min(begin + block, rows)) for begin in range(0, rows, block)]
 
 
 def _spread(d: Array, x: Any, axis: Any, keepdims: bool) -> Any:

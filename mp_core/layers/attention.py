@@ -13,6 +13,7 @@ from mp_core.layers import initializers
 from mp_core.layers.einsum_dense import EinsumDense
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import axes_of, boolean, positive_integer, share
@@ -175,7 +176,7 @@ class MultiHeadAttention(Layer):
         generator = self.seed_generator if training else None
         weights: Any = self._weights(q, k, keep) if generator is not None or return_attention_scores else None
         if generator is not None:
-            kept = dropped(weights, generator.next(), self.dropout)
+            kept = dropped(weights, generator.next(), self.dropout, rows_before=rows_before(weights, self.name))
             context = ops.matmul(kept, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
         else:
             context = ops.dot_product_attention(q, k, v, mask=keep, scale=self._scale)

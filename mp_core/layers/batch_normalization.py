@@ -12,6 +12,7 @@ from mp_core.layers import initializers
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.parts import refuse_part
 from mp_core.utilities.arguments import axis_of, boolean, integer, number, share
 
 __all__ = ["BatchNormalization"]
@@ -127,6 +128,7 @@ class BatchNormalization(Layer):
         gamma, beta = read(self.gamma, 1), read(self.beta, 0)
         x = floating(inputs, self._compute)
         if training and self.trainable:
+            refuse_part(f"the BatchNormalization '{self.name}' in training")
             x = ops.cast(x, wide)
             moving, (mean, variance) = (mean, variance), self._moments(x, mask)
             self._move(self.moving_mean, moving[0], mean)

@@ -10,6 +10,7 @@ from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
+from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, share
@@ -105,7 +106,8 @@ class Attention(Layer):
             keep = causal[np.newaxis] if keep is None else keep & causal
         weights = ops.softmax(self._scores(query, key), mask=keep)
         if training and self.seed_generator is not None:
-            weights = dropped(weights, self.seed_generator.next(), self.dropout)
+            before = rows_before(weights, self.name)
+            weights = dropped(weights, self.seed_generator.next(), self.dropout, rows_before=before)
         outputs = ops.matmul(weights, value)
         if queries is not None:
             outputs = np.where(queries[..., np.newaxis], outputs, outputs.dtype.type(0))

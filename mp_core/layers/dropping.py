@@ -10,6 +10,7 @@ from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.layers.configuration import data_format_of
 from mp_core.layers.elementwise import floating, rounded
+from mp_core.layers.parts import rows_before
 from mp_core.layers.pointwise import Identity
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout, normal, uniform
@@ -72,7 +73,7 @@ class _Dropping(_Random):
         self.rate = share(rate, "rate")
 
     def _changed(self, inputs: Array, key: Array) -> Array:
-        return dropout(inputs, key, self.rate, self._noise_shape(inputs))
+        return dropout(inputs, key, self.rate, self._noise_shape(inputs), rows_before(inputs, self.name))
 
     def _noise_shape(self, inputs: Array) -> Sequence[int | None] | None:
         return None
@@ -132,7 +133,8 @@ class AlphaDropout(_DroppingTogether):
         shift = -factor * lowest * self.rate
         given = inputs.shape if self.noise_shape is None else self.noise_shape
         shape = [n if own is None else own for own, n in zip(given, inputs.shape, strict=True)]
-        kept = uniform(key, shape) >= F32.type(self.rate)
+        before = rows_before(inputs, self.name) if self.noise_shape is None or self.noise_shape[0] != 1 else None
+        kept = uniform(key, shape, before) >= F32.type(self.rate)
         return rounded(lambda x: np.where(kept, x, x.dtype.type(lowest)) * factor + shift, inputs)
 
 
@@ -140,8 +142,8 @@ class GaussianDropout(_Dropping):
     """The inputs, in training times random numbers with mean 1 and standard deviation ``sqrt(rate / (1 - rate))``."""
 
     def _changed(self, inputs: Array, key: Array) -> Array:
-        deviation = math.sqrt(self._odds())
-        return rounded(lambda x: x * (ops.cast(normal(key, x.shape), x.dtype) * deviation + 1.0), inputs)
+        deviation, noise = math.sqrt(self._odds()), normal(key, inputs.shape, rows_before(inputs, self.name))
+        return rounded(lambda x: x * (ops.cast(noise, x.dtype) * deviation + 1.0), inputs)
 
 
 class SpatialDropout1D(_Dropping):
@@ -215,4 +217,5 @@ class GaussianNoise(_Random):
         return self.stddev > 0
 
     def _changed(self, inputs: Array, key: Array) -> Array:
-        return rounded(lambda x: x + ops.cast(normal(key, x.shape), x.dtype) * self.stddev, inputs)
+        noise = normal(key, inputs.shape, rows_before(inputs, self.name))
+        return rounded(lambda x: x + ops.cast(noise, x.dtype) * self.stddev, inputs)

@@ -38,6 +38,7 @@ from mp_core.layers.building import (
 from mp_core.layers.configuration import arguments_of, check_without_use
 from mp_core.layers.contents import contents_of
 from mp_core.layers.filters import chooser
+from mp_core.layers.parts import refuse_part, samples_of_batch
 from mp_core.layers.penalties import penalties_in, serialized
 from mp_core.layers.pickling import checked_state, state_with_types
 from mp_core.layers.variables import VariableOwner
@@ -347,14 +348,17 @@ class Layer(VariableOwner):
         """
         found = added_losses.get()
         if found is not None:
+            refuse_part(f"`add_loss` of layer '{self.name}'")
             found.extend(leaves(loss))
 
     def _add_activity(self, outputs: Any) -> None:
         """Add what the activity regularizer says of the outputs, for each sample, to the loss of a step under way."""
         regularizer = self._penalties.get("activity_regularizer")
-        if regularizer is not None and added_losses.get() is not None:
+        found = added_losses.get()
+        if regularizer is not None and found is not None:
             for x in leaves(outputs):
-                self.add_loss(regularizer(x) * (1.0 / x.shape[0]) if x.ndim and x.shape[0] else regularizer(x))
+                has_samples = x.ndim and x.shape[0]
+                found.append(regularizer(x) * (1.0 / samples_of_batch(x)) if has_samples else regularizer(x))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask of the outputs, of which only layers that :attr:`supports_masking` have one.

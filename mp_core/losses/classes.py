@@ -408,6 +408,11 @@ class Dice(FunctionLoss):
     function = staticmethod(overlap.dice)
     own: ClassVar[dict[str, Any]] = {"axis": None}
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the sum is over samples too."""
+        return overlap.spans_samples(self.axis)
+
 
 class Tversky(FunctionLoss):
     """The Tversky loss of masks: :func:`tversky`, reduced.
@@ -428,6 +433,11 @@ class Tversky(FunctionLoss):
     function = staticmethod(overlap.tversky)
     own: ClassVar[dict[str, Any]] = {"alpha": 0.5, "beta": 0.5, "axis": None}
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the sum is over samples too."""
+        return overlap.spans_samples(self.axis)
+
 
 class Circle(FunctionLoss):
     """The circle loss of embeddings: :func:`circle`, reduced.
@@ -447,6 +457,11 @@ class Circle(FunctionLoss):
 
     function = staticmethod(overlap.circle)
     own: ClassVar[dict[str, Any]] = {"gamma": 80.0, "margin": 0.4, "remove_diagonal": True}
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Yes: embeddings are compared with each other."""
+        return True
 
     def targets(self, y_true: Any) -> Array:
         """Return targets as integers."""

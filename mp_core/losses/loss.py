@@ -128,14 +128,26 @@ class Loss:
         mask : array-like of bool, optional
             What counts.
         """
+        return self.reduce(self.values(y_true, y_pred), y_true, sample_weight, mask)
+
+    def values(self, y_true: Any, y_pred: Any) -> Array:
+        """Return the value of each sample in the dtype of the loss."""
         outputs = floats(y_pred, "y_pred")
         if outputs.dtype != self.dtype:
             outputs = ops.cast(outputs, self.dtype)
-        values = self.call(self.targets(y_true), outputs)
+        return self.call(self.targets(y_true), outputs)
+
+    def reduce(self, values: Array, y_true: Any, sample_weight: Any = None, mask: Any = None) -> Array:
+        """Return the loss of a batch from the values of its samples; arguments as of a call."""
         valid = self.valid(y_true)
         if valid is not None:
             mask = valid if mask is None else np.logical_and(mask, valid)
         return reduced(values, self.reduction, sample_weight, mask)
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the value of a sample depends on others, so that a batch cannot be computed in passes."""
+        return False
 
     def targets(self, y_true: Any) -> Array:
         """Return targets in the type in which :meth:`call` reads them: what a trainer feeds a recorded step with."""

@@ -8,7 +8,12 @@ from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.losses.arrays import EPSILON, fitted, floats
 
-__all__ = ["circle", "dice", "tversky"]
+__all__ = ["circle", "dice", "spans_samples", "tversky"]
+
+
+def spans_samples(axis: Any) -> bool:
+    """Whether the first axis, that of the samples, is among the axes of a sum; None: it is over all."""
+    return axis is None or 0 in np.atleast_1d(axis)
 
 
 def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:

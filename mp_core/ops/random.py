@@ -5,6 +5,7 @@ the same key gives the same numbers on any number of threads, on any CPU, and wh
 read when it runs: a variable that holds one and is assigned :func:`next_key` gives other numbers in each run.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ __all__ = ["dropout", "next_key", "normal", "uniform"]
 
 
 @recordable
-def dropout(x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] | None = None) -> Array:
+def dropout(
+    x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] | None = None, rows_before: Array | None = None
+) -> Array:
     """Return `x` with a share `rate` of its elements set to 0, and the others divided by ``1 - rate``.
 
     Element i is kept if number i of the key, ``(word >> 11) * 2**-53``, is at least `rate`: NumPy's
@@ -36,6 +39,9 @@ def dropout(x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] |
     noise_shape : sequence of int or None, optional
         The shape of the numbers: a length of 1 where all elements along an axis are dropped together. None: that of
         `x`, as is None for a length.
+    rows_before : ndarray of int32, shape (1,), optional
+        How many indices of the first axis come before those of `x`, which is a part of a batch then: its numbers are
+        those that it has in the whole. In a plan it is read when it runs.
 
     Returns
     -------
@@ -55,28 +61,31 @@ def dropout(x: Any, key: Array, rate: float, noise_shape: Sequence[int | None] |
     array([0., 2., 0., 0., 2., 0.], dtype=float32)
     """
     array, key, rate = as_float(x, "x"), _key(key), share(rate, "rate")
-    shared = _shared_axes(array.shape, noise_shape)
+    shared, before = _shared_axes(array.shape, noise_shape), _rows(rows_before)
     if rate == 1 or array.size == 0:
         return filled(array.shape, array.dtype, 0.0)
     if array.dtype is F64:
         numbers = [1 if axis in shared else n for axis, n in enumerate(array.shape)]
-        random = np.random.Generator(_philox(key)).random(numbers)
+        skipped = 0 if before is None or 0 in shared else int(before[0]) * math.prod(numbers[1:])
+        random = np.random.Generator(_philox(key, skipped)).random(numbers)
         return np.where(random >= rate, array * (1 / (1 - rate)), 0.0)
     rows = contiguous(array)
     out = np.empty(rows.shape, rows.dtype)
     lines = (rows.reshape(1), out.reshape(1)) if rows.ndim == 0 else (rows, out)
-    randomize("dropout", FORMATS[rows.dtype], key, lines[1], lines[0], rate, shared)
+    randomize("dropout", FORMATS[rows.dtype], key, lines[1], lines[0], rate, shared, before)
     return out
 
 
 @recordable
-def uniform(key: Array, shape: Sequence[int]) -> Array:
+def uniform(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
     """Return random numbers from 0 to below 1: number i is ``(word >> 40) * 2**-24`` of word i of the key, in float32.
 
     Parameters
     ----------
     key : ndarray of uint32, shape (2,)
     shape : sequence of int
+    rows_before : ndarray of int32, shape (1,), optional
+        As in :func:`dropout`.
 
     Returns
     -------
@@ -94,11 +103,11 @@ def uniform(key: Array, shape: Sequence[int]) -> Array:
     >>> uniform(np.array([1, 0], np.uint32), (3,)).round(3)
     array([0.304, 0.849, 0.156], dtype=float32)
     """
-    return _drawn("uniform", key, shape)
+    return _drawn("uniform", key, shape, rows_before)
 
 
 @recordable
-def normal(key: Array, shape: Sequence[int]) -> Array:
+def normal(key: Array, shape: Sequence[int], rows_before: Array | None = None) -> Array:
     """Return random numbers of the normal distribution with mean 0 and deviation 1, in float32.
 
     Number i is ``x sqrt(-2 log(s) / s)`` with ``s = x^2 + y^2``, by the polar method of Marsaglia: x and y are the
@@ -109,6 +118,8 @@ def normal(key: Array, shape: Sequence[int]) -> Array:
     ----------
     key : ndarray of uint32, shape (2,)
     shape : sequence of int
+    rows_before : ndarray of int32, shape (1,), optional
+        As in :func:`dropout`.
 
     Returns
     -------
@@ -127,7 +138,7 @@ def normal(key: Array, shape: Sequence[int]) -> Array:
     >>> bool(abs(x.mean()) < 0.05), bool(abs(x.std() - 1) < 0.05)
     (True, True)
     """
-    return _drawn("normal", key, shape)
+    return _drawn("normal", key, shape, rows_before)
 
 
 @recordable
@@ -161,11 +172,21 @@ def next_key(key: Array) -> Array:
     return out
 
 
-def _drawn(kind: str, key: Array, shape: Sequence[int]) -> Array:
+def _drawn(kind: str, key: Array, shape: Sequence[int], rows_before: Array | None) -> Array:
     out = np.empty(tuple(shape), F32)
     if out.size:
-        randomize(kind, FORMATS[F32], _key(key), out if out.ndim else out.reshape(1))
+        lines = out if out.ndim else out.reshape(1)
+        randomize(kind, FORMATS[F32], _key(key), lines, rows_before=_rows(rows_before))
     return out
+
+
+def _rows(rows_before: Any) -> Array | None:
+    """Return a number of rows as kernels read it; raise if it is none."""
+    if rows_before is None:
+        return None
+    if not isinstance(rows_before, np.ndarray) or rows_before.dtype != np.int32 or rows_before.shape != (1,):
+        raise TypeError(f"`rows_before` must be an ndarray of int32 and shape (1,); received {kind_of(rows_before)}")
+    return contiguous(rows_before)
 
 
 def _key(key: Any) -> Array:
@@ -177,8 +198,11 @@ def _key(key: Any) -> Array:
     return contiguous(key)
 
 
-def _philox(key: Array) -> np.random.Philox:
-    return np.random.Philox(key=key.view(np.uint32).astype(np.uint64))
+def _philox(key: Array, skipped: int) -> np.random.Philox:
+    """Return NumPy's generator of a key behind the first numbers."""
+    generator = np.random.Philox(key=key.view(np.uint32).astype(np.uint64))
+    generator.random_raw(skipped, output=False)
+    return generator
 
 
 def _shared_axes(shape: tuple[int, ...], noise_shape: Sequence[int | None] | None) -> tuple[int, ...]:

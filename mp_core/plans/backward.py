@@ -20,9 +20,15 @@ from mp_core.plans.plan import ForwardPlan
 from mp_core.plans.state import State
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["ValueAndGrad", "grad", "value_and_grad"]
+__all__ = [
+    "Assigned", "StepPlan", "ValueAndGrad", "apart", "assign_arrays", "checked_variables", "found_apart", "grad",
+    "plan_key", "value_and_grad",
+]  # fmt: skip
 
 _MOST_PLANS = 32
+
+Assigned = list[tuple[AutoCastVariable, Array]]
+"""Variables, and what they are to be assigned."""
 
 
 def value_and_grad(
@@ -97,9 +103,9 @@ class ValueAndGrad:
     """
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable], has_aux: bool) -> None:
-        self.variables = _checked(variables)
+        self.variables = checked_variables(variables)
         self.function, self.has_aux = function, has_aux
-        self._plans: dict[Any, _StepPlan] = {}
+        self._plans: dict[Any, StepPlan] = {}
 
     def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
         """Return the value and the gradients: float32 (float64) arrays, in the order of the variables.
@@ -122,21 +128,21 @@ class ValueAndGrad:
             value, aux, found = self._plan(inputs, options).run(inputs, options)
         return ((value, aux) if self.has_aux else value), found
 
-    def _plan(self, inputs: Any, options: Any) -> "_StepPlan":
-        key = tuple(map(_key, leaves((inputs, options)))), *map(str, (map_leaves(type, inputs), sorted(options)))
+    def _plan(self, inputs: Any, options: Any) -> "StepPlan":
+        key = plan_key(inputs, options)
         plan = self._plans.pop(key, None)
         if plan is None:
-            plan = _StepPlan(self, inputs, options)
+            plan = StepPlan(self, inputs, options)
         self._plans[key] = plan  # the one that was used last is last
         if len(self._plans) > _MOST_PLANS:
             del self._plans[next(iter(self._plans))]
         return plan
 
 
-class _StepPlan(ForwardPlan[Any]):
+class StepPlan(ForwardPlan[Any]):
     """A plan of a value and its gradients; the variables that are trained, or assigned, are inputs of it."""
 
-    def __init__(self, step: ValueAndGrad, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, step: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._step, self._held = step, list(step.variables)
         super().__init__(self._differentiated, (inputs, []), options)
 
@@ -157,17 +163,26 @@ class _StepPlan(ForwardPlan[Any]):
         recording = under_way()
         assert recording is not None
         results = differentiated(recording, self._step, list(zip(self._held, values, strict=True)), inputs, options)
+        return *results, self.noted_state(recording)
+
+    def noted_state(self, recording: Recording) -> list[Any]:
+        """Return what variables are assigned; remember them, and those that were read."""
         self._assigned = [variable for variable, _ in recording.assigned.values()]
         self._read = list(recording.read.values())
-        return *results, [value for _, value in recording.assigned.values()]
+        return [value for _, value in recording.assigned.values()]
 
     def run(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array]]:
         """Return the value, the rest and the gradients, and assign what is assigned."""
+        value, aux, found, assigned = self.outputs_of(inputs, options)
+        assign_arrays(assigned)
+        return value, aux, found
+
+    def outputs_of(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any, list[Array], Assigned]:
+        """Return the value, the rest, the gradients, and what variables are to be assigned."""
         self.refresh()
         arrays = self._given((inputs, [variable.numpy() for variable in self._held]), options)
         value, aux, found, assigned = self.run_rows(arrays, ())
-        _assign(zip(self._assigned, assigned, strict=True))
-        return value, aux, found
+        return value, aux, found, list(zip(self._assigned, assigned, strict=True))
 
 
 def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, list[Array]]:
@@ -181,7 +196,7 @@ def _computed(step: ValueAndGrad, inputs: Any, options: Any) -> tuple[Any, Any, 
         return differentiated(recording, step, held, *given)
 
     results = map_leaves(lambda x: x._array if type(x) is Recorded else x, recording.of(run))
-    _assign((variable, value._array) for variable, value in recording.assigned.values())
+    assign_arrays((variable, value._array) for variable, value in recording.assigned.values())
     return results  # type: ignore[no-any-return]
 
 
@@ -200,14 +215,19 @@ def differentiated(
     _check_value(value)
     one = recording.call(filled, (value.shape, value.dtype, 1.0), {})
     found = gradients(recording, noted, [(value, one)], [values[id(variable)] for variable in step.variables])
-    lost = [variable.name for variable, gradient in zip(step.variables, found, strict=True) if gradient is None]
+    return value.reshape(()), aux, found_apart(recording, step.variables, found)
+
+
+def found_apart(recording: Recording, variables: Sequence[AutoCastVariable], arrays: list[Any]) -> list[Any]:
+    """Return the gradients of variables as arrays of which no two share memory; raise if a variable has none."""
+    lost = [variable.name for variable, gradient in zip(variables, arrays, strict=True) if gradient is None]
     if lost:
         raise ValueError(f"the value does not depend on the variables {', '.join(map(repr, lost))}: no operation leads "
                          "from them to it")  # fmt: skip
-    return value.reshape(()), aux, _apart(recording, found)
+    return apart(recording, arrays)
 
 
-def _apart(recording: Recording, arrays: list[Any]) -> list[Any]:
+def apart(recording: Recording, arrays: list[Any]) -> list[Any]:
     """Return arrays of which no two share memory."""
     places = [recording.place(x)[0] for x in arrays]
     return [
@@ -226,7 +246,7 @@ def _check_value(value: Any) -> None:
         raise TypeError(f"the value must be of a float type; received {value.dtype}")
 
 
-def _checked(variables: Sequence[AutoCastVariable]) -> list[AutoCastVariable]:
+def checked_variables(variables: Sequence[AutoCastVariable]) -> list[AutoCastVariable]:
     """Return variables; raise TypeError for what is none, or has no gradient."""
     found = list(variables)
     for index, variable in enumerate(found):
@@ -237,12 +257,16 @@ def _checked(variables: Sequence[AutoCastVariable]) -> list[AutoCastVariable]:
     return found
 
 
-def _assign(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
+def assign_arrays(pairs: Iterable[tuple[AutoCastVariable, Array]]) -> None:
     """Assign arrays that nobody else has, to all variables or, interrupted, to none."""
     given = [(variable, as_stored(value, variable.true_dtype, variable.name)) for variable, value in pairs]
     assign_each([variable for variable, _ in given], [value for _, value in given])
 
 
+def plan_key(inputs: Any, options: dict[str, Any]) -> Any:
+    """Return for what a plan is kept: shapes and types of arrays, how they are arranged, anything else as it is."""
+    return tuple(map(_key, leaves((inputs, options)))), *map(str, (map_leaves(type, inputs), sorted(options)))
+
+
 def _key(x: Any) -> Any:
-    """Return what a plan is kept for: the shape and type of an array, anything else as it is."""
     return (x.shape, x.dtype.str, x.dtype.name) if isinstance(x, np.ndarray) else x

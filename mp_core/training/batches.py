@@ -11,7 +11,10 @@ from mp_core.arrays import Array, asarray, imported
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.tree import leaves, map_leaves
 
-__all__ = ["ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "number_of_samples", "one_batch", "split"]
+__all__ = [
+    "ArrayBatches", "Batch", "Batches", "batch_parts", "batches_of", "number_of_samples", "one_batch", "part_of",
+    "split",
+]  # fmt: skip
 
 _BATCH_SIZE = 32
 
@@ -168,10 +171,11 @@ def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
     at = math.floor(count * (1 - fraction))
     if not 0 < at < count:
         raise ValueError(f"`validation_split={fraction}` leaves {at} of {count} samples to train with")
-    return _part(data, slice(at)), _part(data, slice(at, None))
+    return part_of(data, slice(at)), part_of(data, slice(at, None))
 
 
-def _part(data: Batch, index: Any) -> Batch:
+def part_of(data: Batch, index: Any) -> Batch:
+    """Return some samples of a batch."""
     return Batch(*(None if part is None else map_leaves(lambda x: x[index], part) for part in data))
 
 
@@ -188,7 +192,7 @@ class ArrayBatches:
         order = None if self._order is None else self._order(self.samples, number)
         for start in range(0, self.samples, self.size):
             part = slice(start, min(start + self.size, self.samples))
-            yield _part(self.data, part if order is None else order[part])
+            yield part_of(self.data, part if order is None else order[part])
 
 
 class _SequenceBatches:

@@ -59,17 +59,33 @@ class Compiled:
         self._loss, self._parts = LossTracker("loss"), list[LossTracker]()
         self._current: list[Any] = []  # the losses of the outputs in the step under way
         self._step: ValueAndGrad | None = None
+        self.passes = 1
+        self._passes: Any = None  # what computes batches in passes
         self._adds_losses: bool | None = None  # None: that is not known yet
         self._outputs: tuple[list[str], Any] = [], None  # their names, and how they are arranged
 
     # ---- steps
 
+    def use_passes(self, passes: int) -> None:
+        """Compute each batch in so many passes from now on.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `passes` is no positive integer, or the model has a step or a loss of its own.
+        """
+        if positive_integer(passes, "passes") > 1:
+            from mp_core.training.batch_passes import check_model
+
+            check_model(self.model)
+        self.passes = passes
+
     def train(self, data: Sequence[Any]) -> None:
         """Move the weights by the gradients of a batch; if it fails, nothing has changed."""
         batch = Batch(*data)
         step = self._step or self._made_step(batch)
-        y = self._losses.fed(batch.y, *self._outputs) if self.given["loss"] is not None else batch.y
-        (_, (loss, parts, outputs)), gradients = step(batch.x, y, batch.weights, scale_of(self.optimizer))
+        fed = batch if self.given["loss"] is None else batch._replace(y=self._losses.fed(batch.y, *self._outputs))
+        loss, parts, outputs, gradients = self._gradients(step, fed, scale_of(self.optimizer))
         self.move(gradients, step.variables)
         self._note(batch, outputs, loss, parts)
 
@@ -78,6 +94,16 @@ class Compiled:
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    def _gradients(self, step: ValueAndGrad, batch: Batch, scale: Any) -> Any:
+        """Return the loss of a batch, those of the outputs, the outputs and the gradients."""
+        if self.passes > 1:
+            passes = self._passes = self._passes or _batch_passes(self, step.variables)
+            size = passes.size_for(batch, self.passes)
+            if size < number_of_samples(batch.x):
+                return passes.step(batch, scale, size)
+        (_, (loss, parts, outputs)), gradients = step(batch.x, batch.y, batch.weights, scale)
+        return loss, parts, outputs, gradients
 
     def test(self, data: Sequence[Any]) -> None:
         """Take the loss and the metrics of a batch into their means."""
@@ -108,7 +134,8 @@ class Compiled:
 
     def _made_step(self, batch: Batch) -> ValueAndGrad:
         """Return the step for the variables that are trainable now."""
-        outputs = self.model(batch.x, training=False)  # builds the model, and says how the outputs are arranged
+        first = map_leaves(lambda x: x[:1], batch.x)
+        outputs = self.model(first, training=False)  # builds the model, and says how the outputs are arranged
         self._outputs = self.model._output_names(outputs), map_leaves(lambda _: None, outputs)
         self._step = ValueAndGrad(self._differentiated, self.prepare(), has_aux=True)
         return self._step
@@ -139,6 +166,21 @@ class Compiled:
         for part in (*self._current, *others):
             found = part if found is None else found + part
         return found
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the outputs; known from the first step on."""
+        return self._outputs[0]
+
+    @property
+    def arrangement(self) -> Any:
+        """How the outputs are arranged: lists and dictionaries of None."""
+        return self._outputs[1]
+
+    @property
+    def losses_of_outputs(self) -> list[tuple[Any, float]]:
+        """The loss of each output and its weight; None: it has none."""
+        return self._losses.of(*self._outputs)
 
     def finish(self) -> None:
         """Set the variables to their averages, if the optimizer keeps such."""
@@ -179,7 +221,13 @@ class Compiled:
         return found | {name: _number(metric.result()) for name, metric in self.metrics.named}
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_step": None}  # plans are made anew
+        return vars(self) | {"_step": None, "_passes": None}  # plans are made anew
+
+
+def _batch_passes(compiled: Compiled, variables: Sequence[AutoCastVariable]) -> Any:
+    from mp_core.training.batch_passes import BatchPasses
+
+    return BatchPasses(compiled, variables)
 
 
 def scale_of(optimizer: Any) -> Any:

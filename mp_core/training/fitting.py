@@ -13,7 +13,7 @@ __all__ = ["fit"]
 
 
 def fit(
-    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, how: dict[str, Any],
+    model: Any, data: Any, batch_size: int | None, class_weight: Any, shuffle: Any, passes: int, how: dict[str, Any],
     validation: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Train a model, and return the History callback.
@@ -23,7 +23,7 @@ def fit(
     model : Model
     data : tuple
         ``x``, ``y`` and the weights of samples.
-    batch_size, class_weight, shuffle
+    batch_size, class_weight, shuffle, passes
         Those of ``fit``.
     how : dict
         The arguments of :class:`~mp_core.training.loop.Fit` but that of validation.
@@ -42,7 +42,11 @@ def fit(
         *data, batch_size=batch_size, class_weight=class_weight, order=order if boolean(shuffle, "shuffle") else None
     )
     validate = None if held is None else _validation(model, held, validation)
-    return fitted(model, batches, Fit(**how, validate=validate))
+    compiled.use_passes(passes)
+    try:
+        return fitted(model, batches, Fit(**how, validate=validate))
+    finally:
+        compiled.use_passes(1)
 
 
 def _validation(model: Any, data: Any, how: dict[str, Any]) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ from mp_core.arrays import Array
 from mp_core.losses import Loss
 from mp_core.utilities.tree import leaves
 
-__all__ = ["LossTracker", "Losses", "Metrics", "Targets", "targets_of"]
+__all__ = ["LossTracker", "Losses", "Metrics", "Targets", "check_target", "targets_of"]
 
 
 class Targets(NamedTuple):
@@ -144,9 +144,14 @@ def _loss_from(identifier: Any) -> Loss | None:
     return _FunctionLoss(found) if kind is None else kind()
 
 
-def _loss_of(loss: Any, target: Targets) -> Any:
+def check_target(loss: Loss, target: Targets) -> None:
+    """Raise ValueError if an output with a loss has no targets."""
     if target.y is None:
         raise ValueError(f"the loss '{loss.name}' of output '{target.name}' needs targets: `y` has none for it")
+
+
+def _loss_of(loss: Any, target: Targets) -> Any:
+    check_target(loss, target)
     try:
         return loss(target.y, target.output, sample_weight=target.weights)
     except ValueError as error:

@@ -180,6 +180,7 @@ class Trainer:
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
+        passes: int = 1,
     ) -> Any:
         """Train the model, and return the History of its loss and metrics.
 
@@ -214,6 +215,10 @@ class Trainer:
             Default: `batch_size`.
         validation_freq : int, or list of int
             After every how many epochs, or after which ones.
+        passes : int
+            In how many passes a batch is computed, at most: each needs memory for its own samples only, and the weights
+            have the bits of one pass. A pass has whole K blocks of every sum over samples: 1024 samples of a dense
+            network (2048 in bfloat16), fewer of one with many places per sample.
 
         Returns
         -------
@@ -240,7 +245,7 @@ class Trainer:
         from mp_core.training.fitting import fit
 
         return fit(
-            self, (x, y, sample_weight), batch_size, class_weight, shuffle,
+            self, (x, y, sample_weight), batch_size, class_weight, shuffle, passes,
             {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch,
              "steps_per_epoch": steps_per_epoch, "validation_freq": validation_freq},
             {"split": validation_split, "data": validation_data, "steps": validation_steps,
@@ -287,10 +292,12 @@ class Trainer:
         sample_weight: Any = None,
         class_weight: Any = None,
         return_dict: bool = False,
+        passes: int = 1,
     ) -> Any:
         """Move the weights by the gradients of one batch, and return the means so far; arguments as in :meth:`fit`."""
         from mp_core.training.batches import batch_parts, one_batch
 
+        self._compiled.use_passes(passes)
         return _results(self.train_step(batch_parts(one_batch(x, y, sample_weight, class_weight))), return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:

@@ -129,8 +129,9 @@ void mp_run_random(void *context, ptrdiff_t task) {
         return;
     }
     const ptrdiff_t end = mp_min((task + 1) * r->share, lines_of(r));
+    const ptrdiff_t before = r->rows_before ? *r->rows_before * r->step[0] : 0;
     for (ptrdiff_t line = task * r->share; line < end; line++) {
-        ptrdiff_t number = 0;
+        ptrdiff_t number = before;
         for (ptrdiff_t axis = r->axes - 2, rest = line; axis >= 0; rest /= r->shape[axis--])
             number += rest % r->shape[axis] * r->step[axis];
         run_line(r, line, number);

@@ -20,6 +20,7 @@ typedef struct {
     const mp_kernels *kernels;
     mp_random_kind kind;
     const uint32_t *key;       /* [2]: seed and draw, read when it runs */
+    const int32_t *rows_before; /* [1]: indices of the first axis that come before those of `out`; NULL: none do */
     const char *x;             /* of dropout: C-contiguous, in the format and shape of `out`; else NULL */
     char *out;                 /* C-contiguous */
     int format, size;          /* of x and `out`; bytes of an element */
